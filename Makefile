@@ -1,0 +1,73 @@
+# Every target makes its own environment: `make demo` and `make test` work in a fresh clone.
+
+PYTHONS ?= python3.13 python3.12 python3.11 python3
+WORKERS ?= 2
+ARGS    ?=
+
+BIN   := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: demo test check lint types imports bench chaos ui docs clean help
+
+demo: $(READY) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
+	$(BIN)/assent demo $(ARGS)
+
+test: $(READY) ## run all tests, and every snippet of the documentation
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+check: lint types imports ## lint, types, imports, and whether generated pages are up to date
+	$(BIN)/python scripts/state_chart.py --check
+	$(BIN)/python scripts/cli_page.py --check
+
+lint: $(READY) ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## mypy, strict
+	$(BIN)/mypy
+
+imports: $(READY) ## import-linter: arrows point down
+	$(BIN)/lint-imports
+
+bench: $(READY) ## measure; the figures and the machine are in benchmarks/
+	$(BIN)/python -m benchmarks $(ARGS)
+
+chaos: $(READY) ## the long kill and race loops
+	$(BIN)/pytest -m chaos tests/chaos $(ARGS)
+
+ui: ## build the web page
+	@echo "There is no web page yet, so there is nothing to build."
+
+docs: $(READY) ## write the generated pages anew
+	$(BIN)/python scripts/state_chart.py
+	$(BIN)/python scripts/cli_page.py
+
+clean: ## remove the environment, caches and builds
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-8s %s\n", $$1, $$2 }'
+
+# The environment, made again when pyproject.toml changes. Each candidate is really started,
+# because a version manager may put names on the path that lead nowhere.
+$(READY): pyproject.toml
+	@if [ ! -x $(BIN)/python ]; then \
+	    for python in $(PYTHONS); do \
+	        $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
+	        python=; \
+	    done; \
+	    if [ -z "$$python" ]; then \
+	        echo "Assent needs Python 3.11 or later, and none of these is one: $(PYTHONS)." >&2; \
+	        echo "Install one, or name it: make PYTHONS=/path/to/python ..." >&2; \
+	        exit 1; \
+	    fi; \
+	    rm -rf .venv; \
+	    if command -v uv >/dev/null; then uv venv --quiet --python "$$(command -v $$python)" .venv; \
+	    else $$python -m venv .venv; fi || { rm -rf .venv; exit 1; }; \
+	fi
+	@echo "Installing Assent and its tools into .venv ..."
+	@if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -e ".[dev]"; \
+	else $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"; fi
+	@touch $@

@@ -1,0 +1,150 @@
+"""Assent: a durable yes or no for AI agents.
+
+The public names, each imported on first use: ``import assent`` itself loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from assent.errors import (
+        AlreadyDecided,
+        AssentError,
+        CallFailed,
+        Cancelled,
+        Conflict,
+        Denied,
+        Expired,
+        InDoubt,
+        InvalidCall,
+        InvalidDecision,
+        InvalidPolicy,
+        KeyMissing,
+        NotAllowed,
+        NotFound,
+        Paused,
+        Refused,
+        Rejected,
+        StoreError,
+        StoreVersion,
+        Superseded,
+        Tampered,
+    )
+    from assent.gate import Gate
+    from assent.inbox import Inbox
+    from assent.policy import Policy, Rule
+    from assent.types import (
+        Approve,
+        Decision,
+        Edit,
+        Grant,
+        Option,
+        Question,
+        Reject,
+        Request,
+        Respond,
+        Reviewer,
+        Risk,
+        ToolCall,
+    )
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "assent.errors": (
+        "AlreadyDecided",
+        "AssentError",
+        "CallFailed",
+        "Cancelled",
+        "Conflict",
+        "Denied",
+        "Expired",
+        "InDoubt",
+        "InvalidCall",
+        "InvalidDecision",
+        "InvalidPolicy",
+        "KeyMissing",
+        "NotAllowed",
+        "NotFound",
+        "Paused",
+        "Refused",
+        "Rejected",
+        "StoreError",
+        "StoreVersion",
+        "Superseded",
+        "Tampered",
+    ),
+    "assent.gate": ("Gate",),
+    "assent.inbox": ("Inbox",),
+    "assent.policy": ("Policy", "Rule"),
+    "assent.types": (
+        "Approve",
+        "Decision",
+        "Edit",
+        "Grant",
+        "Option",
+        "Question",
+        "Reject",
+        "Request",
+        "Respond",
+        "Reviewer",
+        "Risk",
+        "ToolCall",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AlreadyDecided",
+    "Approve",
+    "AssentError",
+    "CallFailed",
+    "Cancelled",
+    "Conflict",
+    "Decision",
+    "Denied",
+    "Edit",
+    "Expired",
+    "Gate",
+    "Grant",
+    "InDoubt",
+    "Inbox",
+    "InvalidCall",
+    "InvalidDecision",
+    "InvalidPolicy",
+    "KeyMissing",
+    "NotAllowed",
+    "NotFound",
+    "Option",
+    "Paused",
+    "Policy",
+    "Question",
+    "Refused",
+    "Reject",
+    "Rejected",
+    "Request",
+    "Respond",
+    "Reviewer",
+    "Risk",
+    "Rule",
+    "StoreError",
+    "StoreVersion",
+    "Superseded",
+    "Tampered",
+    "ToolCall",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'assent' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

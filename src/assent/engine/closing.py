@@ -1,0 +1,75 @@
+"""How asking ends without a decision: time, cancellation, newer input, a restore."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from assent.engine.commands import Cancel, Expire, Recover
+from assent.engine.running import doubt_call, settle, wake
+from assent.engine.work import Work
+from assent.rows import LIVE, Call, CallStatus, Run
+
+_CLOSABLE = (CallStatus.ASKED, CallStatus.READY)
+
+
+def overdue(work: Work, call: Call) -> bool:
+    """Whether a request has reached its end, on the store's clock."""
+    return (
+        call.status is CallStatus.ASKED
+        and call.expires_at is not None
+        and call.expires_at <= work.now
+    )
+
+
+def expire(work: Work, command: Expire) -> Call:
+    """Close an overdue request; its rule says whether the run goes on or is called off."""
+    call = work.the_call(command.call)
+    if not overdue(work, call):
+        return call
+    call = work.move(call, CallStatus.EXPIRED)
+    work.emit("expired", actor="clock", call=call, outcome=call.terms.on_expiry)
+    if call.terms.on_expiry == "cancel":
+        stop_run(work, f"{call.id} expired", CallStatus.CANCELLED, "clock")
+    else:
+        wake(work)
+    return call
+
+
+def cancel(work: Work, command: Cancel) -> Run:
+    """Call off one request, or the whole run with all of them."""
+    to = CallStatus.SUPERSEDED if command.superseded else CallStatus.CANCELLED
+    if command.call is not None:
+        call = work.the_call(command.call)
+        if call.status in _CLOSABLE:
+            _close(work, call, to, command.by, command.reason)
+            wake(work)
+        return work.the_run()
+    if work.the_run().status in LIVE:
+        stop_run(work, command.reason or str(to), to, command.by)
+    return work.the_run()
+
+
+def stop_run(work: Work, reason: str, to: CallStatus, by: str) -> None:
+    """Close what has not started and stop the run; what is running finishes and is recorded."""
+    work.put_run(replace(work.the_run(), stop=reason))
+    for call in list(work.calls.values()):
+        if call.status in _CLOSABLE:
+            _close(work, call, to, by, reason)
+    settle(work)
+
+
+def _close(work: Work, call: Call, to: CallStatus, by: str, reason: str) -> None:
+    call = work.move(call, to)
+    work.emit(str(to), actor=by, call=call, reason=reason)
+
+
+def recover(work: Work, command: Recover) -> tuple[Call, ...]:
+    """Put everything that may have run since the backup in doubt, idempotent or not."""
+    doubted = []
+    for call in list(work.calls.values()):
+        if call.status in (CallStatus.READY, CallStatus.RUNNING):
+            call = replace(call, terms=replace(call.terms, idempotent=False))
+            doubted.append(doubt_call(work, call, "the store was restored from a backup"))
+    work.put_run(replace(work.the_run(), owner=None, ready_at=None))
+    settle(work)
+    return tuple(doubted)

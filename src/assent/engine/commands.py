@@ -1,0 +1,391 @@
+"""What can be asked of the engine: one frozen value per command, with the rows that it touches.
+
+A store runs a command in one transaction: it takes the thread's lock, loads the rows named by
+``needs``, lets the engine change them, writes what changed, and commits. The name of a command is
+the name of its commit boundary; ``COMMANDS`` lists them all, so that a fault test can visit each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from assent.rows import OPEN, SYSTEM_THREAD, CallStatus, Message, Principal, Tool
+from assent.types import Grant, Micros, Reviewer, Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The rows that a store must load before the engine looks at a command."""
+
+    run: str | None = None
+    calls: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    statuses: frozenset[CallStatus] = frozenset()
+    grants_for: tuple[tuple[str, str], ...] = ()
+    grants: tuple[str, ...] = ()
+    spends: bool = False
+    system: bool = False
+    person: str | None = None
+    principal: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One change to one thread."""
+
+    name: ClassVar[str] = ""
+    thread: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCall:
+    """A call as it is first proposed; the engine gives it its digest and status."""
+
+    id: str
+    key: str
+    kind: str
+    tool: str
+    tool_digest: str
+    args: str
+    args_hash: str
+    nonce: str
+    terms: Terms
+    binds: str = ""
+    note: str = ""
+    preview: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Propose(Command):
+    """Open the run if need be, append messages, and put calls to people, policy or execution."""
+
+    name: ClassVar[str] = "propose"
+    run: str
+    agent: str
+    calls: tuple[NewCall, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    messages: tuple[Message, ...] = ()
+    requester: str = ""
+    agent_digest: str = ""
+    parent_call: str | None = None
+    snapshot: str | None = None
+    #: Start what needs nobody at once, in the same commit, under this owner's lease.
+    owner: str | None = None
+    lease: Micros = 0
+    #: Keep the run's lease although only people can go on.
+    hold: bool = False
+    #: ``run.wake`` when the work began: a decision since then keeps the run due.
+    wake_seen: int | None = None
+
+    @property
+    def needs(self) -> Needs:
+        asked = {(self.agent, c.tool_digest) for c in self.calls if c.terms.verdict == "ask"}
+        return Needs(
+            run=self.run,
+            keys=tuple(c.key for c in self.calls),
+            grants_for=tuple(sorted(asked)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decide(Command):
+    """One person's answer to one request."""
+
+    name: ClassVar[str] = "decide"
+    run: str
+    call: str
+    type: str
+    by: Reviewer
+    channel: str
+    seen_digest: str | None
+    message: str = ""
+    #: The answer or result, as JSON text, already checked in front of the person.
+    value: str | None = None
+    #: An edit's whole arguments: canonical JSON, its hash, and the policy's second look.
+    args: str | None = None
+    args_hash: str = ""
+    terms: Terms | None = None
+    #: A standing yes to store together with an approval.
+    grant: Grant | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(
+            run=self.run,
+            calls=(self.call,),
+            person=self.by.name,
+            system=self.grant is not None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim(Command):
+    """Take a due run: its lease, a fresh token, and the doubts that its last owner left."""
+
+    name: ClassVar[str] = "claim"
+    run: str
+    owner: str
+    lease: Micros
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, statuses=frozenset({CallStatus.RUNNING}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start(Command):
+    """Begin verified calls: from here on each is either recorded or in doubt."""
+
+    name: ClassVar[str] = "start"
+    run: str
+    calls: tuple[str, ...]
+    owner: str
+    lease: Micros
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=self.calls, spends=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(Command):
+    """The outcome of one started attempt."""
+
+    name: ClassVar[str] = "record"
+    run: str
+    call: str
+    token: int
+    attempt: int
+    ok: bool
+    result: str
+    messages: tuple[Message, ...] = ()
+    hold: bool = False
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complete(Command):
+    """Start and record at once: what was approved has no effect of its own to wait for."""
+
+    name: ClassVar[str] = "complete"
+    run: str
+    call: str
+    result: str
+    owner: str
+    lease: Micros
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,), spends=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspend(Command):
+    """A started call paused to ask a person; it will start again at its top."""
+
+    name: ClassVar[str] = "suspend"
+    run: str
+    call: str
+    token: int
+    attempt: int
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt(Command):
+    """Started calls whose end nobody knows: of a lapsed lease, or one named attempt cut short."""
+
+    name: ClassVar[str] = "doubt"
+    run: str
+    call: str | None = None
+    token: int = 0
+    attempt: int = 0
+    reason: str = ""
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, statuses=frozenset({CallStatus.RUNNING}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reask(Command):
+    """Put an approved call to people again: its tool, its arguments' policy or its time has changed."""
+
+    name: ClassVar[str] = "reask"
+    run: str
+    call: str
+    reason: str
+    tool: Tool | None = None
+    terms: Terms | None = None
+    binds: str | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renew(Command):
+    """Keep the lease of a run that is still being worked on."""
+
+    name: ClassVar[str] = "renew"
+    run: str
+    token: int
+    lease: Micros
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish(Command):
+    """The run is over."""
+
+    name: ClassVar[str] = "finish"
+    run: str
+    status: str
+    output: str | None = None
+    messages: tuple[Message, ...] = ()
+    token: int | None = None
+    wake_seen: int | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expire(Command):
+    """Close a request whose time is over."""
+
+    name: ClassVar[str] = "expire"
+    run: str
+    call: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,), statuses=OPEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel(Command):
+    """Call off one request, or a whole run; what is running finishes and is recorded."""
+
+    name: ClassVar[str] = "cancel"
+    run: str
+    by: str
+    reason: str = ""
+    call: str | None = None
+    superseded: bool = False
+
+    @property
+    def needs(self) -> Needs:
+        if self.call is not None:
+            return Needs(run=self.run, calls=(self.call,))
+        return Needs(run=self.run, statuses=OPEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recover(Command):
+    """After a restore: what was ready or running may have run since; nobody knows."""
+
+    name: ClassVar[str] = "recover"
+    run: str
+    by: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, statuses=OPEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddGrant(Command):
+    """Store a standing yes."""
+
+    name: ClassVar[str] = "grant"
+    thread: str = SYSTEM_THREAD
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeGrant(Command):
+    """End a standing yes."""
+
+    name: ClassVar[str] = "revoke_grant"
+    thread: str = SYSTEM_THREAD
+    grant: str
+    by: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(grants=(self.grant,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPrincipal(Command):
+    """Store a token's hash with the person and role behind it."""
+
+    name: ClassVar[str] = "token"
+    thread: str = SYSTEM_THREAD
+    principal: Principal
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokePrincipal(Command):
+    """End a token."""
+
+    name: ClassVar[str] = "revoke_token"
+    thread: str = SYSTEM_THREAD
+    principal: str
+    by: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(principal=self.principal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note(Command):
+    """A fact that changes no row: a policy was loaded, a secret was revealed, rows were pruned."""
+
+    name: ClassVar[str] = "note"
+    thread: str = SYSTEM_THREAD
+    type: str
+    actor: str
+    body: dict[str, Any] = field(default_factory=dict)
+
+
+COMMANDS: tuple[type[Command], ...] = (
+    Propose,
+    Decide,
+    Claim,
+    Start,
+    Record,
+    Complete,
+    Suspend,
+    Doubt,
+    Reask,
+    Renew,
+    Finish,
+    Expire,
+    Cancel,
+    Recover,
+    AddGrant,
+    RevokeGrant,
+    AddPrincipal,
+    RevokePrincipal,
+    Note,
+)

@@ -1,0 +1,147 @@
+"""Everything that Assent raises, as one tree.
+
+    AssentError
+    ├── Refused              nothing ran, and somebody or something said no
+    │   ├── Rejected         a person said no, or will not answer
+    │   ├── Denied           the policy said no; nobody was asked
+    │   ├── Expired          nobody decided in time
+    │   ├── Cancelled        the run or the request was called off
+    │   └── Superseded       new input made the request pointless
+    ├── NotFound             no request, run, thread, grant or token has that id
+    ├── Conflict             what you saw is not what is there now
+    │   └── AlreadyDecided   somebody else's decision won; it says whose
+    ├── NotAllowed           this person, role or assurance may not do that
+    ├── InvalidDecision      the decision does not fit the request
+    ├── InvalidCall          the arguments, question or schema cannot be asked about
+    ├── InvalidPolicy        a policy file or rule that cannot be read
+    ├── CallFailed           the call ran and raised, now or in an earlier process
+    ├── InDoubt              the call started, and nobody knows how it ended
+    ├── Tampered             a stored row does not match its digest or signature
+    ├── KeyMissing           signing was asked for, and there is no key to sign with
+    └── StoreError           the store cannot be read or written
+        └── StoreVersion     the store was written by a newer version
+
+``Paused`` stands outside the tree: it derives from ``BaseException``, so that a framework that turns
+every exception of a tool into text for the model cannot swallow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from assent.types import Request
+
+
+class AssentError(Exception):
+    """The base of all errors; every message says what to do."""
+
+
+class Refused(AssentError):
+    """Nothing ran: a person, the policy or the clock said no."""
+
+    def __init__(self, message: str, request: Request | None = None) -> None:
+        super().__init__(message)
+        self.request = request
+
+
+class Rejected(Refused):
+    """A person said no; the message holds the reason."""
+
+
+class Denied(Refused):
+    """The policy forbids the call; nobody was asked."""
+
+
+class Expired(Refused):
+    """Nobody decided in time."""
+
+
+class Cancelled(Refused):
+    """The run or the request was called off."""
+
+
+class Superseded(Refused):
+    """Newer input took the place of the request."""
+
+
+class NotFound(AssentError):
+    """Nothing has that id."""
+
+
+class Conflict(AssentError):
+    """What was seen is not what is there now; read it again."""
+
+
+class AlreadyDecided(Conflict):
+    """Somebody else's decision won."""
+
+    def __init__(self, message: str, request: Request | None = None) -> None:
+        super().__init__(message)
+        self.request = request
+
+
+class NotAllowed(AssentError):
+    """This person may not do that."""
+
+
+class InvalidDecision(AssentError):
+    """The decision does not fit the request; ``path`` names the field where one is at fault."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class InvalidCall(AssentError):
+    """The call or question cannot be asked about; ``path`` names the value at fault."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class InvalidPolicy(AssentError):
+    """A rule or a policy file that cannot be read."""
+
+
+class CallFailed(AssentError):
+    """The call ran and raised; the message holds what it said."""
+
+
+class InDoubt(AssentError):
+    """The call started, its end is unknown, and it was given up."""
+
+    def __init__(self, message: str, request: Request | None = None) -> None:
+        super().__init__(message)
+        self.request = request
+
+
+class Tampered(AssentError):
+    """A stored row does not match its digest or its signature; it was not run."""
+
+
+class KeyMissing(AssentError):
+    """There is no key to sign or verify with."""
+
+
+class StoreError(AssentError):
+    """The store cannot be read or written; nothing was changed."""
+
+
+class StoreVersion(StoreError):
+    """The store was written by a newer version of Assent."""
+
+
+class Paused(BaseException):
+    """Not an error: the run waits for people. ``run`` is the name to come back with."""
+
+    def __init__(self, run: str, requests: Sequence[Request]) -> None:
+        self.run = run
+        self.requests = tuple(requests)
+        ids = ", ".join(request.id for request in self.requests)
+        super().__init__(
+            f"run {run!r} waits for {ids}; decide (assent inbox), then come back "
+            f"with the same run: gate.run({run!r})"
+        )

@@ -1,0 +1,419 @@
+"""The life of one call at the gate: ask, wait, start, run once, record.
+
+Everything here looks at the stored row and does the one thing that row allows next, until the row says
+how it ended. So it does not matter which process asked, which one decided, and which one is looking now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from assent import codec
+from assent.engine.commands import (
+    Cancel,
+    Complete,
+    Doubt,
+    Expire,
+    Finish,
+    NewCall,
+    Propose,
+    Reask,
+    Record,
+    Start,
+    Suspend,
+)
+from assent.errors import (
+    CallFailed,
+    Cancelled,
+    Denied,
+    Expired,
+    InDoubt,
+    InvalidCall,
+    Paused,
+    Refused,
+    Rejected,
+    Superseded,
+)
+from assent.gate.leases import KEEPER, Lease
+from assent.gate.scope import RunScope
+from assent.gate.verify import verify
+from assent.policy import stricter, tightened
+from assent.rows import Call, CallStatus, Run, Tool
+from assent.twin import News, hop, on_loop
+from assent.types import Request, Terms, Verdict
+from assent.views import request_of
+
+if TYPE_CHECKING:
+    from assent.gate.gate import Gate
+
+#: How long a waiter trusts the news before it looks by itself.
+_LOOK_AGAIN = 30.0
+
+_REFUSALS: dict[CallStatus, type[Refused]] = {
+    CallStatus.EXPIRED: Expired,
+    CallStatus.CANCELLED: Cancelled,
+    CallStatus.SUPERSEDED: Superseded,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One call before it is a row: what it is, under what terms, and how to carry it out."""
+
+    key: str
+    kind: str
+    args: str
+    terms: Callable[[dict[str, Any]], Awaitable[Terms]]
+    tool: Tool | None = None
+    tool_name: str = ""
+    binds: str = ""
+    note: str = ""
+    preview: Callable[[], Awaitable[str]] | None = None
+    #: Runs the effect from the stored arguments and gives the live value and its JSON text.
+    effect: Callable[[Call], Awaitable[tuple[Any, str]]] | None = None
+    #: Reads a stored result back.
+    load: Callable[[str], Any] = codec.loads
+    wait: float | None = field(default=0)
+
+
+class CallLife:
+    """Takes one planned call to its end, or raises ``Paused`` on the way."""
+
+    def __init__(self, gate: Gate, scope: RunScope, plan: Plan) -> None:
+        self.gate = gate
+        self.store = gate.store
+        self.scope = scope
+        self.plan = plan
+        self.thread = scope.name
+        self._deadline = None if plan.wait is None else time.monotonic() + plan.wait
+        self._began = 0.0
+        self._fresh_start: tuple[int, int] | None = None
+
+    async def outcome(self) -> Any:
+        """The call's result: run now, or stored from before."""
+        call = None
+        if not self.scope.alone:
+            call = await hop(self.store.call_by_key, self.scope.name, self.plan.key)
+        try:
+            if call is None:
+                call = await self._propose()
+            while True:
+                if call.status is CallStatus.READY:
+                    done, value = await self._ready(call)
+                    if done:
+                        return value
+                    call = value
+                elif call.status is CallStatus.RUNNING and self._started_here(call):
+                    return await self._run(call)
+                elif call.status in (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT):
+                    call = await self._await(call)
+                else:
+                    return self._ended(call)
+        except (Refused, InDoubt):
+            await self._end_alone("failed")
+            raise
+
+    def _started_here(self, call: Call) -> bool:
+        """Whether this very object has just started it, in the commit that proposed it."""
+        return self._fresh_start == (call.token, call.attempt)
+
+    # -- asking
+
+    async def _propose(self) -> Call:
+        plan = self.plan
+        args = codec.loads(plan.args)
+        terms = await plan.terms(args)
+        preview = ""
+        if plan.preview is not None and terms.verdict is Verdict.ASK:
+            preview = await plan.preview()
+        new = NewCall(
+            id="req_" + secrets.token_hex(8),
+            key=plan.key,
+            kind=plan.kind,
+            tool=plan.tool_name,
+            tool_digest=plan.tool.digest if plan.tool is not None else "",
+            args=plan.args,
+            args_hash=codec.sha256(plan.args.encode()),
+            nonce=secrets.token_hex(16),
+            terms=terms,
+            binds=plan.binds,
+            note=plan.note,
+            preview=preview,
+        )
+        starts = plan.effect is not None and terms.verdict is Verdict.ALLOW
+        command = Propose(
+            thread=self.thread,
+            run=self.scope.name,
+            agent=self.gate.agent,
+            calls=(new,),
+            tools=() if plan.tool is None else (plan.tool,),
+            requester=self.scope.requester,
+            owner=self.gate.owner if starts else None,
+            lease=self.gate.lease_micros,
+        )
+        if starts:
+            self._began = time.monotonic()
+        ((call,),) = await hop(self.store.transact, command)
+        proposed: Call = call
+        if proposed.id == new.id:
+            if proposed.status is CallStatus.RUNNING:
+                self._fresh_start = (proposed.token, proposed.attempt)
+            if proposed.status is CallStatus.ASKED:
+                return await self._tell(proposed)
+        return proposed
+
+    async def _tell(self, call: Call) -> Call:
+        """Get an asked call to people; who does not wait for them waits at least for the notice."""
+        patience = 10.0 if self.plan.wait == 0 else 0.0
+        if await hop(lambda: self.gate.tell(self._request(call), patience)):
+            return await self._look(call)
+        return call
+
+    def _request(self, call: Call) -> Request:
+        tool = self.store.tool(call.tool_digest) if call.tool_digest else None
+        return request_of(call, tool, self.scope.requester)
+
+    # -- waiting
+
+    async def _await(self, call: Call) -> Call:
+        """Wait until the row moves on; ``Paused`` when the caller's patience is over."""
+        seen = (call.status, call.rev, call.attempt)
+        with closing(News(self.store, self.thread)) as news:
+            while True:
+                call = await hop(self._settle_time, await self._look(call))
+                if (call.status, call.rev, call.attempt) != seen:
+                    return call
+                left = self._left()
+                if left is not None and left <= 0 and call.status is not CallStatus.RUNNING:
+                    raise await self._paused(call)
+                await news.wait(self._nap(call, left))
+
+    def _left(self) -> float | None:
+        return None if self._deadline is None else self._deadline - time.monotonic()
+
+    def _nap(self, call: Call, left: float | None) -> float:
+        """Until the next moment at which the clock alone can change something."""
+        naps = [_LOOK_AGAIN]
+        if left is not None and left > 0:
+            naps.append(left)
+        if call.status is CallStatus.ASKED and call.expires_at is not None:
+            naps.append((call.expires_at - self.store.now()) / 1_000_000 + 0.001)
+        if call.status is CallStatus.RUNNING:
+            naps.append(self.gate.lease / 3)
+        return max(min(naps), 0.001)
+
+    async def _look(self, call: Call) -> Call:
+        found = await hop(self.store.call, call.id)
+        if found is None:
+            raise InvalidCall(f"{call.id} is gone from the store; it was pruned or another store")
+        return found
+
+    def _settle_time(self, call: Call) -> Call:
+        """What only time decides: an overdue request, a started call whose process is gone."""
+        if call.status is CallStatus.ASKED and call.expires_at is not None:
+            if call.expires_at <= self.store.now():
+                command = Expire(thread=call.thread, run=call.run, call=call.id)
+                (call,) = self.store.transact(command)
+        elif call.status is CallStatus.RUNNING:
+            run = self.store.run(call.run)
+            if run is not None and _lapsed(run, self.store.now()):
+                self.store.transact(Doubt(thread=call.thread, run=call.run))
+                return self.store.call(call.id) or call
+        return call
+
+    async def _paused(self, call: Call) -> Paused:
+        request = await hop(self._request, call)
+        return Paused(self.scope.name, [request])
+
+    # -- running
+
+    async def _ready(self, call: Call) -> tuple[bool, Any]:
+        """Verify and start; gives (True, value) when it ran, or (False, row) to look at again."""
+        again = await self._changed(call)
+        if again is not None:
+            return False, again
+        await hop(verify, self.store, call)
+        if self.plan.effect is None:
+            return False, await self._complete(call)
+        self._began = time.monotonic()
+        command = Start(
+            thread=self.thread,
+            run=call.run,
+            calls=(call.id,),
+            owner=self.gate.owner,
+            lease=self.gate.lease_micros,
+        )
+        ((started,),) = await hop(self.store.transact, command)
+        if started.status is CallStatus.RUNNING and started.attempt == call.attempt + 1:
+            return True, await self._run(started)
+        if started.status is CallStatus.READY:
+            await self._wait_for_turn(started)
+            started = await self._look(started)
+        return False, started
+
+    async def _complete(self, call: Call) -> Call:
+        command = Complete(
+            thread=self.thread,
+            run=call.run,
+            call=call.id,
+            result="true",
+            owner=self.gate.owner,
+            lease=self.gate.lease_micros,
+        )
+        finish = (self._finish("done"),) if self.scope.alone else ()
+        completed: Call = (await hop(self.store.transact, command, *finish))[0]
+        if completed.status is CallStatus.READY:
+            await self._wait_for_turn(completed)
+            return await self._look(completed)
+        return completed
+
+    async def _wait_for_turn(self, call: Call) -> None:
+        """Another process works on this run: one at a time, so wait for it or for its lease."""
+        with closing(News(self.store, self.thread)) as news:
+            run = await hop(self.store.run, call.run)
+            if run is None or run.owner in (None, self.gate.owner):
+                return
+            if _lapsed(run, self.store.now()):
+                await hop(self.store.transact, Doubt(thread=call.thread, run=call.run))
+                return
+            await news.wait(min(self.gate.lease / 3, 5.0))
+
+    async def _changed(self, call: Call) -> Call | None:
+        """What an approval no longer covers is asked again: another tool, context, or policy."""
+        plan = self.plan
+        reask = Reask(thread=call.thread, run=call.run, call=call.id, reason="")
+        if plan.tool is not None and plan.tool.digest != call.tool_digest:
+            reask = replace(reask, reason="the tool changed since the approval", tool=plan.tool)
+        if plan.binds != call.binds:
+            reask = replace(
+                reask, reason="its context changed since the approval", binds=plan.binds
+            )
+        if call.original is not None:
+            now = await plan.terms(codec.loads(call.args))
+            both = tightened(call.terms, replace(now, verdict=_verdict_after(call.terms, now)))
+            if both.verdict is Verdict.DENY:
+                await self._forbid(call, now)
+            if stricter(call.terms, both):
+                reason = f"the edited arguments meet a stricter rule: {now.rule}"
+                reask = replace(reask, reason=reason, terms=both)
+        if not reask.reason:
+            return None
+        (asked,) = await hop(self.store.transact, reask)
+        again: Call = asked
+        return await self._tell(again) if again.status is CallStatus.ASKED else again
+
+    async def _forbid(self, call: Call, terms: Terms) -> None:
+        reason = f"the policy ({terms.rule}) forbids the edited arguments"
+        command = Cancel(
+            thread=call.thread, run=call.run, call=call.id, by=f"policy:{terms.rule}", reason=reason
+        )
+        await hop(self.store.transact, command)
+        raise Denied(f"{call.id} was not run: {reason}", await hop(self._request, call))
+
+    async def _run(self, call: Call) -> Any:
+        """The effect itself: after this line only a record or a doubt."""
+        effect = self.plan.effect
+        assert effect is not None
+        lease = Lease(self.store, self.thread, call.run, call.token, self.gate.lease, self._began)
+        if lease.lapsed:
+            # The start took longer than the lease: somebody else may hold the run by now.
+            await self._doubt(call, "the lease had lapsed before the effect")
+            return await self.outcome()
+        KEEPER.keep(lease)
+        try:
+            value, text = await effect(call)
+        except Paused:
+            await hop(self.store.transact, self._suspend(call))
+            raise
+        except Exception as error:
+            await self._record(call, False, f"{type(error).__name__}: {error}")
+            raise
+        except BaseException as error:
+            await self._doubt_now(call, f"interrupted by {type(error).__name__}")
+            raise
+        finally:
+            KEEPER.drop(lease)
+        await self._record(call, True, text)
+        return value
+
+    def _suspend(self, call: Call) -> Suspend:
+        return Suspend(
+            thread=call.thread, run=call.run, call=call.id, token=call.token, attempt=call.attempt
+        )
+
+    async def _record(self, call: Call, ok: bool, result: str) -> None:
+        record = Record(
+            thread=call.thread,
+            run=call.run,
+            call=call.id,
+            token=call.token,
+            attempt=call.attempt,
+            ok=ok,
+            result=result,
+        )
+        commands: list[Any] = [record]
+        if self.scope.alone:
+            commands.append(self._finish("done" if ok else "failed"))
+        await hop(self.store.transact, *commands)
+
+    async def _doubt(self, call: Call, reason: str) -> None:
+        command = Doubt(
+            thread=call.thread,
+            run=call.run,
+            call=call.id,
+            token=call.token,
+            attempt=call.attempt,
+            reason=reason,
+        )
+        await hop(self.store.transact, command)
+
+    async def _doubt_now(self, call: Call, reason: str) -> None:
+        """The same while being cancelled: the commit must not be cut short as well."""
+        if on_loop():
+            await asyncio.shield(asyncio.ensure_future(self._doubt(call, reason)))
+        else:
+            await self._doubt(call, reason)
+
+    # -- ending
+
+    def _finish(self, status: str) -> Finish:
+        return Finish(thread=self.thread, run=self.scope.name, status=status)
+
+    async def _end_alone(self, status: str) -> None:
+        if self.scope.alone:
+            await hop(self.store.transact, self._finish(status))
+
+    def _ended(self, call: Call) -> Any:
+        """What a closed row means to its caller."""
+        request = self._request(call)
+        decision = call.decision
+        by = decision.by if decision is not None else ""
+        if call.status in (CallStatus.DONE, CallStatus.RESPONDED):
+            return self.plan.load(call.result or "null")
+        if call.status is CallStatus.FAILED:
+            if decision is not None and decision.type == "reject":
+                raise InDoubt(f"{call.id} was given up by {by}: {call.result}", request)
+            raise CallFailed(f"{call.id} ran and failed: {call.result}")
+        if call.status is CallStatus.REJECTED:
+            if decision is not None and decision.type == "deny":
+                why = decision.message or "see `assent policy check`"
+                raise Denied(f"{call.tool} is forbidden by {by}: {why}", request)
+            why = decision.message if decision is not None else ""
+            raise Rejected(f"{by} rejected it: {why}" if why else f"{by} rejected it", request)
+        refusal = _REFUSALS[call.status]
+        raise refusal(f"{call.id} {call.status}: nothing was run", request)
+
+
+def _lapsed(run: Run, now: int) -> bool:
+    return run.owner is not None and run.ready_at is not None and run.ready_at <= now
+
+
+def _verdict_after(old: Terms, new: Terms) -> Verdict:
+    """After an edit: denied is denied; anything else was asked about and approved already."""
+    return Verdict.DENY if new.verdict is Verdict.DENY else old.verdict

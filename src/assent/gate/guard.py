@@ -1,0 +1,171 @@
+"""Guarding a plain function: its calls become rows, its arguments are stored, and it runs once."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from assent import codec
+from assent.errors import AssentError
+from assent.gate.calls import CallLife, Plan
+from assent.gate.scope import RunScope, current
+from assent.policy import Predicate
+from assent.rows import Call, Tool
+from assent.schema import Signature
+from assent.twin import drive, hop, in_thread, on_loop, run_sync
+from assent.types import Decided, Json, Terms, ToolCall
+
+if TYPE_CHECKING:
+    from assent.gate.gate import Gate
+
+PREVIEW_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ThisCall:
+    """What a running function may know of its own call."""
+
+    run: str
+    id: str
+    #: The same for every attempt of this call: give it to services that take an idempotency key.
+    key: str
+    attempt: int
+    decision: Decided | None
+    original: Mapping[str, Json] | None
+
+
+_this_call: contextvars.ContextVar[ThisCall | None] = contextvars.ContextVar(
+    "assent_this_call", default=None
+)
+
+
+def this_call() -> ThisCall:
+    """The call that is running here; only inside a guarded function."""
+    call = _this_call.get()
+    if call is None:
+        raise AssentError("this_call() works inside a guarded function only")
+    return call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """One guarded function: its face, its terms, and how its calls are made."""
+
+    gate: Gate
+    function: Callable[..., Any]
+    signature: Signature
+    tool: Tool
+    own: Terms
+    needs_approval: bool | Predicate
+    binds: Callable[[], Mapping[str, Json]] | None
+    preview: Callable[..., Json] | None
+    note: str
+    wait: float | None
+
+    def wrap(self) -> Callable[..., Any]:
+        """The function that people call from now on; ``key=`` names a call, where it takes no such."""
+        if inspect.iscoroutinefunction(self.function):
+
+            @functools.wraps(self.function)
+            async def guarded(*args: Any, **kwargs: Any) -> Any:
+                return await self._call(args, kwargs)
+
+        else:
+
+            @functools.wraps(self.function)
+            def guarded(*args: Any, **kwargs: Any) -> Any:
+                if on_loop():
+                    raise AssentError(
+                        f"{self.tool.name}() is guarded and not async, and would block the running "
+                        f"event loop: await asyncio.to_thread({self.tool.name}, ...), or make it async"
+                    )
+                return run_sync(self._call(args, kwargs))
+
+        guarded.guard = self  # type: ignore[attr-defined]
+        return guarded
+
+    async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        scope = current(self.gate)
+        plan = self._plan(scope, self.signature.bind(args, kwargs))
+        return await CallLife(self.gate, scope, plan).outcome()
+
+    def _plan(self, scope: RunScope, values: dict[str, Any]) -> Plan:
+        data = self.signature.intake(values)
+        whole = codec.loads(data)
+        # By what was passed, before defaults: a default that changes does not make another call.
+        passed = codec.sha256(codec.canonical({name: whole[name] for name in values}))
+        content = f"{self.tool.name}:{passed[:32]}"
+        return Plan(
+            key=f"{content}#{scope.nth(content)}",
+            kind="approval",
+            args=data.decode(),
+            terms=self._terms,
+            tool=self.tool,
+            tool_name=self.tool.name,
+            binds="" if self.binds is None else codec.canonical(dict(self.binds())).decode(),
+            note=self.note,
+            preview=None if self.preview is None else functools.partial(self._preview, data),
+            effect=self._effect,
+            load=self.signature.load_result,
+            wait=self.wait,
+        )
+
+    async def _terms(self, args: dict[str, Any]) -> Terms:
+        call = ToolCall(self.tool.name, args)
+        return await self.gate.judge(call, self.own, self.needs_approval)
+
+    async def _effect(self, call: Call) -> tuple[Any, str]:
+        """Run from the stored bytes, and nothing else."""
+        args, kwargs = self.signature.load(call.args.encode())
+        token = _this_call.set(_seen_from_inside(call))
+        try:
+            value = self.function(*args, **kwargs)
+            if inspect.isawaitable(value):
+                value = await drive(functools.partial(_awaited, value))
+        finally:
+            _this_call.reset(token)
+        return value, self.signature.dump_result(value)
+
+    async def _preview(self, data: bytes) -> str:
+        """What would happen, as the preview says; never needed in order to decide."""
+        return await hop(self._previewed, data)
+
+    def _previewed(self, data: bytes) -> str:
+        args, kwargs = self.signature.load(data)
+        preview = self.preview
+        assert preview is not None
+        try:
+            shown = in_thread(lambda: preview(*args, **kwargs), PREVIEW_SECONDS)
+            return codec.canonical(shown).decode()
+        except Exception as error:
+            return codec.dumps(f"no preview: {type(error).__name__}: {error}")
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _seen_from_inside(call: Call) -> ThisCall:
+    original = None if call.original is None else codec.loads(call.original)
+    return ThisCall(call.run, call.id, call.id, call.attempt, call.decision, original)
+
+
+def tool_of(signature: Signature, version: str) -> Tool:
+    """The stored face of a tool; its digest covers name, schema, description and version."""
+    face = {"parameters": signature.parameters, "returns": signature.returns}
+    whole = {
+        "name": signature.name,
+        "schema": face,
+        "description": signature.description,
+        "version": version,
+    }
+    return Tool(
+        digest=codec.digest(whole),
+        name=signature.name,
+        schema=codec.dumps(face),
+        description=signature.description,
+    )

@@ -1,0 +1,98 @@
+"""The run that a call belongs to: named by ``gate.run("order-17")``, or made for one call alone."""
+
+from __future__ import annotations
+
+import contextvars
+import secrets
+from collections import Counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from assent.engine.commands import Finish
+from assent.errors import AssentError, InvalidCall, Paused
+from assent.twin import hop, on_loop, run_sync
+
+if TYPE_CHECKING:
+    from assent.gate.gate import Gate
+
+_scopes: contextvars.ContextVar[tuple[RunScope, ...]] = contextvars.ContextVar(
+    "assent_scopes", default=()
+)
+MAX_NAME = 200
+
+
+class RunScope:
+    """``async with gate.run("order-17"):`` or ``with …``: the calls inside belong to that run.
+
+    Come back with the same name, in any process, and every call that was made before is the same call:
+    its request, its decision, its stored result. The n-th time the same thing is called is a call of its own.
+    """
+
+    def __init__(self, gate: Gate, name: str, requester: str, *, alone: bool = False) -> None:
+        if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
+            raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
+        if name.startswith("@"):
+            raise InvalidCall("names that begin with @ are kept for the store itself", "run")
+        self.gate = gate
+        self.name = name
+        self.requester = requester
+        #: Made for one call, which also ends it.
+        self.alone = alone
+        self._counts: Counter[str] = Counter()
+        self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
+
+    def nth(self, content: str) -> int:
+        """How often this very content was called in this entry of the run."""
+        self._counts[content] += 1
+        return self._counts[content] - 1
+
+    def _enter(self) -> RunScope:
+        if self._token is not None:
+            raise AssentError(f"run {self.name!r} is entered already: call gate.run(...) again")
+        self._token = _scopes.set((*_scopes.get(), self))
+        return self
+
+    def _leave(self) -> None:
+        if self._token is not None:
+            _scopes.reset(self._token)
+            self._token = None
+
+    async def _exit(self, error: BaseException | None) -> None:
+        self._leave()
+        if isinstance(error, Paused) or self.gate.closed:
+            return
+        await hop(self._finish, error)
+
+    def _finish(self, error: BaseException | None) -> None:
+        run = self.gate.store.run(self.name)
+        if run is None:
+            return
+        status, output = "done", None
+        if error is not None:
+            status, output = "failed", f"{type(error).__name__}: {error}"
+        command = Finish(thread=run.thread, run=run.id, status=status, output=output)
+        self.gate.store.transact(command)
+
+    def __enter__(self) -> RunScope:
+        if on_loop():
+            raise AssentError("on an event loop, write `async with gate.run(...)`")
+        return self._enter()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:
+        run_sync(self._exit(error))
+
+    async def __aenter__(self) -> RunScope:
+        return self._enter()
+
+    async def __aexit__(
+        self, kind: Any, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._exit(error)
+
+
+def current(gate: Gate) -> RunScope:
+    """The innermost run of this gate, or a fresh one for one call alone."""
+    for scope in reversed(_scopes.get()):
+        if scope.gate is gate:
+            return scope
+    return RunScope(gate, "run_" + secrets.token_hex(8), "", alone=True)

@@ -1,0 +1,60 @@
+"""The last look before a call starts: is what will run exactly what was approved?"""
+
+from __future__ import annotations
+
+from assent import codec
+from assent.engine.asking import doubt_envelope, envelope, signed_bytes
+from assent.errors import StoreError, Tampered
+from assent.rows import Call
+from assent.stores.base import Store
+from assent.types import Micros
+
+_YES = frozenset({"approve", "edit", "allow", "grant"})
+
+
+def verify(store: Store, call: Call) -> None:
+    """Raise ``Tampered`` unless digest, decision and signatures of a ready call all agree."""
+    if store.restored():
+        raise StoreError(
+            f"{store.url} was restored from an older copy, and what ran since then is unknown: "
+            "run `assent recover` first"
+        )
+    if codec.sha256(call.args.encode()) != call.args_hash:
+        raise _tampered(call, "its arguments were changed")
+    if codec.digest(envelope(call)) != call.digest:
+        raise _tampered(call, "it is not what its digest says")
+    decision = call.decision
+    if decision is None or decision.type not in _YES:
+        raise _tampered(call, "nobody approved it")
+    accepted = {call.digest, codec.digest(doubt_envelope(call))}
+    if decision.digest not in accepted:
+        raise _tampered(call, "the approval is of something else")
+    _check(
+        store, call, decision.digest, decision.type, decision.by, decision.at, decision.signature
+    )
+    if call.terms.quorum > 1 and decision.type in ("approve", "edit"):
+        _check_votes(store, call, accepted)
+
+
+def _check_votes(store: Store, call: Call, accepted: set[str]) -> None:
+    people = set()
+    for vote in call.votes:
+        if vote.digest in accepted:
+            _check(store, call, vote.digest, vote.type, vote.by, vote.at, vote.signature)
+            people.add(vote.by)
+    if len(people) < call.terms.quorum:
+        raise _tampered(call, f"{len(people)} of {call.terms.quorum} people approved it")
+
+
+def _check(
+    store: Store, call: Call, digest: str, type: str, by: str, at: Micros, signature: str
+) -> None:
+    if not store.keys.verify(signed_bytes(digest, type, by, at), signature):
+        raise _tampered(call, f"the signature of {by} does not hold")
+
+
+def _tampered(call: Call, what: str) -> Tampered:
+    return Tampered(
+        f"{call.id} was not run: {what}. Look at `assent audit verify`, then cancel it "
+        f"(`assent cancel {call.id}`) and ask again"
+    )

@@ -1,0 +1,93 @@
+"""Whether an answer fits what was asked, said in front of the person who gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from assent import codec, schema
+from assent.errors import InvalidCall, InvalidDecision
+from assent.rows import Call, CallStatus, Tool
+from assent.types import Json, Question
+from assent.views import question_from
+
+MAX_MESSAGE = 20_000
+
+
+def checked_text(text: object, name: str) -> str:
+    """A person's words, as long as they can be stored."""
+    if not isinstance(text, str):
+        raise InvalidDecision(f"{name} is text", name)
+    if len(text) > MAX_MESSAGE:
+        raise InvalidDecision(
+            f"{name} has {len(text):,} characters, the limit is {MAX_MESSAGE:,}", name
+        )
+    try:
+        codec.canonical(text)
+    except InvalidCall as error:
+        raise InvalidDecision(f"{name}: {error}", name) from None
+    return text
+
+
+def checked_edit(call: Call, tool: Tool | None, args: object) -> str:
+    """An edit's whole arguments as canonical JSON text, valid under the tool's schema."""
+    if tool is None:
+        raise InvalidDecision("only a tool call can be edited: reject it and say why", "type")
+    if not isinstance(args, Mapping):
+        raise InvalidDecision("an edit gives the new arguments as an object", "args")
+    return _checked(codec.loads(tool.schema)["parameters"], dict(args), "args")
+
+
+def _checked(rules: Mapping[str, Any], value: Json, name: str) -> str:
+    try:
+        text = codec.canonical(value).decode()
+        wrong = schema.errors(rules, codec.loads(text))
+    except InvalidCall as error:
+        raise InvalidDecision(f"{name}: {error}", _path(name, error.path)) from None
+    if wrong:
+        path, message = wrong[0]
+        at = _path(name, path)
+        raise InvalidDecision(f"{at}: {message}", at)
+    return text
+
+
+def _path(name: str, path: str) -> str:
+    return f"{name}.{path}" if path and not path.startswith("[") else f"{name}{path}"
+
+
+def checked_value(call: Call, tool: Tool | None, value: Json) -> str:
+    """The answer to a question, or the result in place of a run, as canonical JSON text."""
+    if call.kind == "question" and call.status is not CallStatus.IN_DOUBT:
+        return _checked_answer(question_from(codec.loads(call.args)), value)
+    returns = codec.loads(tool.schema).get("returns") if tool is not None else None
+    return _checked(returns or {}, value, "value")
+
+
+def _checked_answer(question: Question, value: Json) -> str:
+    if question.schema is not None:
+        return _checked(question.schema, value, "value")
+    if question.multiple:
+        if not isinstance(value, list):
+            raise InvalidDecision("this question takes a list of answers", "value")
+        for index, item in enumerate(value):
+            _check_choice(question, item, f"value[{index}]")
+            if item in value[:index]:
+                raise InvalidDecision("the same answer twice", f"value[{index}]")
+        if not value:
+            raise InvalidDecision("pick at least one, or reject the question", "value")
+    else:
+        _check_choice(question, value, "value")
+    return _checked({}, value, "value")
+
+
+def _check_choice(question: Question, value: Json, path: str) -> None:
+    answers = [option.answer for option in question.options]
+    # 1 == True == 1.0 in Python, and none of them is the other here.
+    if any(type(value) is type(answer) and value == answer for answer in answers):
+        return
+    if question.free_text and isinstance(value, str) and value.strip():
+        return
+    wanted = [repr(answer) for answer in answers] + (
+        ["your own words"] if question.free_text else []
+    )
+    raise InvalidDecision(f"answer with {' or '.join(wanted)}", path)

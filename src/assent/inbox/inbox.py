@@ -1,0 +1,363 @@
+"""The door for people: what waits, what it is, decide, and what was decided."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assent import codec
+from assent.engine.commands import Cancel, Decide, Doubt, Expire, RevokeGrant
+from assent.errors import AssentError, Conflict, Expired, InvalidDecision, NotFound
+from assent.inbox.answers import checked_edit, checked_text, checked_value
+from assent.inbox.people import authenticate
+from assent.inbox.standing import new_grant
+from assent.rows import Call, Event
+from assent.stores import open_store
+from assent.stores.base import Query, Store
+from assent.twin import News, hop, run_sync
+from assent.types import Decision, Edit, Grant, Reject, Request, Respond, Reviewer, Terms
+from assent.views import is_request, request_of
+
+MAX_PAGE = 500
+
+#: The policy's second look at edited arguments; the gate takes another before the start.
+Judge = Callable[[Call, Mapping[str, Any]], Terms]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some requests, and where the next page begins (``None`` at the end)."""
+
+    items: tuple[Request, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one decision of several."""
+
+    id: str
+    request: Request | None
+    error: AssentError | None
+
+
+class Inbox:
+    """Read and decide requests in one store; every method has a ``_sync`` twin."""
+
+    def __init__(self, store: str | Store, *, judge: Judge | None = None) -> None:
+        self.store = open_store(store)
+        self._judge = judge
+
+    # -- reading
+
+    async def pending(self, **filters: Any) -> Page:
+        """What waits, oldest first: kind, agent, tool, thread, run, q, sort, after, limit."""
+        await hop(self._sweep)
+        return await hop(self._page, {"status": "pending", **filters})
+
+    async def history(self, **filters: Any) -> Page:
+        """What was decided or closed, newest first; the same filters, and ``status``."""
+        await hop(self._sweep)
+        return await hop(self._page, {"status": "closed", "sort": "newest", **filters})
+
+    async def get(self, request_id: str) -> Request:
+        """One request, whole."""
+        return await hop(self._get, request_id)
+
+    async def find(self, prefix: str) -> Request:
+        """The one request whose id begins like this, for people who type."""
+        return await hop(self._find, prefix)
+
+    async def events(self, request_id: str) -> list[Event]:
+        """What happened to one request, in order."""
+        return await hop(self._events, request_id)
+
+    def _page(self, filters: dict[str, Any]) -> Page:
+        query = _query(filters)
+        found = self.store.page(query)
+        following = str(found[-1][0]) if len(found) == query.limit else None
+        return Page(tuple(self._request(call) for _, call in found), following)
+
+    def _get(self, request_id: str) -> Request:
+        call = self._call(request_id)
+        if call.expires_at is not None and call.expires_at <= self.store.now():
+            (call,) = self.store.transact(Expire(thread=call.thread, run=call.run, call=call.id))
+        return self._request(call)
+
+    def _find(self, prefix: str) -> Request:
+        ids = self.store.calls_like(prefix, 2)
+        if prefix in ids or len(ids) == 1:
+            return self._get(prefix if prefix in ids else ids[0])
+        if not ids:
+            raise NotFound(f"no request {prefix!r}: see `assent inbox`")
+        raise NotFound(f"{prefix!r} is the beginning of several ids: type more of it")
+
+    def _events(self, request_id: str) -> list[Event]:
+        call = self._call(request_id)
+        found: list[Event] = []
+        after = 0
+        while chain := self.store.chain(call.thread, after):
+            found += [event for event in chain if event.call == call.id]
+            after = chain[-1].seq
+        return found
+
+    def _call(self, request_id: str) -> Call:
+        call = self.store.call(request_id)
+        if call is None or not is_request(call):
+            raise NotFound(f"no request {request_id!r}: see `assent inbox`")
+        return call
+
+    def _request(self, call: Call) -> Request:
+        run = self.store.run(call.run)
+        tool = self.store.tool(call.tool_digest) if call.tool_digest else None
+        return request_of(call, tool, run.requester if run is not None else "")
+
+    def _sweep(self) -> None:
+        """Close what is overdue and show what is in doubt, even where no worker runs."""
+        for due in self.store.overdue():
+            if due.call is not None:
+                self.store.transact(Expire(thread=due.thread, run=due.run, call=due.call))
+            else:
+                self.store.transact(Doubt(thread=due.thread, run=due.run))
+
+    # -- deciding
+
+    async def decide(
+        self,
+        request_id: str,
+        decision: Decision,
+        *,
+        by: str | Reviewer | None = None,
+        seen_digest: str | None = None,
+        token: str | None = None,
+        channel: str = "python",
+        grant: Mapping[str, Any] | None = None,
+    ) -> Request:
+        """Answer a request. The digest is what was seen; ``request.approve()`` carries it along.
+
+        ``by`` is a name (recorded with assurance ``code``) or a ``Reviewer``; ``token`` names and proves
+        a person. ``grant`` turns an approval into a standing yes: ``{"scope": "exact" | "any" | schema,
+        "uses": n, "ends_in": seconds}``.
+        """
+        return await hop(self._decide, request_id, decision, by, seen_digest, token, channel, grant)
+
+    def _decide(
+        self,
+        request_id: str,
+        decision: Decision,
+        by: str | Reviewer | None,
+        seen_digest: str | None,
+        token: str | None,
+        channel: str,
+        grant: Mapping[str, Any] | None,
+    ) -> Request:
+        if not isinstance(decision, Decision) or type(decision) is Decision:
+            raise InvalidDecision(
+                "decide with Approve(), Edit(args), Reject(message) or Respond(value)"
+            )
+        if decision.request not in (None, request_id):
+            raise Conflict(f"this decision was made for {decision.request}, not for {request_id}")
+        reviewer = self._reviewer(by, token)
+        call = self._call(request_id)
+        command = self._command(
+            call, decision, reviewer, seen_digest or decision.seen_digest, channel, grant
+        )
+        try:
+            (decided,) = self.store.transact(command)
+        except Expired:
+            self.store.transact(Expire(thread=call.thread, run=call.run, call=call.id))
+            raise
+        return self._request(decided)
+
+    def _command(
+        self,
+        call: Call,
+        decision: Decision,
+        by: Reviewer,
+        seen: str | None,
+        channel: str,
+        grant: Mapping[str, Any] | None,
+    ) -> Decide:
+        tool = self.store.tool(call.tool_digest) if call.tool_digest else None
+        message = value = args = terms = None
+        if isinstance(decision, Reject):
+            message = checked_text(decision.message, "message")
+        elif isinstance(decision, Respond):
+            value = checked_value(call, tool, decision.value)
+        elif isinstance(decision, Edit):
+            args = checked_edit(call, tool, decision.args)
+            terms = self._judge(call, codec.loads(args)) if self._judge is not None else None
+        return Decide(
+            thread=call.thread,
+            run=call.run,
+            call=call.id,
+            type=decision.type,
+            by=by,
+            channel=channel,
+            seen_digest=seen,
+            message=message or "",
+            value=value,
+            args=args,
+            args_hash="" if args is None else codec.sha256(args.encode()),
+            terms=terms,
+            grant=None if grant is None else new_grant(call, grant, by.name, self.store.now()),
+        )
+
+    def _reviewer(self, by: str | Reviewer | None, token: str | None) -> Reviewer:
+        if token is not None:
+            return authenticate(self.store, token)
+        if isinstance(by, Reviewer):
+            return by
+        if not isinstance(by, str) or not by.strip():
+            raise InvalidDecision("say who decides: by='ana', or token=...", "by")
+        return Reviewer(checked_text(by, "by").strip())
+
+    async def decide_many(
+        self, decisions: Iterable[Decision], *, by: str | Reviewer | None = None, **options: Any
+    ) -> list[Outcome]:
+        """Several decisions of one kind on like requests: same tool, bound to what was seen."""
+        return await hop(self._decide_many, list(decisions), by, options)
+
+    def _decide_many(
+        self, decisions: list[Decision], by: str | Reviewer | None, options: dict[str, Any]
+    ) -> list[Outcome]:
+        requests = [self._get(d.request or "") for d in decisions]
+        _check_alike(decisions, requests)
+        seen, token = None, options.pop("token", None)
+        channel = options.pop("channel", "python")
+        outcomes = []
+        for decision, request in zip(decisions, requests, strict=True):
+            try:
+                done = self._decide(request.id, decision, by, seen, token, channel, None)
+                outcomes.append(Outcome(request.id, done, None))
+            except AssentError as error:
+                outcomes.append(Outcome(request.id, None, error))
+        return outcomes
+
+    async def cancel(
+        self, target: str, *, by: str, message: str = "", superseded: bool = False
+    ) -> None:
+        """Call off one request by its id, or a whole run by its name."""
+        await hop(self._cancel, target, by, message, superseded)
+
+    def _cancel(self, target: str, by: str, message: str, superseded: bool) -> None:
+        reason = checked_text(message, "message")
+        call, run = self.store.call(target), self.store.run(target)
+        if call is None and run is None:
+            raise NotFound(f"no request and no run {target!r}")
+        where = call or run
+        assert where is not None
+        command = Cancel(
+            thread=where.thread,
+            run=call.run if call is not None else target,
+            call=None if call is None else call.id,
+            by=by,
+            reason=reason,
+            superseded=superseded,
+        )
+        self.store.transact(command)
+
+    # -- standing yeses
+
+    async def grants(self, *, live_only: bool = True) -> list[Grant]:
+        """The standing yeses."""
+        return await hop(lambda: self.store.grants(live_only=live_only))
+
+    async def revoke(self, grant_id: str, *, by: str) -> Grant:
+        """End a standing yes."""
+        (grant,) = await hop(self.store.transact, RevokeGrant(grant=grant_id, by=by))
+        revoked: Grant = grant
+        return revoked
+
+    # -- listening
+
+    async def watch(self, after: str | None = None) -> AsyncIterator[Event]:
+        """Events as they are committed, here or in other processes; ``after`` replays from a cursor."""
+        cursor = await hop(self.store.tail) if after is None else after
+        with contextlib.closing(News(self.store, None)) as news:
+            while True:
+                batch = await hop(self.store.events, cursor)
+                for cursor, event in batch:
+                    yield event
+                if not batch:
+                    await news.wait(30.0)
+
+    # -- twins
+
+    def pending_sync(self, **filters: Any) -> Page:
+        return run_sync(self.pending(**filters))
+
+    def history_sync(self, **filters: Any) -> Page:
+        return run_sync(self.history(**filters))
+
+    def get_sync(self, request_id: str) -> Request:
+        return run_sync(self.get(request_id))
+
+    def find_sync(self, prefix: str) -> Request:
+        return run_sync(self.find(prefix))
+
+    def events_sync(self, request_id: str) -> list[Event]:
+        return run_sync(self.events(request_id))
+
+    def decide_sync(self, request_id: str, decision: Decision, **options: Any) -> Request:
+        return run_sync(self.decide(request_id, decision, **options))
+
+    def decide_many_sync(self, decisions: Iterable[Decision], **options: Any) -> list[Outcome]:
+        return run_sync(self.decide_many(decisions, **options))
+
+    def cancel_sync(self, target: str, **options: Any) -> None:
+        run_sync(self.cancel(target, **options))
+
+    def grants_sync(self, **options: Any) -> list[Grant]:
+        return run_sync(self.grants(**options))
+
+    def revoke_sync(self, grant_id: str, *, by: str) -> Grant:
+        return run_sync(self.revoke(grant_id, by=by))
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.store.close()
+
+
+_STATUSES = (
+    ["pending", "approved", "edited", "rejected", "responded", "expired", "cancelled", "superseded", "closed", "any"]
+)
+_SORTS = ("oldest", "newest", "expiring")
+
+
+def _query(filters: dict[str, Any]) -> Query:
+    known = {"status", "kind", "agent", "tool", "thread", "run", "q", "sort", "after", "limit"}
+    unknown = set(filters) - known
+    if unknown:
+        raise InvalidDecision(
+            f"no filter {', '.join(sorted(unknown))}: use {', '.join(sorted(known))}"
+        )
+    filters["text"] = filters.pop("q", None)
+    if filters["status"] not in _STATUSES:
+        raise InvalidDecision(f"status {filters['status']!r}: use {', '.join(_STATUSES)}", "status")
+    if filters.get("sort", "oldest") not in _SORTS:
+        raise InvalidDecision(f"sort {filters['sort']!r}: use {', '.join(_SORTS)}", "sort")
+    limit = filters.get("limit", 50)
+    if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
+        raise InvalidDecision(f"limit {limit!r}: use a number from 1 to {MAX_PAGE}", "limit")
+    if filters.get("after") is not None:
+        try:
+            filters["after"] = int(filters["after"])
+        except ValueError:
+            raise InvalidDecision("after: use the `next` of the page before", "after") from None
+    return Query(**filters)
+
+
+def _check_alike(decisions: list[Decision], requests: list[Request]) -> None:
+    """Many at once is for like things: one kind of answer, one tool, nothing of high risk."""
+    if len({d.type for d in decisions}) > 1 or any(isinstance(d, Edit) for d in decisions):
+        raise InvalidDecision("decide many with one kind of decision, and edit one by one", "type")
+    if len({(r.agent, r.tool, r.kind) for r in requests}) > 1:
+        raise InvalidDecision("decide many only where agent, tool and kind are the same", "tool")
+    risky = [r.id for r in requests if r.risk.level in ("high", "critical")]
+    if risky and decisions[0].type == "approve":
+        raise InvalidDecision(
+            f"{risky[0]} is of {requests[0].risk.level} risk: decide it alone", "risk"
+        )

@@ -1,0 +1,65 @@
+"""Who is deciding: names, tokens, and how sure we are."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+
+from assent.engine.commands import AddPrincipal, RevokePrincipal
+from assent.errors import NotAllowed, NotFound
+from assent.rows import ROLES, Principal
+from assent.stores.base import Store
+from assent.types import Micros, Reviewer
+
+_PREFIX = "assent_"
+
+
+def token_hash(token: str) -> str:
+    """What is stored of a token; it is long and random, so a plain hash gives nothing away."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def authenticate(store: Store, token: str) -> Reviewer:
+    """The person behind a token."""
+    principal = store.principal(token_hash(token))
+    if principal is None or not principal.live(store.now()):
+        raise NotAllowed("this token is unknown, revoked or past its end: ask for another one")
+    return Reviewer(principal.person, principal.groups, "token", principal.role)
+
+
+def create_token(
+    store: Store,
+    person: str,
+    *,
+    by: str,
+    role: str = "reviewer",
+    groups: Iterable[str] = (),
+    ends: Micros | None = None,
+) -> tuple[str, Principal]:
+    """A new token and its row; the token itself is shown once and kept nowhere."""
+    if role not in ROLES:
+        raise NotAllowed(f"role {role!r}: use one of {', '.join(ROLES)}")
+    if not person.strip():
+        raise NotAllowed("a token belongs to somebody: give a name")
+    token = _PREFIX + secrets.token_urlsafe(32)
+    principal = Principal(
+        id="tok_" + secrets.token_hex(6),
+        token_hash=token_hash(token),
+        person=person,
+        role=role,
+        created=0,
+        groups=tuple(groups),
+        ends=ends,
+    )
+    (stored,) = store.transact(AddPrincipal(principal=principal, by=by))
+    return token, stored
+
+
+def revoke_token(store: Store, token_id: str, *, by: str) -> Principal:
+    """End a token by its id."""
+    if not any(p.id == token_id for p in store.principals()):
+        raise NotFound(f"no token {token_id}: see `assent token list`")
+    (revoked,) = store.transact(RevokePrincipal(principal=token_id, by=by))
+    principal: Principal = revoked
+    return principal

@@ -1,0 +1,56 @@
+"""A standing yes, made from an approval: for what, how often, how long."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from assent import codec, schema
+from assent.errors import InvalidCall, InvalidDecision
+from assent.rows import Call
+from assent.types import Grant, Json, Micros
+
+_DAY = 86_400.0
+
+
+def new_grant(call: Call, wanted: Mapping[str, Any], by: str, now: Micros) -> Grant:
+    """The grant that a person wants to give with this approval; a day, unless they say otherwise."""
+    unknown = set(wanted) - {"scope", "uses", "ends_in"}
+    if unknown:
+        raise InvalidDecision(
+            f"grant: no {', '.join(sorted(unknown))}; use scope, uses, ends_in", "grant"
+        )
+    uses, ends_in = wanted.get("uses"), wanted.get("ends_in", _DAY)
+    if uses is not None and (type(uses) is not int or not 1 <= uses <= 1_000_000):
+        raise InvalidDecision("grant: uses is a whole number from 1", "grant.uses")
+    if type(ends_in) not in (int, float) or not 0 < ends_in <= 366 * _DAY:
+        raise InvalidDecision(
+            "grant: ends_in is a number of seconds, at most a year", "grant.ends_in"
+        )
+    return Grant(
+        id="grt_" + secrets.token_hex(6),
+        agent=call.agent,
+        tool=call.tool,
+        tool_digest=call.tool_digest,
+        scope=codec.dumps(_scope(call, wanted.get("scope", "exact"))),
+        by=by,
+        created=now,
+        uses_left=uses,
+        ends=now + round(ends_in * 1_000_000),
+    )
+
+
+def _scope(call: Call, scope: Json) -> Mapping[str, Json]:
+    if scope == "exact":
+        return {"const": codec.loads(call.args)}
+    if scope == "any":
+        return {}
+    try:
+        schema.check_schema(scope)
+    except InvalidCall as error:
+        raise InvalidDecision(f"grant: the scope is not a schema: {error}", "grant.scope") from None
+    if not schema.matches(scope, codec.loads(call.args)):
+        raise InvalidDecision("grant: the scope does not fit the call it comes from", "grant.scope")
+    checked: Mapping[str, Json] = scope
+    return checked

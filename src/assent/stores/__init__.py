@@ -1,0 +1,55 @@
+"""Where it is kept: ``open_store(url)`` picks the right file and imports it late."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assent.errors import StoreError
+
+if TYPE_CHECKING:
+    from assent.stores.base import Store
+
+_shared: dict[str, Any] = {}
+_shared_lock = threading.Lock()
+
+
+def open_store(url: str | Store, **options: Any) -> Store:
+    """The store behind a URL: ``memory://``, ``memory://name`` or ``sqlite:///path``.
+
+    ``memory://`` is a store of its own each time; a named one is shared within the process. What is a
+    store already is given back as it is.
+    """
+    if not isinstance(url, str):
+        return url
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme == "memory":
+        return _memory(rest, options)
+    if separator and scheme == "sqlite":
+        from assent.stores.sqlite import SqliteStore
+
+        return SqliteStore(_sqlite_path(url, rest), **options)
+    raise StoreError(
+        f"{url!r} is not a store: use sqlite:///path/to/assent.db, sqlite:////absolute/path or memory://"
+    )
+
+
+def _memory(name: str, options: dict[str, Any]) -> Store:
+    from assent.stores.memory import MemoryStore
+
+    if not name:
+        return MemoryStore(**options)
+    with _shared_lock:
+        if name not in _shared:
+            _shared[name] = MemoryStore(name=name, **options)
+        shared: Store = _shared[name]
+        return shared
+
+
+def _sqlite_path(url: str, rest: str) -> Path:
+    if not rest.startswith("/") or rest == "/":
+        raise StoreError(
+            f"{url!r} names no file: write sqlite:///assent.db or sqlite:////abs/path.db"
+        )
+    return Path(rest[1:])

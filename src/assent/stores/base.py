@@ -1,0 +1,217 @@
+"""What a store promises, and the one body that every store shares.
+
+A store keeps rows and runs commands. ``transact`` is the only way to change anything: it takes the
+thread's lock, loads the rows that the commands need, lets the pure engine change them, writes what
+changed together with its events, and commits; when it returns, the change survives a power cut (as far
+as the store promises durability at all). When it raises, nothing was changed.
+
+Everything is synchronous: one text of each statement. Async callers hop a thread once per transaction.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from assent import codec
+from assent.engine import Command, Means, Work, apply
+from assent.engine.commands import Needs
+from assent.keys import Keyring
+from assent.rows import Call, Event, Principal, Run, Thread, Tool
+from assent.types import Grant, Micros
+
+#: A place in the stream of events; "" is before the first. Only its store can read it.
+Cursor = str
+
+#: Called before and after each commit with the name of its boundary: a fault test dies in here.
+Boundary = Callable[[str, str], None]
+
+SEAL_EVENTS = 1000
+SEAL_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Which requests to list. ``status`` is a public name, ``"closed"`` or ``"any"``."""
+
+    status: str = "pending"
+    kind: str | None = None
+    agent: str | None = None
+    tool: str | None = None
+    thread: str | None = None
+    run: str | None = None
+    text: str | None = None
+    sort: str = "oldest"
+    after: int | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Something whose time has come: an overdue request, or a run whose lease has lapsed."""
+
+    thread: str
+    run: str
+    call: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """The signed heads of the chains that moved, chained to the seal before it."""
+
+    n: int
+    at: Micros
+    heads: str
+    prev: str
+    hash: str
+    signature: str
+
+
+class Subscription(Protocol):
+    """A listener that can be taken away again."""
+
+    def cancel(self) -> None: ...
+
+
+class Store(Protocol):
+    """Where all of it is kept. Implementations inherit nothing and pass ``assent.testing.StoreSuite``."""
+
+    url: str
+    keys: Keyring
+    boundary: Boundary | None
+
+    def transact(self, *commands: Command) -> list[Any]:
+        """Run commands of one thread (and at most one run) in one durable transaction."""
+        ...
+
+    def now(self) -> Micros:
+        """The store's clock: the only one that expiry and leases know."""
+        ...
+
+    def run(self, run_id: str) -> Run | None: ...
+    def live_run(self, thread: str) -> Run | None: ...
+    def call(self, call_id: str) -> Call | None: ...
+    def call_by_key(self, run: str, key: str) -> Call | None: ...
+    def calls_of(self, run: str) -> list[Call]: ...
+    def calls_like(self, prefix: str, limit: int) -> list[str]:
+        """Ids of requests that begin like this, for people who type the first letters."""
+        ...
+
+    def tool(self, digest: str) -> Tool | None: ...
+    def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]: ...
+    def page(self, query: Query) -> list[tuple[int, Call]]:
+        """One page of requests, each with the key that the next page comes after."""
+        ...
+
+    def grants(self, *, live_only: bool = True) -> list[Grant]: ...
+    def principals(self) -> list[Principal]: ...
+    def principal(self, token_hash: str) -> Principal | None: ...
+    def overdue(self, limit: int = 100) -> list[Due]:
+        """Requests past their end and runs past their lease, on the store's clock."""
+        ...
+
+    def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
+        """Runs of these agents that are due and that nobody holds."""
+        ...
+
+    def open_runs(self) -> Iterable[Run]:
+        """Every run with a ready or running call: what a restore puts in doubt."""
+        ...
+
+    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]: ...
+    def tail(self) -> Cursor: ...
+    def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]: ...
+    def threads(self, after: str = "", limit: int = 1000) -> list[Thread]: ...
+    def seals(self, after: int = 0, limit: int = 100) -> list[Seal]: ...
+    def seal(self) -> Seal | None:
+        """Sign the heads of the chains that moved since the last seal; nothing if none did."""
+        ...
+
+    def prune(self, before: Micros, by: str) -> dict[str, int]:
+        """Forget the contents of what ended before then; the chain stays verifiable."""
+        ...
+
+    def restored(self) -> bool:
+        """Whether the store went back in time; nothing may start until ``mark_recovered``."""
+        ...
+
+    def mark_recovered(self) -> None: ...
+    def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Subscription:
+        """Call ``listener`` (from any thread, at least once) after commits on that thread, or any."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Transaction(Protocol):
+    """What ``carry_out`` needs of a store inside one of its transactions."""
+
+    def thread(self, thread_id: str) -> Thread: ...
+    def load(self, work: Work, needs: Needs) -> None: ...
+    def save(self, work: Work) -> None: ...
+
+
+def carry_out(
+    transaction: Transaction, commands: Sequence[Command], now: Micros, means: Means
+) -> tuple[list[Any], Work]:
+    """Lock, load, ask the engine, write: the body of every ``transact``."""
+    work = Work(now=now, means=means, thread=transaction.thread(commands[0].thread))
+    transaction.load(work, _merged(commands))
+    results = [apply(work, command) for command in commands]
+    work.close()
+    transaction.save(work)
+    return results, work
+
+
+def _merged(commands: Sequence[Command]) -> Needs:
+    needs = [command.needs for command in commands]
+    if len(needs) == 1:
+        return needs[0]
+    return Needs(
+        run=next((n.run for n in needs if n.run is not None), None),
+        calls=tuple(dict.fromkeys(call for n in needs for call in n.calls)),
+        keys=tuple(dict.fromkeys(key for n in needs for key in n.keys)),
+        statuses=frozenset().union(*(n.statuses for n in needs)),
+        grants_for=tuple(dict.fromkeys(pair for n in needs for pair in n.grants_for)),
+        grants=tuple(grant for n in needs for grant in n.grants),
+        spends=any(n.spends for n in needs),
+        system=any(n.system for n in needs),
+        person=next((n.person for n in needs if n.person is not None), None),
+        principal=next((n.principal for n in needs if n.principal is not None), None),
+    )
+
+
+def means_of(keys: Keyring) -> Means:
+    """The engine's hashing, signing and matching, with this store's keys."""
+    return Means(
+        digest=codec.digest,
+        sign=keys.sign,
+        link=keys.link,
+        matches=_matches,
+        salt=lambda: secrets.token_hex(8),
+    )
+
+
+def _matches(scope: str, args: str) -> bool:
+    from assent import schema  # imports pydantic; only a store with grants needs it
+
+    return schema.matches(codec.loads(scope), codec.loads(args))
+
+
+def next_seal(
+    keys: Keyring, last: Seal | None, heads: Sequence[tuple[str, int, str]], at: Micros
+) -> Seal:
+    """The seal over these (thread, seq, head), chained to the last one and signed."""
+    n, prev = (1, "") if last is None else (last.n + 1, last.hash)
+    text = codec.dumps([list(head) for head in heads])
+    digest = codec.sha256(seal_bytes(n, at, text, prev))
+    return Seal(
+        n=n, at=at, heads=text, prev=prev, hash=digest, signature=keys.sign(digest.encode())
+    )
+
+
+def seal_bytes(n: int, at: Micros, heads: str, prev: str) -> bytes:
+    """What the hash of a seal covers."""
+    return codec.dumps([n, at, heads, prev]).encode()

@@ -1,0 +1,327 @@
+"""In memory: for tests and trials. The same promises as the others, but for the one about power cuts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from assent.engine import Command, Work
+from assent.engine.commands import Needs
+from assent.errors import Conflict
+from assent.keys import Keyring
+from assent.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Event, Principal, Run, Thread, Tool
+from assent.stores.base import (
+    SEAL_EVENTS,
+    Boundary,
+    Cursor,
+    Due,
+    Query,
+    Seal,
+    carry_out,
+    means_of,
+    next_seal,
+)
+from assent.stores.hub import Hub, Listener
+from assent.stores.sqlprune import pruned_note
+from assent.types import Grant, Micros
+
+_PENDING = (CallStatus.ASKED, CallStatus.IN_DOUBT)
+_SETTLED = (CallStatus.READY, CallStatus.RUNNING, CallStatus.DONE, CallStatus.FAILED)
+
+
+class MemoryStore:
+    """A store in dictionaries, gone with the process."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        keys: Keyring | None = None,
+        clock: Callable[[], Micros] = lambda: time.time_ns() // 1000,
+        boundary: Boundary | None = None,
+    ) -> None:
+        self.url = f"memory://{name}"
+        self.keys = keys or Keyring.ephemeral()
+        self.boundary = boundary
+        self.now = clock
+        self._means = means_of(self.keys)
+        self._lock = threading.RLock()
+        self._hub = Hub()
+        self._threads: dict[str, Thread] = {}
+        self._runs: dict[str, Run] = {}
+        self._calls: dict[str, Call] = {}
+        self._order: dict[str, int] = {}
+        self._by_key: dict[tuple[str, str], str] = {}
+        self._tools: dict[str, Tool] = {}
+        self._messages: dict[str, list[tuple[int, str, str]]] = {}
+        self._grants: dict[str, Grant] = {}
+        self._principals: dict[str, Principal] = {}
+        self._events: list[Event] = []
+        self._chains: dict[str, list[int]] = {}
+        self._seals: list[Seal] = []
+        self._unsealed = 0
+
+    # -- writing
+
+    def transact(self, *commands: Command) -> list[Any]:
+        """Run commands of one thread in one transaction."""
+        with self._lock:
+            results, work = carry_out(self, commands, self.now(), self._means)
+            if self._unsealed >= SEAL_EVENTS:
+                self.seal()
+        self._hub.publish({event.thread for event in work.events})
+        return results
+
+    def thread(self, thread_id: str) -> Thread:
+        return self._threads.get(thread_id) or Thread(id=thread_id)
+
+    def load(self, work: Work, needs: Needs) -> None:
+        """Fill a work with the rows that its commands need."""
+        if needs.run is not None:
+            work.run = self._runs.get(needs.run)
+        found = [self._calls.get(call_id) for call_id in needs.calls]
+        if work.run is not None:
+            found += [self.call_by_key(work.run.id, key) for key in needs.keys]
+            found += [c for c in self.calls_of(work.run.id) if c.status in needs.statuses]
+        work.calls = {call.id: call for call in found if call is not None}
+        wanted = set(needs.grants)
+        if needs.spends:
+            wanted |= {call.grant for call in work.calls.values() if call.grant}
+        for grant in self._grants.values():
+            fits = grant.revoked is None and (grant.agent, grant.tool_digest) in needs.grants_for
+            if fits or grant.id in wanted:
+                work.grants[grant.id] = grant
+        if needs.person is not None:
+            people = [p for p in self._principals.values() if p.person == needs.person]
+            work.groups = tuple(g for p in people if p.live(work.now) for g in p.groups)
+        if needs.principal is not None:
+            work.principal = self._principals.get(needs.principal)
+        if needs.system:
+            work.system = self.thread(SYSTEM_THREAD)
+
+    def save(self, work: Work) -> None:
+        """Write what changed; until here nothing was touched, so that raising undoes everything."""
+        run = work.run
+        if work.new_run and run is not None:
+            live = self.live_run(run.thread)
+            if live is not None:
+                raise Conflict(f"thread {run.thread} has a live run already: {live.id}")
+        name = "+".join(event.type for event in work.events)
+        if self.boundary is not None:
+            self.boundary(name, "before")
+        for thread in (work.thread, work.system):
+            if thread is not None and (thread.seq or thread.messages):
+                self._threads[thread.id] = thread
+        if run is not None and work.run_touched:
+            self._runs[run.id] = run
+        for call in work.touched_calls.values():
+            self._order.setdefault(call.id, len(self._order) + 1)
+            self._by_key[call.run, call.key] = call.id
+            self._calls[call.id] = call
+        self._tools.update({tool.digest: tool for tool in work.tools})
+        for seq, message in work.messages:
+            said = self._messages.setdefault(work.thread.id, [])
+            said.append((seq, message.run, message.body))
+        self._grants.update(work.touched_grants)
+        self._principals.update({p.id: p for p in work.principals})
+        for event in work.events:
+            self._events.append(replace(event, pos=len(self._events) + 1))
+            self._chains.setdefault(event.thread, []).append(len(self._events))
+        self._unsealed += len(work.events)
+        if self.boundary is not None:
+            self.boundary(name, "after")
+
+    def seal(self) -> Seal | None:
+        """Sign the heads of the chains that moved."""
+        with self._lock:
+            moved = sorted(t.id for t in self._threads.values() if t.seq > t.sealed)
+            self._unsealed = 0
+            if not moved:
+                return None
+            heads = [(t.id, t.seq, t.head) for t in map(self._threads.__getitem__, moved)]
+            last = self._seals[-1] if self._seals else None
+            self._seals.append(next_seal(self.keys, last, heads, self.now()))
+            for thread in moved:
+                row = self._threads[thread]
+                self._threads[thread] = replace(row, sealed=row.seq)
+            return self._seals[-1]
+
+    def prune(self, before: Micros, by: str) -> dict[str, int]:
+        """Forget the contents of what ended before then."""
+        with self._lock:
+            busy = {event.thread for event in self._events if event.at >= before}
+            over = [r for r in self._runs.values() if r.status not in LIVE and r.thread not in busy]
+            forgotten = [(run.thread, run.id) for run in over]
+            ids = {run.id for run in over}
+            counts = {"bodies": 0, "calls": 0, "messages": 0, "runs": len(over)}
+            for index, event in enumerate(self._events):
+                if event.run in ids and event.body is not None:
+                    self._events[index] = replace(event, body=None)
+                    counts["bodies"] += 1
+            for call in [c for c in self._calls.values() if c.run in ids]:
+                del self._calls[call.id], self._by_key[call.run, call.key]
+                counts["calls"] += 1
+            for thread, said in self._messages.items():
+                self._messages[thread] = [m for m in said if m[1] not in ids]
+                counts["messages"] += len(said) - len(self._messages[thread])
+            for run in over:
+                del self._runs[run.id]
+            self.transact(pruned_note(before, by, forgotten, counts))
+            return counts
+
+    # -- reading
+
+    def run(self, run_id: str) -> Run | None:
+        return self._runs.get(run_id)
+
+    def live_run(self, thread: str) -> Run | None:
+        runs = list(self._runs.values())
+        return next((r for r in runs if r.thread == thread and r.status in LIVE), None)
+
+    def call(self, call_id: str) -> Call | None:
+        return self._calls.get(call_id)
+
+    def call_by_key(self, run: str, key: str) -> Call | None:
+        call_id = self._by_key.get((run, key))
+        return None if call_id is None else self._calls[call_id]
+
+    def calls_of(self, run: str) -> list[Call]:
+        return [call for call in list(self._calls.values()) if call.run == run]
+
+    def calls_like(self, prefix: str, limit: int) -> list[str]:
+        return sorted(call_id for call_id in list(self._calls) if call_id.startswith(prefix))[
+            :limit
+        ]
+
+    def tool(self, digest: str) -> Tool | None:
+        return self._tools.get(digest)
+
+    def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
+        said = list(self._messages.get(thread, ()))
+        return [(seq, body) for seq, _, body in said if seq > after]
+
+    def page(self, query: Query) -> list[tuple[int, Call]]:
+        found = [
+            (self._order[call.id], call)
+            for call in list(self._calls.values())
+            if _fits(call, query) and _after(self._order[call.id], query)
+        ]
+        if query.sort == "expiring":
+            never = 1 << 62
+            found.sort(key=lambda pair: (pair[1].expires_at or never, pair[0]))
+        else:
+            found.sort(key=lambda pair: pair[0], reverse=query.sort == "newest")
+        return found[: query.limit]
+
+    def grants(self, *, live_only: bool = True) -> list[Grant]:
+        grants = sorted(self._grants.values(), key=lambda g: (g.created, g.id))
+        return [g for g in grants if g.live(self.now())] if live_only else grants
+
+    def principals(self) -> list[Principal]:
+        return sorted(self._principals.values(), key=lambda p: (p.created, p.id))
+
+    def principal(self, token_hash: str) -> Principal | None:
+        people = list(self._principals.values())
+        return next((p for p in people if p.token_hash == token_hash), None)
+
+    def overdue(self, limit: int = 100) -> list[Due]:
+        now = self.now()
+        expired = [
+            Due(call.thread, call.run, call.id)
+            for call in list(self._calls.values())
+            if call.status is CallStatus.ASKED
+            and call.expires_at is not None
+            and call.expires_at <= now
+        ]
+        lapsed = [
+            Due(run.thread, run.id, None)
+            for run in list(self._runs.values())
+            if run.owner is not None and run.ready_at is not None and run.ready_at <= now
+        ]
+        return expired[:limit] + lapsed[:limit]
+
+    def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
+        now = self.now()
+        due = [
+            (run.ready_at, run)
+            for run in list(self._runs.values())
+            if run.agent in agents and run.ready_at is not None and run.ready_at <= now
+        ]
+        return [run for _, run in sorted(due, key=lambda pair: pair[0])[:limit]]
+
+    def open_runs(self) -> Iterable[Run]:
+        return [r for r in list(self._runs.values()) if r.status in LIVE and r.ready + r.active]
+
+    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
+        start = int(after or 0)
+        return [(str(event.pos), event) for event in self._events[start : start + limit]]
+
+    def tail(self) -> Cursor:
+        return str(len(self._events))
+
+    def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]:
+        positions = self._chains.get(thread, [])
+        return [self._events[pos - 1] for pos in positions[after : after + limit]]
+
+    def threads(self, after: str = "", limit: int = 1000) -> list[Thread]:
+        names = sorted(name for name in list(self._threads) if name > after)
+        return [self._threads[name] for name in names[:limit]]
+
+    def seals(self, after: int = 0, limit: int = 100) -> list[Seal]:
+        return self._seals[after : after + limit]
+
+    # -- the rest
+
+    def restored(self) -> bool:
+        """Never: nothing of it can be put back."""
+        return False
+
+    def mark_recovered(self) -> None:
+        """Nothing to mark."""
+
+    def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
+        """Hear of commits of this process; there are no others."""
+        return self._hub.subscribe(thread, listener)
+
+    def close(self) -> None:
+        """Seal what moved; the rows stay as long as somebody holds the store."""
+        if self._unsealed:
+            self.seal()
+
+
+def _after(order: int, query: Query) -> bool:
+    if query.after is None:
+        return True
+    return order < query.after if query.sort == "newest" else order > query.after
+
+
+def _fits(call: Call, query: Query) -> bool:
+    for name in ("agent", "tool", "thread", "run"):
+        wanted = getattr(query, name)
+        if wanted is not None and getattr(call, name) != wanted:
+            return False
+    in_doubt = call.status is CallStatus.IN_DOUBT
+    kind = "in_doubt" if in_doubt else call.kind
+    if query.kind is not None and kind != query.kind:
+        return False
+    if query.text:
+        fields = (call.id, call.tool, call.agent, call.note, call.terms.description)
+        if not any(query.text.lower() in text.lower() for text in fields):
+            return False
+    return _has_status(call, query.status)
+
+
+def _has_status(call: Call, status: str) -> bool:
+    if status == "pending":
+        return call.status in _PENDING
+    if status == "any":
+        return call.asked or call.status is CallStatus.IN_DOUBT
+    if status == "closed":
+        return call.asked and call.status not in _PENDING
+    if status in ("approved", "edited"):
+        edited = call.original is not None
+        return call.asked and call.status in _SETTLED and edited == (status == "edited")
+    return call.asked and call.status == status

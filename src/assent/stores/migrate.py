@@ -1,0 +1,64 @@
+"""Numbered migrations: an older store is brought up to date, a newer one is refused with a sentence."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from typing import Any
+
+from assent.errors import StoreError, StoreVersion
+
+
+def migrations(dialect: str) -> list[tuple[int, str]]:
+    """The numbered SQL files of a dialect, in order."""
+    folder = files("assent.stores") / "migrations" / dialect
+    found = [entry for entry in folder.iterdir() if entry.name.endswith(".sql")]
+    return sorted((int(entry.name[:4]), entry.read_text()) for entry in found)
+
+
+def check_version(version: int, dialect: str, url: str) -> None:
+    """Refuse a store that a newer version of Assent has written."""
+    newest = migrations(dialect)[-1][0]
+    if version > newest:
+        raise StoreVersion(
+            f"{url} was written by a newer version of Assent (schema {version}, this one knows "
+            f"{newest}): upgrade assent, or open another store"
+        )
+
+
+def migrate(
+    version: int,
+    dialect: str,
+    execute: Callable[[str, Sequence[Any]], Any],
+    key_id: str,
+) -> None:
+    """Run what is missing, inside the caller's transaction."""
+    for number, text in migrations(dialect):
+        if number <= version:
+            continue
+        for statement in _statements(text):
+            execute(statement, ())
+        if number == 1:
+            _describe(execute, key_id)
+        execute("UPDATE meta SET value = ? WHERE key = 'version'", (str(number),))
+
+
+def _describe(execute: Callable[[str, Sequence[Any]], Any], key_id: str) -> None:
+    facts = {"version": "0", "incarnation": secrets.token_hex(16), "key": key_id}
+    for key, value in facts.items():
+        execute("INSERT INTO meta (key, value) VALUES (?, ?)", (key, value))
+
+
+def _statements(text: str) -> list[str]:
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
+    return [statement.strip() for statement in "\n".join(lines).split(";") if statement.strip()]
+
+
+def check_key(key_id: str, known_ids: Sequence[str], url: str) -> None:
+    """Refuse to write signatures that the store's other users could not verify."""
+    if key_id not in known_ids:
+        raise StoreError(
+            f"{url} was signed with key {key_id}, and that key is not here: bring its .key file "
+            "back, or put the key into ASSENT_KEY (old keys after the new one, separated by commas)"
+        )

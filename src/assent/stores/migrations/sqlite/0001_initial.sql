@@ -1,0 +1,147 @@
+-- What the store says of itself: its version, its incarnation, the key that signs for it.
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+-- One conversation: the lock of every write, and the head of its chain of events.
+CREATE TABLE thread (
+    id TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    messages INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    head TEXT NOT NULL,
+    mac TEXT NOT NULL,
+    sealed INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX thread_moved ON thread (id) WHERE seq > sealed;
+
+-- What was said, appended and never rewritten.
+CREATE TABLE message (
+    thread TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    run TEXT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (thread, seq)
+) WITHOUT ROWID;
+
+-- One execution; ready_at makes the row its own entry in the queue.
+CREATE TABLE run (
+    id TEXT PRIMARY KEY,
+    thread TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    agent_digest TEXT NOT NULL,
+    requester TEXT NOT NULL,
+    parent_call TEXT,
+    status TEXT NOT NULL,
+    stop TEXT NOT NULL,
+    wake INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    owner TEXT,
+    ready_at INTEGER,
+    asked INTEGER NOT NULL,
+    ready INTEGER NOT NULL,
+    active INTEGER NOT NULL,
+    doubted INTEGER NOT NULL,
+    snapshot TEXT,
+    output TEXT,
+    created INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX run_live ON run (thread) WHERE status IN ('running', 'paused');
+CREATE INDEX run_ready ON run (ready_at) WHERE ready_at IS NOT NULL;
+
+-- One call, from the asking to the result.
+CREATE TABLE call (
+    n INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    run TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    key TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    tool_digest TEXT NOT NULL,
+    args TEXT NOT NULL,
+    args_hash TEXT NOT NULL,
+    nonce TEXT NOT NULL,
+    rev INTEGER NOT NULL,
+    digest TEXT NOT NULL,
+    terms TEXT NOT NULL,
+    binds TEXT NOT NULL,
+    note TEXT NOT NULL,
+    preview TEXT NOT NULL,
+    status TEXT NOT NULL,
+    asked INTEGER NOT NULL,
+    original TEXT,
+    expires_at INTEGER,
+    votes TEXT NOT NULL,
+    decision TEXT,
+    valid_until INTEGER,
+    grant_id TEXT,
+    attempt INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    result TEXT,
+    created INTEGER NOT NULL,
+    UNIQUE (run, key)
+);
+CREATE INDEX call_pending ON call (n) WHERE status IN ('asked', 'in_doubt');
+CREATE INDEX call_expiry ON call (expires_at) WHERE status = 'asked' AND expires_at IS NOT NULL;
+
+-- The face of a tool, stored once however many calls it gets.
+CREATE TABLE tool (
+    digest TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    schema TEXT NOT NULL,
+    description TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- Standing yeses.
+CREATE TABLE standing (
+    id TEXT PRIMARY KEY,
+    agent TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    tool_digest TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    given_by TEXT NOT NULL,
+    uses_left INTEGER,
+    ends INTEGER,
+    revoked INTEGER,
+    created INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX standing_for ON standing (agent, tool_digest) WHERE revoked IS NULL;
+
+-- Facts, only ever added: one chain per thread.
+CREATE TABLE event (
+    pos INTEGER PRIMARY KEY,
+    thread TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    run TEXT NOT NULL,
+    call TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    body TEXT,
+    digest TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    UNIQUE (thread, seq)
+);
+
+-- Signed heads of the chains that moved; a chain of its own.
+CREATE TABLE seal (
+    n INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    heads TEXT NOT NULL,
+    prev TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    signature TEXT NOT NULL
+);
+
+-- People and agents with a token; only the token's hash is kept.
+CREATE TABLE principal (
+    id TEXT PRIMARY KEY,
+    token_hash TEXT NOT NULL UNIQUE,
+    person TEXT NOT NULL,
+    role TEXT NOT NULL,
+    groups TEXT NOT NULL,
+    ends INTEGER,
+    revoked INTEGER,
+    created INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX principal_person ON principal (person);

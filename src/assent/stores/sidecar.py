@@ -1,0 +1,107 @@
+"""The small files beside a SQLite store: the lock between processes, and the mark of how far it came."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from assent.errors import StoreError
+
+try:
+    import fcntl
+except ImportError:  # Windows: SQLite's own locks have to do
+    fcntl = None  # type: ignore[assignment]
+
+#: File systems on which neither flock nor WAL can be trusted.
+_NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "fuse.sshfs", "ceph", "glusterfs"}
+)
+
+
+class Sidecar:
+    """The lock file and the mark file of one store."""
+
+    def __init__(self, path: Path) -> None:
+        kind = _file_system(path)
+        if kind in _NETWORK:
+            raise StoreError(
+                f"{path} is on a network file system ({kind}), where SQLite can lose data: put it on "
+                "a local disk, or use postgresql:// for many machines"
+            )
+        self._path = path
+        self._mark = path.with_name(path.name + ".mark")
+        self._lock_fd = self._open(path.with_name(path.name + ".lock"))
+        self._mark_fd = self._open(self._mark)
+        self._incarnation = ""
+        self.behind = False
+
+    def _open(self, path: Path) -> int:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(f"cannot open {path}: {error.strerror}") from error
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep the writers of other processes out for a moment."""
+        if fcntl is None:
+            yield
+            return
+        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+
+    def adopt(self, incarnation: str, pos: int) -> None:
+        """Compare the store with its mark; a store without one gets it now."""
+        self._incarnation = incarnation
+        marked = self._read()
+        self.behind = marked is not None and marked[0] == incarnation and pos < marked[1]
+        if marked is None or marked[0] != incarnation:
+            self.mark(pos)
+
+    def _read(self) -> tuple[str, int] | None:
+        try:
+            incarnation, pos = json.loads(os.pread(self._mark_fd, 200, 0))
+            return str(incarnation), int(pos)
+        except (ValueError, TypeError):
+            return None
+
+    def mark(self, pos: int) -> None:
+        """Remember how far the events have come; not synced, because a lost mark only says less."""
+        if not self.behind:
+            self._write(pos)
+
+    def _write(self, pos: int) -> None:
+        os.pwrite(self._mark_fd, json.dumps([self._incarnation, f"{pos:020d}"]).encode(), 0)
+
+    def reset(self, pos: int) -> None:
+        """The store was recovered: from now on this is how far it came."""
+        self.behind = False
+        self._write(pos)
+
+    def close(self) -> None:
+        """Let go of both files."""
+        os.close(self._lock_fd)
+        os.close(self._mark_fd)
+
+
+def _file_system(path: Path) -> str:
+    """The type of the file system that holds the path, where the system says."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return ""
+    best, kind = "", ""
+    for line in mounts:
+        fields = line.split()
+        point = fields[1].replace("\\040", " ")
+        inside = str(path) == point or str(path).startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind

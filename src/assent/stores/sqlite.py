@@ -1,0 +1,402 @@
+"""SQLite: one file, many threads, many processes.
+
+Writers combine. A caller queues its commands and takes the writer's lock; whoever holds it commits
+everything that has queued up so far in one transaction (a SAVEPOINT each), so that ten threads share one
+fsync and a lone caller pays for no hand-over. Between processes a ``flock`` on a sidecar file stands around
+each batch and each checkpoint: SQLite's own busy loop starves somebody, a queue in the kernel does not.
+
+A second sidecar remembers how far the events had come. A file that is behind its mark has been restored
+from a copy, and nothing starts until ``assent recover`` was run.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from assent.engine import Command
+from assent.errors import AssentError, Conflict, StoreError
+from assent.keys import Keyring
+from assent.rows import SYSTEM_THREAD, Event
+from assent.stores import sql
+from assent.stores.base import (
+    SEAL_EVENTS,
+    SEAL_SECONDS,
+    Boundary,
+    Cursor,
+    Seal,
+    carry_out,
+    means_of,
+    next_seal,
+)
+from assent.stores.hub import Hub, Listener
+from assent.stores.migrate import check_key, check_version, migrate
+from assent.stores.sidecar import Sidecar
+from assent.stores.sqlprune import prune
+from assent.stores.sqlreads import SqlReads
+from assent.types import Micros
+
+#: How often a process that waits looks for commits of other processes.
+POLL_SECONDS = 0.004
+_BUSY_MS = 10_000
+_RETRIES = 5
+
+
+def _wall_clock() -> Micros:
+    return time.time_ns() // 1000
+
+
+class _Operation:
+    """Something queued for the next commit, and what came of it."""
+
+    __slots__ = ("body", "done", "error", "names", "result")
+
+    def __init__(self, names: Sequence[str], body: Callable[[sql.SqlTransaction], Any]) -> None:
+        self.names = names
+        self.body = body
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class SqliteStore(SqlReads):
+    """A store in one SQLite file (WAL, ``synchronous=FULL``)."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        keys: Keyring | None = None,
+        clock: Callable[[], Micros] = _wall_clock,
+        boundary: Boundary | None = None,
+    ) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self.url = f"sqlite:///{self.path}"
+        self.boundary = boundary
+        self._clock = clock
+        self._sidecar = Sidecar(self.path)
+        self.keys = keys or Keyring.for_store(self.path)
+        self._means = means_of(self.keys)
+        self._writer_lock = threading.Lock()
+        self._queue: deque[_Operation] = deque()
+        self._known_tools: set[str] = set()
+        self._threads_moved: set[str] = set()
+        self._hub = Hub(self._start_watching)
+        self._reset()
+        self._open()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._readers: list[sqlite3.Connection] = []
+        self._writer: sqlite3.Connection | None = None
+        self._unsealed = 0
+        self._sealed_at = time.monotonic()
+        self._seen = 0
+
+    def _open(self) -> None:
+        with self._writer_lock, self._sidecar.lock():
+            connection = self._connect()
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._writer = connection
+
+    def _connect(self, *, writable: bool = True) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(
+                self.path, isolation_level=None, check_same_thread=False, cached_statements=256
+            )
+            connection.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+            if writable:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+            else:
+                connection.execute("PRAGMA query_only=1")
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot open {self.path}: {error}") from error
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        try:
+            version = self._version(connection)
+            check_version(version, "sqlite", self.url)
+            connection.execute("BEGIN IMMEDIATE")
+            migrate(version, "sqlite", connection.execute, self.keys.primary_id)
+            connection.execute("COMMIT")
+            facts = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path} is not a store that can be used: {error}") from error
+        check_key(facts["key"], [key.id for key in self.keys.keys], self.url)
+        self._sidecar.adopt(facts["incarnation"], self._last_pos(connection))
+        self._seen = self._last_pos(connection)
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone()
+        if known is None:
+            return 0
+        row = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+        return int(row[0])
+
+    @staticmethod
+    def _last_pos(connection: sqlite3.Connection) -> int:
+        row = connection.execute("SELECT max(pos) FROM event").fetchone()
+        return row[0] or 0
+
+    def now(self) -> Micros:
+        """The machine's wall clock."""
+        return self._clock()
+
+    # -- writing
+
+    def transact(self, *commands: Command) -> list[Any]:
+        """Run commands of one thread in one durable transaction."""
+
+        def body(transaction: sql.SqlTransaction) -> list[Any]:
+            results, work = carry_out(transaction, commands, self._clock(), self._means)
+            self._unsealed += len(work.events)
+            self._threads_moved.update(event.thread for event in work.events)
+            self._known_tools.update(tool.digest for tool in work.tools)
+            return results
+
+        results: list[Any] = self._submit([command.name for command in commands], body)
+        return results
+
+    def _submit(self, names: Sequence[str], body: Callable[[sql.SqlTransaction], Any]) -> Any:
+        if self._pid != os.getpid():
+            self._after_fork()
+        operation = _Operation(names, body)
+        self._queue.append(operation)
+        with self._writer_lock:
+            if not operation.done:
+                self._commit_queue()
+        if operation.error is not None:
+            raise operation.error
+        return operation.result
+
+    def _after_fork(self) -> None:
+        """A connection must not cross a fork: the child opens its own."""
+        self._writer_lock = threading.Lock()
+        self._queue.clear()
+        self._hub = Hub(self._start_watching)
+        self._reset()
+        self._open()
+
+    def _commit_queue(self) -> None:
+        writer = self._writer
+        if writer is None:
+            self._queue.clear()
+            raise StoreError(f"{self.url} is closed: open it again")
+        batch: list[_Operation] = []
+        while self._queue:
+            batch.append(self._queue.popleft())
+        try:
+            with self._sidecar.lock():
+                self._commit(writer, batch)
+        except (sqlite3.Error, OSError) as error:
+            self._roll_back(writer)
+            self._fail(batch, StoreError(f"{self.path} could not be written: {error}"))
+        except BaseException:
+            # Interrupted: what was committed is done, what was not goes back to its callers.
+            if writer.in_transaction:
+                self._roll_back(writer)
+                self._queue.extendleft(reversed(batch))
+            else:
+                self._finish(batch)
+            raise
+        finally:
+            moved, self._threads_moved = self._threads_moved, set()
+        self._hub.publish(moved)
+
+    def _commit(self, writer: sqlite3.Connection, batch: list[_Operation]) -> None:
+        writer.execute("BEGIN IMMEDIATE")
+        for operation in batch:
+            self._run(writer, operation, alone=len(batch) == 1)
+        self._seal_if_due(writer)
+        pos = self._last_pos(writer)
+        self._cross(batch, "before")
+        if writer.in_transaction:
+            writer.execute("COMMIT")
+        self._cross(batch, "after")
+        self._sidecar.mark(pos)
+        self._finish(batch)
+
+    def _run(self, writer: sqlite3.Connection, operation: _Operation, *, alone: bool) -> None:
+        transaction = sql.SqlTransaction(writer.execute, self._known_tools)
+        if not alone:
+            writer.execute("SAVEPOINT operation")
+        try:
+            operation.result = operation.body(transaction)
+        except (AssentError, sqlite3.IntegrityError) as error:
+            writer.execute("ROLLBACK" if alone else "ROLLBACK TO operation")
+            operation.error = _explained(error)
+        if not alone:
+            writer.execute("RELEASE operation")
+
+    def _cross(self, batch: list[_Operation], when: str) -> None:
+        if self.boundary is not None:
+            for operation in batch:
+                if operation.error is None:
+                    self.boundary("+".join(operation.names), when)
+
+    @staticmethod
+    def _roll_back(writer: sqlite3.Connection) -> None:
+        if writer.in_transaction:
+            try:
+                writer.execute("ROLLBACK")
+            except sqlite3.Error:
+                writer.close()
+
+    @staticmethod
+    def _finish(batch: list[_Operation]) -> None:
+        for operation in batch:
+            operation.done = True
+
+    def _fail(self, batch: list[_Operation], error: StoreError) -> None:
+        for operation in batch:
+            operation.error = operation.error or error
+        self._finish(batch)
+
+    # -- sealing and pruning
+
+    def _seal_if_due(self, writer: sqlite3.Connection) -> None:
+        late = time.monotonic() - self._sealed_at >= SEAL_SECONDS
+        if self._unsealed >= SEAL_EVENTS or (late and self._unsealed):
+            self._seal(writer)
+
+    def _seal(self, writer: sqlite3.Connection) -> Seal | None:
+        self._sealed_at, self._unsealed = time.monotonic(), 0
+        if not self.keys.can_sign:
+            return None
+        heads = writer.execute(
+            "SELECT id, seq, head FROM thread WHERE seq > sealed ORDER BY id LIMIT 10000"
+        ).fetchall()
+        if not heads:
+            return None
+        row = writer.execute(
+            "SELECT n, at, heads, prev, hash, signature FROM seal ORDER BY n DESC LIMIT 1"
+        ).fetchone()
+        names = ("n", "at", "heads", "prev", "hash", "signature")
+        last = None if row is None else Seal(**dict(zip(names, row, strict=True)))
+        seal = next_seal(self.keys, last, heads, self._clock())
+        values = (seal.n, seal.at, seal.heads, seal.prev, seal.hash, seal.signature)
+        writer.execute("INSERT INTO seal VALUES (?, ?, ?, ?, ?, ?)", values)
+        writer.executemany(
+            "UPDATE thread SET sealed = ? WHERE id = ?", [(seq, name) for name, seq, _ in heads]
+        )
+        return seal
+
+    def seal(self) -> Seal | None:
+        """Sign the heads of the chains that moved."""
+        sealed: Seal | None = self._submit(["seal"], lambda _: self._seal(self._open_writer()))
+        return sealed
+
+    def _open_writer(self) -> sqlite3.Connection:
+        assert self._writer is not None
+        return self._writer
+
+    def prune(self, before: Micros, by: str) -> dict[str, int]:
+        """Forget the contents of what ended before then."""
+
+        def body(transaction: sql.SqlTransaction) -> dict[str, int]:
+            counts, note = prune(self._open_writer().execute, before, by)
+            carry_out(transaction, (note,), self._clock(), self._means)
+            self._threads_moved.add(SYSTEM_THREAD)
+            return counts
+
+        counts: dict[str, int] = self._submit(["prune"], body)
+        return counts
+
+    # -- reading
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        if self._pid != os.getpid():
+            self._after_fork()
+        for attempt in range(_RETRIES):
+            connection = self._readers.pop() if self._readers else self._connect(writable=False)
+            try:
+                rows = connection.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                connection.close()
+                if attempt == _RETRIES - 1:
+                    raise StoreError(f"{self.path} could not be read: {error}") from error
+            else:
+                self._readers.append(connection)
+                return rows
+        raise AssertionError("unreachable")
+
+    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
+        statement = f"SELECT {sql.EVENT} FROM event WHERE pos > ? ORDER BY pos LIMIT ?"
+        rows = self._rows(statement, (int(after or 0), limit))
+        return [(str(row[0]), sql.event_from(row)) for row in rows]
+
+    def tail(self) -> Cursor:
+        return str(self._rows("SELECT max(pos) FROM event")[0][0] or 0)
+
+    # -- hearing of other processes
+
+    def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
+        """Hear of commits, of this process at once and of others within some milliseconds."""
+        return self._hub.subscribe(thread, listener)
+
+    def _start_watching(self) -> None:
+        threading.Thread(target=self._watch, name="assent-watch", daemon=True).start()
+
+    def _watch(self) -> None:
+        connection = self._connect(writable=False)
+        version, pid = None, self._pid
+        try:
+            while not self._hub.empty and self._writer is not None and pid == self._pid:
+                current = connection.execute("PRAGMA data_version").fetchone()[0]
+                if current != version:
+                    version = current
+                    self._tell(connection)
+                time.sleep(POLL_SECONDS)
+        except sqlite3.Error:
+            # The next subscription starts another watcher; waiting callers also look by themselves.
+            self._hub.publish([])
+        finally:
+            connection.close()
+
+    def _tell(self, connection: sqlite3.Connection) -> None:
+        statement = "SELECT pos, thread FROM event WHERE pos > ? ORDER BY pos"
+        rows = connection.execute(statement, (self._seen,)).fetchall()
+        if rows:
+            self._seen = rows[-1][0]
+            self._hub.publish({row[1] for row in rows})
+
+    # -- the rest
+
+    def restored(self) -> bool:
+        """Whether the file is older than its mark: somebody put a copy back."""
+        return self._sidecar.behind
+
+    def mark_recovered(self) -> None:
+        """Everything that may have run is in doubt now: go on from here."""
+        self._sidecar.reset(int(self.tail()))
+
+    def close(self) -> None:
+        """Seal what moved and let go of the file; a closed store can be read no more."""
+        if self._writer is None:
+            return
+        if self._unsealed and self._pid == os.getpid():
+            self.seal()
+        with self._writer_lock:
+            writer, self._writer = self._writer, None
+            writer.close()
+            while self._readers:
+                self._readers.pop().close()
+            self._sidecar.close()
+
+
+def _explained(error: BaseException) -> BaseException:
+    if isinstance(error, sqlite3.IntegrityError):
+        return Conflict(f"another live run or call is in the way: {error}")
+    return error

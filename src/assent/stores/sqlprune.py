@@ -1,0 +1,37 @@
+"""Forgetting: the contents of what ended long ago, while the chain stays verifiable."""
+
+from __future__ import annotations
+
+from assent.engine.commands import Note
+from assent.stores.sql import Execute
+from assent.types import Micros
+
+# A run is over when it ended, and nothing has happened on its thread since the limit.
+_OVER = (
+    "SELECT thread, id FROM run WHERE status IN ('done', 'failed', 'cancelled') "
+    "AND NOT EXISTS (SELECT 1 FROM event WHERE event.thread = run.thread AND event.at >= ?)"
+)
+_FORGET = {
+    "bodies": "UPDATE event SET body = NULL WHERE thread = ? AND run = ? AND body IS NOT NULL",
+    "calls": "DELETE FROM call WHERE thread = ? AND run = ?",
+    "messages": "DELETE FROM message WHERE thread = ? AND run = ?",
+    "runs": "DELETE FROM run WHERE thread = ? AND id = ?",
+}
+
+
+def prune(execute: Execute, before: Micros, by: str) -> tuple[dict[str, int], Note]:
+    """Null the bodies and drop the rows; give the counts, and the fact that makes it legal."""
+    counts = dict.fromkeys(_FORGET, 0)
+    forgotten = [(row[0], row[1]) for row in execute(_OVER, (before,)).fetchall()]
+    for pair in forgotten:
+        for name, statement in _FORGET.items():
+            counts[name] += execute(statement, pair).rowcount
+    return counts, pruned_note(before, by, forgotten, counts)
+
+
+def pruned_note(
+    before: Micros, by: str, forgotten: list[tuple[str, str]], counts: dict[str, int]
+) -> Note:
+    """The fact that names what was forgotten; the audit accepts a missing body only with it."""
+    body = {"before": before, "runs": [run for _, run in forgotten], "counts": counts}
+    return Note(type="pruned", actor=by, body=body)

@@ -1,0 +1,282 @@
+"""Agent-written text, made inert: what cannot be seen is written out, and nothing is lost.
+
+Every renderer (terminal, web, log, chat) shows what this module returns, never the raw text.
+
+A character that a reader cannot see, or that moves others about, becomes ``⟨U+202E⟩``: controls,
+bidi, zero-width and tag characters, odd spaces, blank letters, private and unassigned ones, lone
+surrogates. So does a combining mark that stands on nothing or high in a pile, because it would be
+drawn over somebody else's text. Emoji stay emoji, but their joiners and variation selectors can
+carry hidden text, so a family shows as its members and ``⟨U+200D⟩``: safety over beauty.
+
+The brackets ``⟨ ⟩`` are escaped too, though not counted as hidden. An agent that writes "⟨U+202E⟩"
+is shown as ``⟨U+27E8⟩U+202E⟨U+27E9⟩``: each ``⟨`` on the screen is ours, so two different texts are
+never shown alike. Nothing is trimmed, folded or normalised, and markup stays: it is only text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# Printable to Python, blank to the eye: fillers, joiners and selectors of category L, M or S.
+_BLANK = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc"
+    "\U00013441\U00013442\U00016fe4\U0001d159"
+) | {chr(code) for span in ((0xFE00, 0xFE10), (0xE0100, 0xE01F0)) for code in range(*span)}
+
+# Ours, then the two pairs that are drawn like ours.
+_BRACKETS = "\u27e8\u27e9\u2329\u232a\u276c\u276d"
+_ARROWS = {"\n": "⏎", "\t": "⇥"}
+
+# Few words of any script put more than four marks on a letter; a higher pile covers other lines.
+_PILE = 4
+
+# Scripts with letters that are drawn like Latin ones, by the first word of their Unicode names.
+_LIKE_LATIN = frozenset(
+    ("ARMENIAN", "CHEROKEE", "COPTIC", "CYRILLIC", "FULLWIDTH", "GREEK", "LISU", "MATHEMATICAL")
+)
+# The letters that can spell a whole Latin word: Cyrillic, then Greek; small, then capital.
+_TWINS = frozenset(
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0455\u0456\u0458\u04bb\u04cf\u0501\u051b\u051d"
+    "\u0405\u0406\u0408\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u04c0"
+    "\u03b1\u03b9\u03bd\u03bf\u03c1\u03c5"
+    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
+)
+_BETWEEN_NAMES = re.compile(r"""[\s/\\:;,!?"'`|=&#%*<>()\[\]{}]+""")
+_BETWEEN_LABELS = re.compile(r"[.@_+\-]+")
+_MOST_NOTES, _MOST_CODES, _LONGEST_NAME = 5, 4, 60
+
+_LAST_BLANK = re.compile(r"[ \t]$", re.MULTILINE)
+_PLAIN_KEY = re.compile(r"\w[\w.\-]*")
+_NOT_STRINGS = frozenset(("true", "false", "null", "none", "{}", "[]"))
+_WIDEST_LABEL, _DEEPEST_INDENT = 24, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """A text that is safe to print, and what a reader should be told about it."""
+
+    text: str
+    hidden: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def visible(text: str) -> Visible:
+    """Write out every hidden character; newline, tab and space stay what they are."""
+    if _is_plain(text):
+        return Visible(text)
+    shown = _escape(text, _BRACKETS)
+    # Each bracket that opens is an escape of ours; brackets of the agent were never hidden.
+    hidden = shown.count("⟨") - sum(map(text.count, _BRACKETS))
+    return Visible(shown, hidden, tuple(_notes(text, hidden)))
+
+
+def inline(text: str) -> str:
+    """Like ``visible``, for places of one line: newline becomes ``⏎`` and tab ``⇥``."""
+    shown = _escape(text, _BRACKETS + "".join(_ARROWS.values()))
+    for char, arrow in _ARROWS.items():
+        shown = shown.replace(char, arrow)
+    return shown
+
+
+def count_hidden(value: object) -> int:
+    """Count the hidden characters in all strings and keys of a JSON value."""
+    return visible("\n".join(_strings(value))).hidden
+
+
+def notes(value: object) -> tuple[str, ...]:
+    """Say, each thing once, what a reader of this JSON value should be told."""
+    return visible("\n".join(_strings(value))).notes
+
+
+def fingerprint(value: str) -> str:
+    """Stand in for a secret: its length, and enough of its hash to tell two long ones apart."""
+    digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"•••• ({_many(len(value), 'char')}, sha256:{digest[:8]}…)"
+
+
+def lines(value: object) -> list[str]:
+    """Lay a JSON value out as ``key: value`` lines: whole, inert, no two values alike.
+
+    A string is bare where nothing else could be meant, else in quotes; one with newlines stands
+    below its key, behind a ``│`` gutter. Past twenty levels the depth is a number, ``[21]``, so
+    that indentation cannot outgrow the value. Whoever wraps a line must indent what follows.
+    A value that JSON does not have raises ``TypeError``.
+    """
+    if isinstance(value, str):
+        return _block(value, 0) if "\n" in value else [_quote(value)]
+    out: list[str] = []
+    todo = _entries(value, 0) or [(0, "", value)]
+    while todo:
+        depth, head, item = todo.pop()
+        if entries := _entries(item, depth + 1):
+            out.append(head.rstrip())
+            todo.extend(entries)
+        elif isinstance(item, str) and "\n" in item:
+            out.append(head.rstrip())
+            out.extend(_block(item, depth + 1))
+        else:
+            out.append(head + _scalar(item))
+    return out
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _is_hidden(char: str) -> bool:
+    return char in _BLANK or not (char.isprintable() or char in _ARROWS)
+
+
+def _code(char: str) -> str:
+    return f"U+{ord(char):04X}"
+
+
+def _mark(char: str) -> str:
+    return f"⟨{_code(char)}⟩"
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _escape(text: str, ours: str) -> str:
+    """Write out what is hidden, and the characters that only we may write."""
+    if _is_plain(text):
+        return text
+    chars = set(text)
+    table = {ord(char): _mark(char) for char in chars if char in ours or _is_hidden(char)}
+    if piling := {char for char in chars if unicodedata.category(char)[0] == "M"}:
+        return "".join(_settled(text, piling, table))
+    return text.translate(table) if table else text
+
+
+def _settled(text: str, piling: set[str], table: dict[int, str]) -> Iterator[str]:
+    """Escape by the table, and each combining mark that has no letter of its own to stand on."""
+    pile = _PILE
+    for char in text:
+        shown = table.get(ord(char), char)
+        if shown is not char or char.isspace():
+            pile = _PILE
+        elif char in piling:
+            pile += 1
+            shown = char if pile <= _PILE else _mark(char)
+        else:
+            pile = 0
+        yield shown
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Yield all keys and strings in reading order, with a stack: depth is the agent's choice."""
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            todo.extend(reversed([part for pair in item.items() for part in pair]))
+        elif isinstance(item, (list, tuple)):
+            todo.extend(reversed(item))
+
+
+def _notes(text: str, hidden: int) -> Iterator[str]:
+    if hidden:
+        yield _many(hidden, "hidden character")
+    if any(bracket in text for bracket in _BRACKETS):
+        yield "writes the brackets ⟨ ⟩ itself; they are shown by their numbers"
+    if not unicodedata.is_normalized("NFC", text):
+        yield "text is not NFC-normalised"
+    yield from _mixed_names(text)
+
+
+def _mixed_names(text: str) -> Iterator[str]:
+    """Name the hosts, addresses, path parts and identifiers in which letters pass for Latin."""
+    scripts = {char: _script(char) for char in set(text)}
+    if not {"LATIN"} < set(scripts.values()) - {""}:
+        return
+    names = dict.fromkeys(_BETWEEN_NAMES.split(text))
+    mixed = [(name, odd) for name in names if (odd := _odd_letters(name, scripts))]
+    for name, odd in mixed[:_MOST_NOTES]:
+        kinds = " and ".join(dict.fromkeys(scripts[char].title() for char in odd))
+        short = inline(name[:_LONGEST_NAME]) + "…" * (len(name) > _LONGEST_NAME)
+        codes = ", ".join(map(_code, odd[:_MOST_CODES])) + ", …" * (len(odd) > _MOST_CODES)
+        yield f"mixes Latin and {kinds} letters: '{short}' ({codes})"
+    if more := len(mixed[_MOST_NOTES:]):
+        yield f"mixes letters in {_many(more, 'more word')}"
+
+
+def _script(char: str) -> str:
+    """Name the script of a letter, if it is Latin or drawn like Latin."""
+    name = unicodedata.name(char, "").split(" ")[0] if char.isalpha() else ""
+    return name if name == "LATIN" or name in _LIKE_LATIN else ""
+
+
+def _odd_letters(name: str, scripts: dict[str, str]) -> list[str]:
+    """List the letters that stand among Latin ones, or spell a Latin word inside a Latin host."""
+    if name.isascii() or all(scripts[char] != "LATIN" for char in name):
+        return []
+    found: list[str] = []
+    is_host = "." in name or "@" in name
+    for label in _BETWEEN_LABELS.split(name):
+        letters = [char for char in label if scripts[char]]
+        odd = [char for char in letters if scripts[char] != "LATIN"]
+        # Two letters are a unit (μm, kΩ) more often than a name.
+        among = len(odd) < len(letters) and (is_host or len(letters) > 2)
+        if among or (is_host and _TWINS.issuperset(odd)):
+            found.extend(odd)
+    return list(dict.fromkeys(found))
+
+
+def _entries(value: object, depth: int) -> list[tuple[int, str, object]]:
+    """List what a container holds as depth, head and value, last first; nothing for others."""
+    if isinstance(value, dict):
+        labels = [_label(key) for key in value]
+        width = max((len(label) for label in labels if len(label) <= _WIDEST_LABEL), default=0)
+        heads = [f"{_indent(depth)}{label.ljust(width)} " for label in labels]
+        return [(depth, *pair) for pair in zip(heads, value.values(), strict=True)][::-1]
+    if isinstance(value, (list, tuple)):
+        head = _indent(depth) + "- "
+        return [(depth, head, item) for item in reversed(value)]
+    return []
+
+
+def _label(key: str) -> str:
+    return (inline(key) if _PLAIN_KEY.fullmatch(key) else _quote(key)) + ":"
+
+
+def _indent(depth: int) -> str:
+    return "  " * depth if depth <= _DEEPEST_INDENT else "  " * _DEEPEST_INDENT + f"[{depth}] "
+
+
+def _block(text: str, depth: int) -> list[str]:
+    """Put each line of a text behind a gutter; the last space of a line is written out."""
+    gutter = _indent(depth) + "│ "
+    shown = _LAST_BLANK.sub(lambda found: _mark(found[0]), _escape(text, _BRACKETS))
+    return [gutter + line for line in shown.split("\n")]
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, str):
+        return _quote(value) if _needs_quotes(value) else inline(value)
+    # ``json`` writes the same digits, ten times slower: it matters for long lists of numbers.
+    return repr(value) if type(value) is int else json.dumps(value)
+
+
+def _quote(text: str) -> str:
+    escaped = inline(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _needs_quotes(text: str) -> bool:
+    """Tell whether a bare string would pass for another value, or hide its ends."""
+    if not text or " " in (text[0], text[-1]) or text[0] == '"' or text.lower() in _NOT_STRINGS:
+        return True
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

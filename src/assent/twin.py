@@ -1,0 +1,136 @@
+"""One body, two colours: how an async method gets its ``_sync`` twin without a second text.
+
+The bodies are coroutines that never wait by themselves: everything that blocks goes through ``hop``, and
+every wait for news goes through ``news``. Driven by an event loop, ``hop`` uses a worker thread. Driven by
+``run_sync``, it simply calls, so that the coroutine runs to its end in one step and needs no loop at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from assent.errors import AssentError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_direct: contextvars.ContextVar[bool] = contextvars.ContextVar("assent_direct", default=False)
+
+
+@cache
+def _workers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=16, thread_name_prefix="assent-io")
+
+
+async def hop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a blocking function without blocking the loop, if there is one."""
+    if _direct.get():
+        return function(*args, **kwargs)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_workers(), partial(function, *args, **kwargs))
+
+
+def run_sync(body: Coroutine[Any, Any, T]) -> T:
+    """Run a body to its end in this thread, without a loop."""
+    if on_loop():
+        body.close()
+        raise AssentError(
+            "a _sync method was called on a running event loop, which it would block: "
+            "await the method without _sync, or call it in a thread (asyncio.to_thread)"
+        )
+    token = _direct.set(True)
+    try:
+        body.send(None)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    finally:
+        _direct.reset(token)
+        body.close()
+    raise AssertionError("a body waited by itself; use hop")
+
+
+def on_loop() -> bool:
+    """Whether this thread is running an event loop right now."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def drive(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Await somebody else's coroutine, on the running loop or on one of its own."""
+    if not _direct.get():
+        return await make()
+    return in_thread(lambda: asyncio.run(make()))
+
+
+def in_thread(function: Callable[[], T], timeout: float | None = None) -> T:
+    """Call a function in a thread of its own, in this context; TimeoutError leaves it behind."""
+    outcome: list[T] = []
+    error: list[BaseException] = []
+    context = contextvars.copy_context()
+    context.run(_direct.set, False)
+
+    def body() -> None:
+        try:
+            outcome.append(context.run(function))
+        except BaseException as raised:
+            error.append(raised)
+
+    thread = threading.Thread(target=body, name="assent-call", daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if error:
+        raise error[0]
+    if not outcome:
+        raise TimeoutError(f"no answer within {timeout} seconds")
+    return outcome[0]
+
+
+class Source(Protocol):
+    """Where news come from: a store."""
+
+    def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Any: ...
+
+
+class News:
+    """Waits for commits on one thread of a store, in either colour and without polling."""
+
+    def __init__(self, source: Source, thread: str | None) -> None:
+        self._loop = None if _direct.get() else asyncio.get_running_loop()
+        self._event: threading.Event | asyncio.Event = (
+            threading.Event() if self._loop is None else asyncio.Event()
+        )
+        self._subscription = source.subscribe(thread, self._heard)
+
+    def _heard(self) -> None:
+        if self._loop is None:
+            self._event.set()
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._event.set)
+        except RuntimeError:
+            self.close()  # the loop is gone, and nobody waits any more
+
+    async def wait(self, timeout: float | None) -> None:
+        """Return after the next commit, or when the time is over."""
+        if isinstance(self._event, threading.Event):
+            self._event.wait(timeout)
+        else:
+            try:
+                await asyncio.wait_for(self._event.wait(), timeout)
+            except TimeoutError:
+                return
+        self._event.clear()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._subscription.cancel()

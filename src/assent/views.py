@@ -1,0 +1,162 @@
+"""Rows as people see them: a ``Call`` as a ``Request``, and a ``Request`` as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from assent import codec
+from assent.engine.asking import doubt_envelope
+from assent.rows import Call, CallStatus, Tool
+from assent.types import (
+    Decided,
+    Execution,
+    Json,
+    Option,
+    Question,
+    Request,
+    moment,
+)
+
+_DOUBT_ANSWERS = ("approve", "respond", "reject")
+_SETTLED = (CallStatus.READY, CallStatus.RUNNING, CallStatus.DONE, CallStatus.FAILED)
+
+
+def question_json(question: Question) -> dict[str, Json]:
+    """A question as it is stored, hashed and shown."""
+    return {
+        "text": question.text,
+        "options": [
+            {"label": o.label, "value": o.answer, "description": o.description}
+            for o in question.options
+        ],
+        "multiple": question.multiple,
+        "free_text": bool(question.free_text),
+        "schema": None if question.schema is None else dict(question.schema),
+    }
+
+
+def question_from(value: Mapping[str, Any]) -> Question:
+    """A stored question as a value."""
+    return Question(
+        value["text"],
+        tuple(Option(o["label"], o["value"], o["description"]) for o in value["options"]),
+        multiple=value["multiple"],
+        free_text=value["free_text"],
+        schema=value["schema"],
+    )
+
+
+def public_status(call: Call) -> str:
+    """How the asking stands; how the execution stands is told beside it."""
+    if call.status in (CallStatus.ASKED, CallStatus.IN_DOUBT):
+        return "pending"
+    if call.status in _SETTLED:
+        return "edited" if call.original is not None else "approved"
+    return str(call.status)
+
+
+def is_request(call: Call) -> bool:
+    """Whether people were, or are, asked about this call."""
+    return call.asked or call.status is CallStatus.IN_DOUBT
+
+
+def request_of(call: Call, tool: Tool | None, requester: str) -> Request:
+    """Everything that a person needs in order to decide."""
+    in_doubt = call.status is CallStatus.IN_DOUBT
+    args = codec.loads(call.args)
+    question = question_from(args) if call.kind == "question" else None
+    schema = codec.loads(tool.schema)["parameters"] if tool is not None else None
+    terms = call.terms
+    return Request(
+        id=call.id,
+        kind="in_doubt" if in_doubt else call.kind,
+        status=public_status(call),
+        agent=call.agent,
+        run=call.run,
+        thread=call.thread,
+        tool=call.tool or None,
+        args={} if question else args,
+        schema=question.schema if question else schema,
+        question=question,
+        description=terms.description or (tool.description if tool is not None else ""),
+        note=call.note,
+        preview=codec.loads(call.preview) if call.preview else None,
+        digest=codec.digest(doubt_envelope(call)) if in_doubt else call.digest,
+        revision=call.rev,
+        allowed=_DOUBT_ANSWERS if in_doubt else terms.allowed,
+        reviewers=terms.reviewers,
+        quorum=terms.quorum,
+        votes=call.votes,
+        risk=terms.risk,
+        rule=terms.rule,
+        requester=requester,
+        created_at=moment(call.created),
+        expires_at=None if call.expires_at is None else moment(call.expires_at),
+        decision=None if in_doubt else call.decision,
+        execution=_execution(call),
+        original=None if call.original is None else codec.loads(call.original),
+    )
+
+
+def _execution(call: Call) -> Execution:
+    started = call.status in (*_SETTLED, CallStatus.IN_DOUBT)
+    result: Json = None
+    if call.result is not None:
+        result = call.result if call.status is CallStatus.FAILED else codec.loads(call.result)
+    return Execution(str(call.status) if started else "none", call.attempt, result)
+
+
+def request_json(request: Request) -> dict[str, Json]:
+    """The same fields as in Python, ready for JSON."""
+    ends = request.expires_at
+    return {
+        "id": request.id,
+        "kind": request.kind,
+        "status": request.status,
+        "agent": request.agent,
+        "run": request.run,
+        "thread": request.thread,
+        "tool": request.tool,
+        "args": dict(request.args),
+        "schema": request.schema,
+        "question": None if request.question is None else question_json(request.question),
+        "description": request.description,
+        "note": request.note,
+        "preview": request.preview,
+        "digest": request.digest,
+        "revision": request.revision,
+        "allowed": list(request.allowed),
+        "reviewers": list(request.reviewers),
+        "quorum": request.quorum,
+        "votes": [
+            {"by": v.by, "at": moment(v.at).isoformat(), "assurance": v.assurance}
+            for v in request.votes
+        ],
+        "risk": {"level": request.risk.level, "reasons": list(request.risk.reasons)},
+        "rule": request.rule,
+        "requester": request.requester,
+        "created_at": request.created_at.isoformat(),
+        "expires_at": None if ends is None else ends.isoformat(),
+        "decision": None if request.decision is None else _decision_json(request, request.decision),
+        "execution": asdict(request.execution),
+        "original": None if request.original is None else dict(request.original),
+    }
+
+
+def _decision_json(request: Request, decision: Decided) -> dict[str, Json]:
+    shown: dict[str, Json] = {
+        "type": decision.type,
+        "by": decision.by,
+        "at": moment(decision.at).isoformat(),
+        "channel": decision.channel,
+        "assurance": decision.assurance,
+    }
+    if decision.message:
+        shown["message"] = decision.message
+    if request.original is not None:
+        shown["args"] = dict(request.args)
+    if decision.value is not None:
+        shown["value"] = codec.loads(decision.value)
+    return shown

@@ -1,0 +1,125 @@
+"""The rules of the house that no linter knows: sizes, links, fences, what must not be named."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MOST_LINES = 400
+MOST_SNIPPETS_NOT_RUN = 5
+LANGUAGES = {"console", "html", "json", "jsonl", "make", "mermaid", "python", "sql", "text", "toml"}
+
+FENCE = re.compile(
+    r"^[ \t>]*(?P<fence>```+|~~~+)(?P<info>[^\n`]*)\n.*?^[ \t>]*(?P=fence)[ \t]*$", re.M | re.S
+)
+INLINE_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.S)
+LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\s*\[[^\]]+\]:\s*(\S+)", re.M)
+MAKE = re.compile(r"(?:^|`|\$ )make ([a-z]+)", re.M)
+
+# Written in pieces, so that this file does not hold what it looks for.
+MACHINE = re.compile(r"(?<![\w.~-])/(?:" + "work|root|home/[a-z]+|Users/[A-Za-z]+" + r")/")
+REGISTRY = re.compile(
+    r"\b(?:" + "pypi|pythonhosted|npmjs|debian" + r")\." + r"(?:org|com|net)\b", re.I
+)
+
+
+def repository_files() -> list[Path]:
+    """All files that are tracked, or would be by the next `git add`."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return [path for path in ROOT.rglob("*") if path.is_file() and ".venv" not in path.parts]
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+FILES = repository_files()
+PAGES = [path for path in FILES if path.suffix == ".md"]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def prose(page: Path) -> str:
+    """The text of a page without its code, where brackets are not links."""
+    return INLINE_CODE.sub("", FENCE.sub("", page.read_text("utf-8")))
+
+
+def commands(page: Path) -> set[str]:
+    """The targets that a page tells its reader to make."""
+    text = page.read_text("utf-8")
+    shown = [match[0] for match in FENCE.finditer(text) if match["info"] in {"console", "text"}]
+    shown += [match[0] for match in INLINE_CODE.finditer(FENCE.sub("", text))]
+    return {target for code in shown for target in MAKE.findall(code)}
+
+
+def anchors(page: Path) -> set[str]:
+    """The fragments that a forge gives to the headings of a page."""
+    headings = re.findall(r"^#+[ \t]+(.+?)[ \t#]*$", FENCE.sub("", page.read_text("utf-8")), re.M)
+    plain = (re.sub(r"\]\([^)]*\)", "", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    for match in LINK.finditer(prose(page)):
+        target = match[1] or match[2]
+        if re.match(r"[a-z][a-z+.-]*:", target):
+            continue
+        path, _, fragment = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        found = there.is_relative_to(ROOT) and there.exists()
+        if found and fragment and there.suffix == ".md":
+            found = fragment in anchors(there)
+        if not found:
+            yield target
+
+
+def test_no_source_file_is_too_long() -> None:
+    sizes = {
+        name_of(path): len(path.read_text("utf-8").splitlines())
+        for path in (ROOT / "src").rglob("*.py")
+    }
+    assert {name: size for name, size in sizes.items() if size > MOST_LINES} == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    assert list(broken_links(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_fence_names_a_language_we_know(page: Path) -> None:
+    infos = [match["info"].strip() for match in FENCE.finditer(page.read_text("utf-8"))]
+    assert [info for info in infos if info not in LANGUAGES] == []
+
+
+def test_few_snippets_are_not_run() -> None:
+    found = [
+        name_of(page) for page in PAGES for _ in re.findall("<!-- not run", page.read_text("utf-8"))
+    ]
+    assert len(found) <= MOST_SNIPPETS_NOT_RUN, found
+
+
+@pytest.mark.parametrize("pattern", [MACHINE, REGISTRY], ids=["machine paths", "registry hosts"])
+def test_no_file_names(pattern: re.Pattern[str]) -> None:
+    found = {}
+    for path in FILES:
+        match = pattern.search(path.read_text("utf-8", errors="replace"))
+        if match:
+            found[name_of(path)] = match[0]
+    assert found == {}
+
+
+def test_make_targets_that_pages_name_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
+    named = {name_of(page): commands(page) for page in PAGES}
+    assert {name: wanted - targets for name, wanted in named.items() if wanted - targets} == {}
+    assert {"demo", "test"} <= named["README.md"]

@@ -1,0 +1,106 @@
+"""`import assent` is light, and exports what it promises: a fresh interpreter proves it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+
+import assent
+from assent import errors
+
+NOUNS = {
+    "Approve",
+    "Decision",
+    "Edit",
+    "Gate",
+    "Grant",
+    "Inbox",
+    "Option",
+    "Paused",
+    "Policy",
+    "Question",
+    "Reject",
+    "Request",
+    "Respond",
+    "Reviewer",
+    "Risk",
+    "Rule",
+    "ToolCall",
+}
+ERRORS = {
+    "AlreadyDecided",
+    "AssentError",
+    "CallFailed",
+    "Cancelled",
+    "Conflict",
+    "Denied",
+    "Expired",
+    "InDoubt",
+    "InvalidCall",
+    "InvalidDecision",
+    "InvalidPolicy",
+    "KeyMissing",
+    "NotAllowed",
+    "NotFound",
+    "Refused",
+    "Rejected",
+    "StoreError",
+    "StoreVersion",
+    "Superseded",
+    "Tampered",
+}
+EXPORTS = NOUNS | ERRORS
+
+WEB = {"fastapi", "starlette", "uvicorn"}
+MODELS = {"agent_framework", "agents", "dspy", "langchain", "langgraph", "openai", "pydantic_ai"}
+OUTER = {"assent.adapters", "assent.agent", "assent.cli", "assent.demo", "assent.server"}
+HEAVY = {"asyncio", "cryptography", "jsonschema", "pydantic", "rich", "sqlite3", "typer"}
+
+
+def modules_loaded_by(code: str) -> set[str]:
+    """The modules that `code` adds to a fresh interpreter, each with the packages it is in."""
+    script = f"""
+import json, sys
+before = set(sys.modules)
+{code}
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+    command = [sys.executable, "-I", "-W", "error", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    names = json.loads(done.stdout)
+    return {".".join(name.split(".")[:n]) for name in names for n in (1, 2)}
+
+
+def test_import_assent_loads_nothing_heavy() -> None:
+    loaded = modules_loaded_by("import assent")
+    assert loaded & (WEB | MODELS | OUTER | HEAVY) == set()
+
+
+def test_no_export_loads_a_web_framework_a_model_client_or_an_adapter() -> None:
+    loaded = modules_loaded_by("import assent\nfor name in assent.__all__: getattr(assent, name)")
+    assert loaded & (WEB | MODELS | OUTER) == set()
+
+
+def test_exports_are_exactly_these() -> None:
+    assert sorted(assent.__all__) == sorted(EXPORTS)
+    assert set(assent.__all__) <= set(dir(assent))
+
+
+@pytest.mark.parametrize("name", sorted(EXPORTS))
+def test_every_export_can_be_imported(name: str) -> None:
+    assert getattr(assent, name) is not None
+
+
+def test_every_error_is_exported() -> None:
+    classes = inspect.getmembers(errors, inspect.isclass)
+    assert {name for name, cls in classes if issubclass(cls, errors.AssentError)} == ERRORS
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        assent.no_such_name  # noqa: B018
