@@ -1,4 +1,4 @@
-"""The forms of a schema: OpenAI's strict one, docstrings as descriptions, stored schemas."""
+"""The forms of a schema: OpenAI's strict one, and any that is stored and checked against."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from assent import codec
 from assent.errors import InvalidCall
-from assent.schema import Signature, check_schema, docstring, errors, matches
+from assent.schema import Signature, check_schema, errors, matches
 
 
 class Size(enum.Enum):
@@ -205,88 +205,6 @@ def test_null_in_a_strict_answer_means_the_default() -> None:
         signature.intake_json({**stored, "count": None})
     with pytest.raises(InvalidCall, match=r"item: .*; unknown: is unknown"):
         signature.intake_json({**stored, "item": None, "unknown": None}, strict=True)
-
-
-# --- docstrings ---
-
-GOOGLE = """Send it.
-
-At once.
-
-Args:
-    to: The address.
-    body (str, optional): The text: long
-        or short.
-
-        Even two paragraphs.
-    **more: Others.
-
-Returns:
-    An id.
-"""
-NUMPY = """Send it.
-
-At once.
-
-Parameters
-----------
-to : str
-    The address.
-body, more : str, optional
-    The text
-    of it.
-
-Returns
--------
-str
-    An id.
-"""
-SPHINX = """Send it.
-
-At once.
-
-:param to: The address.
-:type to: str
-:param str body: The text
-    of it.
-:returns: An id.
-"""
-
-
-def test_google_docstrings() -> None:
-    text, meanings = docstring.split(GOOGLE)
-    assert text == "Send it.\n\nAt once.\n\nReturns:\n    An id."
-    assert meanings == {
-        "to": "The address.",
-        "body": "The text: long or short. Even two paragraphs.",
-        "more": "Others.",
-    }
-
-
-def test_numpy_docstrings() -> None:
-    text, meanings = docstring.split(NUMPY)
-    assert text == "Send it.\n\nAt once.\n\nReturns\n-------\nstr\n    An id."
-    assert meanings == {"to": "The address.", "body": "The text of it.", "more": "The text of it."}
-
-
-def test_sphinx_docstrings() -> None:
-    text, meanings = docstring.split(SPHINX)
-    assert text == "Send it.\n\nAt once.\n\n:returns: An id."
-    assert meanings == {"to": "The address.", "body": "The text of it."}
-
-
-@pytest.mark.parametrize(
-    ("doc", "text"),
-    [
-        (None, ""),
-        ("  One line.  ", "One line."),
-        ("Args:", "Args:"),
-        ("Do.\n\nParameters\n\nare nice.", "Do.\n\nParameters\n\nare nice."),
-        ("Do.\n\nArgs:\n    not an entry\n", "Do.\n\nArgs:\n    not an entry"),
-    ],
-)
-def test_docstrings_without_parameters(doc: str | None, text: str) -> None:
-    assert docstring.split(doc) == (text, {})
 
 
 # --- stored schemas ---

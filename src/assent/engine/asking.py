@@ -63,8 +63,8 @@ def ask(work: Work, call: Call, event: str, **why: object) -> Call:
     """Give an asked call its end and its digest, and tell."""
     terms = call.terms
     ends = None if terms.expires_in is None else work.now + round(terms.expires_in * 1_000_000)
-    call = replace(call, asked=True, expires_at=ends)
-    call = work.put_call(replace(call, digest=work.means.digest(envelope(call))))
+    call = call._replace(asked=True, expires_at=ends)
+    call = work.put_call(call._replace(digest=work.means.digest(envelope(call))))
     work.emit(
         event,
         actor=f"agent:{call.agent}",

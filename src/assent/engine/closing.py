@@ -51,7 +51,7 @@ def cancel(work: Work, command: Cancel) -> Run:
 
 def stop_run(work: Work, reason: str, to: CallStatus, by: str) -> None:
     """Close what has not started and stop the run; what is running finishes and is recorded."""
-    work.put_run(replace(work.the_run(), stop=reason))
+    work.put_run(work.the_run()._replace(stop=reason))
     for call in list(work.calls.values()):
         if call.status in _CLOSABLE:
             _close(work, call, to, by, reason)
@@ -68,8 +68,8 @@ def recover(work: Work, command: Recover) -> tuple[Call, ...]:
     doubted = []
     for call in list(work.calls.values()):
         if call.status in (CallStatus.READY, CallStatus.RUNNING):
-            call = replace(call, terms=replace(call.terms, idempotent=False))
+            call = call._replace(terms=replace(call.terms, idempotent=False))
             doubted.append(doubt_call(work, call, "the store was restored from a backup"))
-    work.put_run(replace(work.the_run(), owner=None, ready_at=None))
+    work.put_run(work.the_run()._replace(owner=None, ready_at=None))
     settle(work)
     return tuple(doubted)

@@ -155,7 +155,7 @@ def _yes(work: Work, call: Call, command: Decide, decided: Decided) -> Call:
         digest=decided.digest,
         signature=decided.signature,
     )
-    call = work.put_call(replace(call, votes=(*call.votes, vote)))
+    call = work.put_call(call._replace(votes=(*call.votes, vote)))
     if len(call.votes) < call.terms.quorum:
         _tell(work, call, decided, event="voted", votes=len(call.votes))
         return call
@@ -175,8 +175,7 @@ def _revise(work: Work, call: Call, command: Decide, decided: Decided) -> tuple[
     if command.args is None:
         raise InvalidDecision("an edit needs the new arguments", "args")
     before = call.args if call.original is None else call.original
-    call = replace(
-        call,
+    call = call._replace(
         args=command.args,
         args_hash=command.args_hash,
         original=before,
@@ -184,7 +183,7 @@ def _revise(work: Work, call: Call, command: Decide, decided: Decided) -> tuple[
         votes=(),
         terms=command.terms or call.terms,
     )
-    call = work.put_call(replace(call, digest=work.means.digest(envelope(call))))
+    call = work.put_call(call._replace(digest=work.means.digest(envelope(call))))
     work.emit(
         "revised",
         actor=decided.by,

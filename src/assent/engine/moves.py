@@ -16,8 +16,6 @@ Three moves deserve a word:
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from assent.errors import AssentError
 from assent.rows import Call, CallStatus, Run, RunStatus
 
@@ -93,7 +91,7 @@ def moved(call: Call, to: CallStatus) -> Call:
     """The call in its new status, if the table has the move."""
     if to not in MOVES[call.status]:
         raise IllegalMove(f"call {call.id}: {call.status} → {to} is not a legal move; report it")
-    return replace(call, status=to)
+    return call._replace(status=to)
 
 
 def run_moved(run: Run, to: RunStatus) -> Run:
@@ -102,4 +100,4 @@ def run_moved(run: Run, to: RunStatus) -> Run:
         return run
     if to not in RUN_MOVES[run.status]:
         raise IllegalMove(f"run {run.id}: {run.status} → {to} is not a legal move; report it")
-    return replace(run, status=to)
+    return run._replace(status=to)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from assent.engine.asking import ask, ask_again, envelope, signed
 from assent.engine.commands import NewCall, Propose, Reask
 from assent.engine.running import lease_run, settle, start_call
@@ -39,14 +37,14 @@ def _open_run(work: Work, command: Propose) -> Run:
         )
         work.new_run = True
         if not work.thread.owner:
-            work.thread = replace(work.thread, owner=command.requester)
+            work.thread = work.thread._replace(owner=command.requester)
         return work.put_run(run)
     if run.status == RunStatus.CANCELLED or run.stop:
         raise Cancelled(f"run {run.id} was cancelled: {run.stop}; start another run")
     if run.status not in LIVE:
         work.set_run(RunStatus.RUNNING, output=None)
     if command.snapshot is not None:
-        work.put_run(replace(work.the_run(), snapshot=command.snapshot))
+        work.put_run(work.the_run()._replace(snapshot=command.snapshot))
     return work.the_run()
 
 
@@ -69,11 +67,11 @@ def _take_in(work: Work, command: Propose, new: NewCall) -> Call:
     grant = _granted(work, call)
     if grant is not None:
         return _allowed(work, command, call, "grant", grant.by, grant.id)
-    return ask(work, work.add_call(replace(call, status=CallStatus.ASKED)), "asked")
+    return ask(work, work.add_call(call._replace(status=CallStatus.ASKED)), "asked")
 
 
 def _new_call(work: Work, command: Propose, new: NewCall) -> Call:
-    call = Call(
+    return Call(
         id=new.id,
         run=command.run,
         thread=command.thread,
@@ -91,11 +89,15 @@ def _new_call(work: Work, command: Propose, new: NewCall) -> Call:
         note=new.note,
         preview=new.preview,
     )
-    return replace(call, digest=work.means.digest(envelope(call)))
+
+
+def _digested(work: Work, call: Call) -> Call:
+    return call._replace(digest=work.means.digest(envelope(call)))
 
 
 def _denied(work: Work, call: Call) -> Call:
     by = f"policy:{call.terms.rule}"
+    call = _digested(work, call)
     decision = Decided(
         type="deny",
         by=by,
@@ -106,7 +108,7 @@ def _denied(work: Work, call: Call) -> Call:
         signature="",
         message=call.terms.description,
     )
-    call = replace(call, status=CallStatus.REJECTED, decision=decision)
+    call = call._replace(status=CallStatus.REJECTED, decision=decision)
     work.add_call(call)
     work.emit(
         "denied", actor=by, call=call, digest=call.digest, tool=call.tool, args=call.args_hash
@@ -117,6 +119,7 @@ def _denied(work: Work, call: Call) -> Call:
 def _allowed(
     work: Work, command: Propose, call: Call, type: str, by: str, grant: str | None
 ) -> Call:
+    call = _digested(work, call)
     decision = Decided(
         type=type,
         by=by,
@@ -124,12 +127,10 @@ def _allowed(
         channel="policy",
         assurance="code",
         digest=call.digest,
-        # A call that starts in this very commit never lies in the store unguarded.
-        signature="" if command.owner else signed(work, call.digest, type, by),
+        signature=signed(work, call.digest, type, by),
     )
     call = work.add_call(
-        replace(
-            call,
+        call._replace(
             status=CallStatus.READY,
             decision=decision,
             grant=grant,
@@ -162,11 +163,11 @@ def reask(work: Work, command: Reask) -> Call:
         return call
     if command.tool is not None:
         work.tools.append(command.tool)
-        call = replace(call, tool_digest=command.tool.digest)
+        call = call._replace(tool_digest=command.tool.digest)
     if command.terms is not None:
-        call = replace(call, terms=command.terms)
+        call = call._replace(terms=command.terms)
     if command.binds is not None:
-        call = replace(call, binds=command.binds)
+        call = call._replace(binds=command.binds)
     call = ask_again(work, call, command.reason)
     settle(work)
     return call

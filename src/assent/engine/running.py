@@ -54,7 +54,7 @@ def wake(work: Work) -> None:
     """A person has settled something: make the run due, without shortening anybody's lease."""
     run = work.the_run()
     due = run.ready_at if leased(run, work.now) else work.now
-    work.put_run(replace(run, wake=run.wake + 1, ready_at=due))
+    work.put_run(run._replace(wake=run.wake + 1, ready_at=due))
 
 
 def claim(work: Work, command: Claim) -> Run | None:
@@ -203,7 +203,12 @@ def doubt(work: Work, command: Doubt) -> tuple[Call, ...]:
         if run.status not in LIVE or run.owner is None or leased(run, work.now):
             return ()
         doubted = _doubt_running(work, "its process went away", lambda call: True)
-        work.put_run(replace(work.the_run(), owner=None, ready_at=None))
+        work.put_run(work.the_run()._replace(owner=None, ready_at=None))
+        settle(work)
+        if work.the_run().status is RunStatus.RUNNING:
+            # It waits for nobody, so it goes on wherever somebody takes it.
+            work.put_run(work.the_run()._replace(ready_at=work.now))
+        return doubted
     else:
         this = (command.call, command.token, command.attempt)
         doubted = _doubt_running(
@@ -234,7 +239,7 @@ def renew(work: Work, command: Renew) -> bool:
     run = work.the_run()
     if run.token != command.token or run.owner is None:
         return False
-    work.put_run(replace(run, ready_at=work.now + command.lease))
+    work.put_run(run._replace(ready_at=work.now + command.lease))
     return True
 
 

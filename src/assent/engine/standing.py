@@ -48,7 +48,7 @@ def revoke_grant(work: Work, command: RevokeGrant) -> Grant:
 
 def add_principal(work: Work, command: AddPrincipal) -> Principal:
     """Store a token's hash with the person behind it."""
-    principal = replace(command.principal, created=work.now)
+    principal = command.principal._replace(created=work.now)
     work.principals.append(principal)
     work.emit_system(
         "token_created",
@@ -68,7 +68,7 @@ def revoke_principal(work: Work, command: RevokePrincipal) -> Principal:
     if principal is None:
         raise NotFound(f"no token {command.principal}: see `assent token list`")
     if principal.revoked is None:
-        principal = replace(principal, revoked=work.now)
+        principal = principal._replace(revoked=work.now)
         work.principals.append(principal)
         work.emit_system("token_revoked", actor=command.by, token=principal.id)
     return principal

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from assent.engine.moves import moved, run_moved
@@ -98,7 +98,7 @@ class Work:
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:
         """Move the run and change it."""
-        return self.put_run(replace(run_moved(self.the_run(), status), **changes))
+        return self.put_run(run_moved(self.the_run(), status)._replace(**changes))
 
     def put_call(self, call: Call) -> Call:
         """Change a call without moving it."""
@@ -114,20 +114,23 @@ class Work:
 
     def move(self, call: Call, to: CallStatus, **changes: Any) -> Call:
         """Move a call along the table, keeping the run's counters in step."""
-        self._count(call.status, -1)
-        self._count(to, +1)
-        return self.put_call(replace(moved(call, to), **changes))
+        self._count(call.status, -1, to)
+        return self.put_call(moved(call, to)._replace(**changes))
 
-    def _count(self, status: CallStatus, step: int) -> None:
-        name = COUNTERS.get(status)
-        if name is not None:
-            run = self.the_run()
-            self.put_run(replace(run, **{name: getattr(run, name) + step}))
+    def _count(self, status: CallStatus, step: int, to: CallStatus | None = None) -> None:
+        run = self.the_run()
+        changes: dict[str, Any] = {}
+        for state, by in ((status, step), (to, +1)):
+            name = COUNTERS.get(state) if state is not None else None
+            if name is not None:
+                changes[name] = changes.get(name, getattr(run, name)) + by
+        if changes:
+            self.put_run(run._replace(**changes))
 
     def say(self, message: Message) -> None:
         """Append a message to the conversation."""
         count = self.thread.messages + 1
-        self.thread = replace(self.thread, messages=count)
+        self.thread = self.thread._replace(messages=count)
         self.messages.append((count, message))
 
     def emit(self, type: str, *, actor: str, call: Call | None = None, **body: Any) -> None:
@@ -166,8 +169,8 @@ class Work:
             run=run,
             call=call,
         )
-        event = replace(event, hash=self.means.link(link_bytes(thread.head, event)))
-        return replace(thread, seq=seq, head=event.hash), event
+        event = event._replace(hash=self.means.link(link_bytes(thread.head, event)))
+        return thread._replace(seq=seq, head=event.hash), event
 
     def close(self) -> None:
         """Prove the new heads; called once, after the last command of the transaction."""
@@ -176,7 +179,7 @@ class Work:
             self.system = self.system and self._proved(self.system)
 
     def _proved(self, thread: Thread) -> Thread:
-        return replace(thread, mac=self.means.link(head_bytes(thread)))
+        return thread._replace(mac=self.means.link(head_bytes(thread)))
 
 
 def link_bytes(previous: str, event: Event) -> bytes:

@@ -9,21 +9,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from assent import codec
 from assent.engine.commands import (
-    Cancel,
     Complete,
     Doubt,
     Expire,
     Finish,
     NewCall,
     Propose,
-    Reask,
     Record,
     Start,
     Suspend,
@@ -38,15 +34,17 @@ from assent.errors import (
     Paused,
     Refused,
     Rejected,
+    StoreError,
     Superseded,
 )
 from assent.gate.leases import KEEPER, Lease
+from assent.gate.plan import Plan
+from assent.gate.recheck import recheck
 from assent.gate.scope import RunScope
 from assent.gate.verify import verify
-from assent.policy import stricter, tightened
-from assent.rows import Call, CallStatus, Run, Tool
+from assent.rows import Call, CallStatus, Run
 from assent.twin import News, hop, on_loop
-from assent.types import Request, Terms, Verdict
+from assent.types import Request, Verdict
 from assent.views import request_of
 
 if TYPE_CHECKING:
@@ -60,26 +58,6 @@ _REFUSALS: dict[CallStatus, type[Refused]] = {
     CallStatus.CANCELLED: Cancelled,
     CallStatus.SUPERSEDED: Superseded,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """One call before it is a row: what it is, under what terms, and how to carry it out."""
-
-    key: str
-    kind: str
-    args: str
-    terms: Callable[[dict[str, Any]], Awaitable[Terms]]
-    tool: Tool | None = None
-    tool_name: str = ""
-    binds: str = ""
-    note: str = ""
-    preview: Callable[[], Awaitable[str]] | None = None
-    #: Runs the effect from the stored arguments and gives the live value and its JSON text.
-    effect: Callable[[Call], Awaitable[tuple[Any, str]]] | None = None
-    #: Reads a stored result back.
-    load: Callable[[str], Any] = codec.loads
-    wait: float | None = field(default=0)
 
 
 class CallLife:
@@ -97,6 +75,11 @@ class CallLife:
 
     async def outcome(self) -> Any:
         """The call's result: run now, or stored from before."""
+        if self.store.restored():
+            raise StoreError(
+                f"{self.store.url} was restored from an older copy, and what ran since then is "
+                "unknown: run `assent recover` first"
+            )
         call = None
         if not self.scope.alone:
             call = await hop(self.store.call_by_key, self.scope.name, self.plan.key)
@@ -184,6 +167,11 @@ class CallLife:
     async def _await(self, call: Call) -> Call:
         """Wait until the row moves on; ``Paused`` when the caller's patience is over."""
         seen = (call.status, call.rev, call.attempt)
+        if self.plan.wait == 0 and call.status is not CallStatus.RUNNING:
+            call = await hop(self._settle_time, call)
+            if (call.status, call.rev, call.attempt) == seen:
+                raise await self._paused(call)
+            return call
         with closing(News(self.store, self.thread)) as news:
             while True:
                 call = await hop(self._settle_time, await self._look(call))
@@ -235,9 +223,12 @@ class CallLife:
 
     async def _ready(self, call: Call) -> tuple[bool, Any]:
         """Verify and start; gives (True, value) when it ran, or (False, row) to look at again."""
-        again = await self._changed(call)
-        if again is not None:
-            return False, again
+        outdated = await recheck(self.plan, call)
+        if outdated is not None:
+            (asked,) = await hop(self.store.transact, outdated)
+            if isinstance(outdated, Cancel):
+                raise Denied(f"{call.id} was not run: {outdated.reason}", self._request(call))
+            return False, await self._tell(asked) if asked.status is CallStatus.ASKED else asked
         await hop(verify, self.store, call)
         if self.plan.effect is None:
             return False, await self._complete(call)
@@ -284,38 +275,6 @@ class CallLife:
                 return
             await news.wait(min(self.gate.lease / 3, 5.0))
 
-    async def _changed(self, call: Call) -> Call | None:
-        """What an approval no longer covers is asked again: another tool, context, or policy."""
-        plan = self.plan
-        reask = Reask(thread=call.thread, run=call.run, call=call.id, reason="")
-        if plan.tool is not None and plan.tool.digest != call.tool_digest:
-            reask = replace(reask, reason="the tool changed since the approval", tool=plan.tool)
-        if plan.binds != call.binds:
-            reask = replace(
-                reask, reason="its context changed since the approval", binds=plan.binds
-            )
-        if call.original is not None:
-            now = await plan.terms(codec.loads(call.args))
-            both = tightened(call.terms, replace(now, verdict=_verdict_after(call.terms, now)))
-            if both.verdict is Verdict.DENY:
-                await self._forbid(call, now)
-            if stricter(call.terms, both):
-                reason = f"the edited arguments meet a stricter rule: {now.rule}"
-                reask = replace(reask, reason=reason, terms=both)
-        if not reask.reason:
-            return None
-        (asked,) = await hop(self.store.transact, reask)
-        again: Call = asked
-        return await self._tell(again) if again.status is CallStatus.ASKED else again
-
-    async def _forbid(self, call: Call, terms: Terms) -> None:
-        reason = f"the policy ({terms.rule}) forbids the edited arguments"
-        command = Cancel(
-            thread=call.thread, run=call.run, call=call.id, by=f"policy:{terms.rule}", reason=reason
-        )
-        await hop(self.store.transact, command)
-        raise Denied(f"{call.id} was not run: {reason}", await hop(self._request, call))
-
     async def _run(self, call: Call) -> Any:
         """The effect itself: after this line only a record or a doubt."""
         effect = self.plan.effect
@@ -327,13 +286,16 @@ class CallLife:
             return await self.outcome()
         KEEPER.keep(lease)
         try:
-            value, text = await effect(call)
+            with self.scope.around_effect():
+                value, text = await effect(call)
         except Paused:
             await hop(self.store.transact, self._suspend(call))
             raise
         except Exception as error:
             await self._record(call, False, f"{type(error).__name__}: {error}")
             raise
+        except GeneratorExit:
+            raise  # nothing can be awaited any more; the lease will lapse into a doubt
         except BaseException as error:
             await self._doubt_now(call, f"interrupted by {type(error).__name__}")
             raise
@@ -412,8 +374,3 @@ class CallLife:
 
 def _lapsed(run: Run, now: int) -> bool:
     return run.owner is not None and run.ready_at is not None and run.ready_at <= now
-
-
-def _verdict_after(old: Terms, new: Terms) -> Verdict:
-    """After an edit: denied is denied; anything else was asked about and approved already."""
-    return Verdict.DENY if new.verdict is Verdict.DENY else old.verdict

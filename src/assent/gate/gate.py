@@ -12,21 +12,32 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from assent import codec, text
 from assent.engine.commands import Cancel
 from assent.errors import InvalidCall, NotFound, Rejected
-from assent.gate.calls import CallLife, Plan
+from assent.gate.calls import CallLife
 from assent.gate.judge import judge
+from assent.gate.options import (
+    UNSET,
+    AskOptions,
+    GuardOptions,
+    Wait,
+    check_known,
+    checked_wait,
+    question_terms,
+    terms_from,
+)
+from assent.gate.plan import Plan
 from assent.gate.policies import PolicyInForce
 from assent.gate.scope import RunScope, current
-from assent.policy import Policy, Predicate, allowed_decisions, seconds
+from assent.policy import Policy, Predicate
 from assent.rows import Call, Tool
 from assent.stores import open_store
 from assent.stores.base import Store
 from assent.twin import drive, hop, run_sync
-from assent.types import Json, Question, Request, Risk, Terms, ToolCall, Verdict, moment
+from assent.types import Json, Question, Request, Terms, ToolCall, Verdict, moment
 from assent.views import question_json
 
 log = logging.getLogger("assent.gate")
@@ -36,12 +47,6 @@ T = TypeVar("T")
 Channel = Callable[[Request], Awaitable[None]]
 
 
-class _Unset:
-    """Tells "not given" from ``None``, which means "for ever"."""
-
-
-UNSET = _Unset()
-Wait = float | None | _Unset
 DEFAULT_LEASE = 30.0
 
 
@@ -73,7 +78,7 @@ class Gate:
         self.closed = False
         self._has_policy = policy is not None
         self._policy = PolicyInForce(policy, self.store)
-        self._wait = _default_wait() if isinstance(wait, _Unset) else _checked_wait(wait)
+        self._wait = _default_wait() if wait is UNSET else checked_wait(wait)
 
     def run(self, name: str, *, requester: str = "") -> RunScope:
         """Name the run that the calls inside ``with`` or ``async with`` belong to."""
@@ -84,73 +89,45 @@ class Gate:
     @overload
     def guard(self, function: F, /) -> F: ...
     @overload
-    def guard(self, function: None = None, /, **options: Any) -> Callable[[F], F]: ...
-    def guard(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        needs_approval: bool | Predicate | None = None,
-        name: str | None = None,
-        description: str | None = None,
-        allowed: Iterable[str] | None = None,
-        reviewers: Iterable[str] = (),
-        quorum: int = 1,
-        requester_decides: bool = True,
-        expires_in: float | None = None,
-        on_expiry: str = "reject",
-        valid_for: float = 86_400.0,
-        risk: Risk | str = "low",
-        assurance: str = "code",
-        idempotent: bool = False,
-        version: str = "",
-        binds: Callable[[], Mapping[str, Json]] | None = None,
-        preview: Callable[..., Json] | None = None,
-        note: str = "",
-        wait: Wait = UNSET,
-    ) -> Any:
-        """Ask before this function runs. Without ``needs_approval`` the policy decides, and where the
-        gate has none, every call is asked about."""
+    def guard(self, /, **options: Unpack[GuardOptions]) -> Callable[[F], F]: ...
+    def guard(self, function: Any = None, /, **options: Unpack[GuardOptions]) -> Any:
+        """Ask before this function runs: ``@gate.guard`` or ``@gate.guard(needs_approval=…, …)``.
+
+        Without ``needs_approval`` the gate's policy decides, and without a policy every call is asked
+        about. ``needs_approval`` is yes, no, or a predicate over the arguments; ``allowed`` says which
+        decisions may be made; ``idempotent`` that it may run again after a crash; ``binds`` gives facts
+        of the surroundings that must not change between approval and start; ``preview`` shows what would
+        happen. The other options are those of ``ask``.
+        """
+        check_known(options, GuardOptions)
+        if function is None:
+            return lambda target: self._guarded(target, options)
+        return self._guarded(function, options)
+
+    def _guarded(self, function: Callable[..., Any], options: GuardOptions) -> Any:
         from assent.gate.guard import Guard, tool_of  # brings pydantic
         from assent.schema import Signature
 
-        terms = _terms(
-            allowed=None if allowed is None else allowed_decisions(allowed),
-            reviewers=(reviewers,) if isinstance(reviewers, str) else tuple(reviewers),
-            quorum=quorum,
-            requester_decides=requester_decides,
-            expires_in=seconds(expires_in, "expires_in"),
-            on_expiry=on_expiry,
-            valid_for=seconds(valid_for, "valid_for"),
-            risk=risk if isinstance(risk, Risk) else Risk(risk),
-            assurance=assurance,
-            idempotent=idempotent,
+        signature = Signature.of(
+            function, name=options.get("name"), description=options.get("description")
         )
-
-        def decorate(target: Callable[..., Any]) -> Callable[..., Any]:
-            signature = Signature.of(target, name=name, description=description)
-            return Guard(
-                gate=self,
-                function=target,
-                signature=signature,
-                tool=tool_of(signature, version),
-                own=terms,
-                needs_approval=(not self._has_policy if needs_approval is None else needs_approval),
-                binds=binds,
-                preview=preview,
-                note=note,
-                wait=self._wait_of(wait),
-            ).wrap()
-
-        return decorate if function is None else decorate(function)
+        return Guard(
+            gate=self,
+            function=function,
+            signature=signature,
+            tool=tool_of(signature, options.get("version", "")),
+            own=terms_from(options, idempotent=options.get("idempotent", False)),
+            needs_approval=options.get("needs_approval", not self._has_policy),
+            binds=options.get("binds"),
+            preview=options.get("preview"),
+            note=options.get("note", ""),
+            wait=self._wait_of(options.get("wait", UNSET)),
+        ).wrap()
 
     # -- asking
 
-    async def ask(self, question: Question | str, *, wait: Wait = UNSET, **terms: Any) -> Any:
-        """Ask a person something and give the answer; ``Rejected`` if they will not answer.
-
-        ``terms`` may hold reviewers, quorum, expires_in, on_expiry, requester_decides, assurance, note, key.
-        """
+    async def ask(self, question: Question | str, **options: Unpack[AskOptions]) -> Any:
+        """Ask a person something and give the answer; ``Rejected`` if they will not answer."""
         if isinstance(question, str):
             question = Question(question)
         if not isinstance(question, Question):
@@ -159,51 +136,43 @@ class Gate:
             from assent import schema
 
             schema.check_schema(question.schema)
-        content = question_json(question)
-        return await self._put("question", content, ("respond", "reject"), wait, terms)
+        return await self._put("question", question_json(question), ("respond", "reject"), options)
 
     async def approve(
         self,
         text: str,
         details: Mapping[str, Json] | None = None,
-        *,
-        wait: Wait = UNSET,
-        **terms: Any,
+        **options: Unpack[AskOptions],
     ) -> bool:
         """Ask yes or no about a text and its details, which are both in the digest."""
         if not isinstance(text, str) or not text.strip():
             raise InvalidCall("say what is to be approved", "text")
         content = {"text": text, "details": dict(details or {})}
         try:
-            await self._put("approval", content, ("approve", "reject"), wait, terms)
+            await self._put("approval", content, ("approve", "reject"), options)
         except Rejected:
             return False
         return True
 
     async def _put(
-        self,
-        kind: str,
-        content: dict[str, Json],
-        allowed: tuple[str, ...],
-        wait: Wait,
-        options: dict[str, Any],
+        self, kind: str, content: dict[str, Json], allowed: tuple[str, ...], options: AskOptions
     ) -> Any:
-        note, key = options.pop("note", ""), options.pop("key", None)
-        own = _terms(allowed=allowed, verdict=Verdict.ASK, rule=kind, **_plain(options))
+        check_known(options, AskOptions)
+        own = question_terms(kind, allowed, options)
         scope = current(self)
         data = codec.canonical(content)
-        name = key or f"{kind}:{codec.sha256(data)[:32]}"
+        name = f"{kind}:{codec.sha256(data)[:32]}"
 
         async def terms(_: dict[str, Any]) -> Terms:
             return own
 
         plan = Plan(
-            key=name if key else f"{name}#{scope.nth(name)}",
+            key=options.get("key") or f"{name}#{scope.nth(name)}",
             kind=kind,
             args=data.decode(),
             terms=terms,
-            note=note,
-            wait=self._wait_of(wait),
+            note=options.get("note", ""),
+            wait=self._wait_of(options.get("wait", UNSET)),
         )
         return await CallLife(self, scope, plan).outcome()
 
@@ -216,7 +185,7 @@ class Gate:
             )
 
         async def terms(_: dict[str, Any]) -> Terms:
-            return _terms(verdict=Verdict.ALLOW, rule="once")
+            return Terms(verdict=Verdict.ALLOW, rule="once")
 
         async def effect(call: Call) -> tuple[Any, str]:
             value: Any = function(*args, **kwargs)
@@ -300,7 +269,7 @@ class Gate:
         return True
 
     def _wait_of(self, wait: Wait) -> float | None:
-        return self._wait if isinstance(wait, _Unset) else _checked_wait(wait)
+        return self._wait if wait is UNSET else checked_wait(wait)
 
     def close(self) -> None:
         """Let go of the store."""
@@ -330,48 +299,7 @@ def _default_wait() -> float | None:
     return None if _in_terminal() else 0.0
 
 
-def _checked_wait(wait: float | None) -> float | None:
-    if wait is not None and (
-        isinstance(wait, bool) or not isinstance(wait, int | float) or wait < 0
-    ):
-        raise InvalidCall(
-            f"wait={wait!r}: give seconds, 0 to pause at once, or None for ever", "wait"
-        )
-    return wait
-
-
 def _hint(request: Request) -> None:
     if _in_terminal():
         what = text.inline(request.tool or request.kind)
         print(f"assent: {what} waits for a person: assent show {request.id}", file=sys.stderr)
-
-
-def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    known = {
-        "reviewers",
-        "quorum",
-        "expires_in",
-        "on_expiry",
-        "requester_decides",
-        "assurance",
-        "risk",
-    }
-    unknown = set(options) - known - {"description"}
-    if unknown:
-        raise TypeError(f"unexpected {', '.join(sorted(unknown))}; use {', '.join(sorted(known))}")
-    values = dict(options)
-    if isinstance(values.get("reviewers"), str):
-        values["reviewers"] = (values["reviewers"],)
-    if "reviewers" in values:
-        values["reviewers"] = tuple(values["reviewers"])
-    if isinstance(values.get("risk"), str):
-        values["risk"] = Risk(values["risk"])
-    if "expires_in" in values:
-        values["expires_in"] = seconds(values["expires_in"], "expires_in")
-    return values
-
-
-def _terms(**values: Any) -> Terms:
-    """Terms made of what was given; the rest keeps its default."""
-    given = {name: value for name, value in values.items() if value is not None}
-    return Terms(**given)

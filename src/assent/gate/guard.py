@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from assent import codec
 from assent.errors import AssentError
-from assent.gate.calls import CallLife, Plan
+from assent.gate.calls import CallLife
+from assent.gate.plan import Plan
 from assent.gate.scope import RunScope, current
 from assent.policy import Predicate
 from assent.rows import Call, Tool
@@ -97,7 +98,9 @@ class Guard:
         data = self.signature.intake(values)
         whole = codec.loads(data)
         # By what was passed, before defaults: a default that changes does not make another call.
-        passed = codec.sha256(codec.canonical({name: whole[name] for name in values}))
+        passed = codec.sha256(
+            codec.dumps([[name, whole[name]] for name in sorted(values)]).encode()
+        )
         content = f"{self.tool.name}:{passed[:32]}"
         return Plan(
             key=f"{content}#{scope.nth(content)}",
@@ -164,7 +167,7 @@ def tool_of(signature: Signature, version: str) -> Tool:
         "version": version,
     }
     return Tool(
-        digest=codec.digest(whole),
+        digest=codec.sha256(codec.canonical(whole)),
         name=signature.name,
         schema=codec.dumps(face),
         description=signature.description,

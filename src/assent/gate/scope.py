@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextvars
 import secrets
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +53,18 @@ class RunScope:
             raise AssentError(f"run {self.name!r} is entered already: call gate.run(...) again")
         self._token = _scopes.set((*_scopes.get(), self))
         return self
+
+    @contextmanager
+    def around_effect(self) -> Iterator[None]:
+        """What a running function asks belongs to its own run, also where nobody named one."""
+        if not self.alone:
+            yield
+            return
+        token = _scopes.set((*_scopes.get(), self))
+        try:
+            yield
+        finally:
+            _scopes.reset(token)
 
     def _leave(self) -> None:
         if self._token is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assent import codec
 from assent.engine.asking import doubt_envelope, envelope, signed_bytes
-from assent.errors import StoreError, Tampered
+from assent.errors import Tampered
 from assent.rows import Call
 from assent.stores.base import Store
 from assent.types import Micros
@@ -14,11 +14,6 @@ _YES = frozenset({"approve", "edit", "allow", "grant"})
 
 def verify(store: Store, call: Call) -> None:
     """Raise ``Tampered`` unless digest, decision and signatures of a ready call all agree."""
-    if store.restored():
-        raise StoreError(
-            f"{store.url} was restored from an older copy, and what ran since then is unknown: "
-            "run `assent recover` first"
-        )
     if codec.sha256(call.args.encode()) != call.args_hash:
         raise _tampered(call, "its arguments were changed")
     if codec.digest(envelope(call)) != call.digest:
@@ -26,20 +21,19 @@ def verify(store: Store, call: Call) -> None:
     decision = call.decision
     if decision is None or decision.type not in _YES:
         raise _tampered(call, "nobody approved it")
-    accepted = {call.digest, codec.digest(doubt_envelope(call))}
-    if decision.digest not in accepted:
+    if decision.digest not in (call.digest, codec.digest(doubt_envelope(call))):
         raise _tampered(call, "the approval is of something else")
     _check(
         store, call, decision.digest, decision.type, decision.by, decision.at, decision.signature
     )
     if call.terms.quorum > 1 and decision.type in ("approve", "edit"):
-        _check_votes(store, call, accepted)
+        _check_votes(store, call, decision.digest)
 
 
-def _check_votes(store: Store, call: Call, accepted: set[str]) -> None:
+def _check_votes(store: Store, call: Call, digest: str) -> None:
     people = set()
     for vote in call.votes:
-        if vote.digest in accepted:
+        if vote.digest == digest:
             _check(store, call, vote.digest, vote.type, vote.by, vote.at, vote.signature)
             people.add(vote.by)
     if len(people) < call.terms.quorum:

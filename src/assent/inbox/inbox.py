@@ -321,9 +321,18 @@ class Inbox:
         self.store.close()
 
 
-_STATUSES = (
-    ["pending", "approved", "edited", "rejected", "responded", "expired", "cancelled", "superseded", "closed", "any"]
-)
+_STATUSES = [
+    "pending",
+    "approved",
+    "edited",
+    "rejected",
+    "responded",
+    "expired",
+    "cancelled",
+    "superseded",
+    "closed",
+    "any",
+]
 _SORTS = ("oldest", "newest", "expiring")
 
 

@@ -2,13 +2,13 @@
 
     PATH OPERATOR LITERAL
 
-The path names one argument and goes into it: ``amount``, ``body.lines[0]``, ``headers["reply-to"]``.
+The path names one argument and may go into it: ``amount``, ``body.lines[0]``, ``head["reply-to"]``.
 The operator is one of ``== != < > in matches``. The literal is JSON. There is no ``and``, no ``or``
 and no function: what needs more is two rules, or a predicate in Python.
 
-Arguments are JSON, and so is the comparison: ``1`` equals ``1.0``, ``true`` is not ``1``. A path that
-is not there makes every condition false, except ``!=``. What cannot be compared at all raises, and a
-rule that raises asks.
+Arguments are JSON, and so is the comparison: ``1`` equals ``1.0``, ``true`` is not ``1``. A path
+that is not there makes every condition false, except ``!=``. What cannot be compared at all raises,
+and a rule that raises asks.
 """
 
 from __future__ import annotations
@@ -77,10 +77,7 @@ class Condition:
 
     def say(self, args: Mapping[str, Json]) -> str:
         """What the condition met in these arguments."""
-        try:
-            found = self._find(args)
-        except TypeError as error:
-            return f"where {self.text}: {error}"
+        found = self._find(args)
         if isinstance(found, _Missing):
             return f"where {self.text}: there is no {self.target}"
         return f"where {self.text}: {self.target} is {_shown(found)}"
@@ -93,20 +90,28 @@ class Condition:
     def _find(self, args: Mapping[str, Json]) -> Json:
         value: Json = args
         for depth, step in enumerate(self.path):
-            if value is None:  # an optional object that was left out
-                return MISSING
-            if not isinstance(value, Mapping if isinstance(step, str) else list | tuple):
-                wanted = "an object" if isinstance(step, str) else "a list"
-                raise TypeError(f"{_written(self.path[:depth])} is not {wanted}")
-            there = step in value if isinstance(step, str) else step < len(value)
-            if not there:
-                return MISSING
-            value = value[step]
+            try:
+                value = _inside(value, step)
+            except TypeError as error:
+                raise TypeError(f"{_written(self.path[:depth])} {error}") from None
         return value
 
 
+def _inside(value: Json, step: str | int) -> Json:
+    """The value one step further in. Into null goes nothing: an optional object was left out."""
+    if value is None or isinstance(value, _Missing):
+        return MISSING
+    if isinstance(step, str):
+        if not isinstance(value, Mapping):
+            raise TypeError("is not an object")
+        return value.get(step, MISSING)
+    if not isinstance(value, list | tuple):
+        raise TypeError("is not a list")
+    return value[step] if step < len(value) else MISSING
+
+
 def _bad(text: str, advice: str) -> InvalidPolicy:
-    return InvalidPolicy(f"where={text!r}: {advice}")
+    return InvalidPolicy(f"where={_cut(repr(text))}: {advice}")
 
 
 def _path(text: str) -> tuple[tuple[str | int, ...], int]:
@@ -160,9 +165,8 @@ def _literal(text: str, written: str) -> Json:
         pass
     if re.search(r"\b(and|or)\b|&&|\|\|", written):
         raise _bad(text, "a rule has one condition; write another rule, or a predicate in Python")
-    raise _bad(
-        text, f'{written.strip()} is not JSON: write 100, "text" in double quotes, true or ["a"]'
-    )
+    shown = _cut(written.strip())
+    raise _bad(text, f'{shown} is not JSON: write 100, "text" in double quotes, true or ["a"]')
 
 
 def _refuse(constant: str) -> Json:
@@ -254,5 +258,8 @@ def _written(path: tuple[str | int, ...]) -> str:
 
 def _shown(value: Json) -> str:
     """A value as ASCII JSON on one line, cut: it came from an agent, and this is a hint only."""
-    text = json.dumps(value)
+    return _cut(json.dumps(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"

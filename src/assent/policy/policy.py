@@ -96,23 +96,25 @@ class Policy:
         Each rule that was looked at is added to ``trace``, before the next one is.
         """
         own = replace(own, policy=self.digest)
-        trace = [] if trace is None else trace
         failed: Terms | None = None
         for index, rule in enumerate(self.rules):
             name, unmet = rule.name or f"rule {index + 1}", rule.unmet(call, agent, now)
             said: bool | BaseException = not unmet
             if said and rule.when is not None:
                 said = _answer((yield rule.when, fresh(call.args)))
-            trace.append(Heard(index, name, unmet, said))
+            if trace is not None:
+                trace.append(Heard(index, name, unmet, said))
             if said is True:
                 return _with(failed, terms_of(rule, name, own, call))
             if isinstance(said, BaseException):
                 terms = terms_of(rule, name, own, call)
                 failed = _with(failed, _failed(terms, name, said))
-        said = needs_approval if isinstance(needs_approval, bool) else False
         if callable(needs_approval):
             said = _answer((yield needs_approval, fresh(call.args)))
-        trace.append(Heard(None, OWN, "", said))
+        else:
+            said = _answer(needs_approval)
+        if trace is not None:
+            trace.append(Heard(None, OWN, "", said))
         return _with(failed, _by_tool(own, said))
 
 
@@ -164,7 +166,7 @@ def _with(failed: Terms | None, terms: Terms) -> Terms:
         return terms
     both = tightened(failed, terms)
     rule = failed.rule if terms.verdict is Verdict.ALLOW else both.rule
-    return replace(both, rule=rule, description=failed.description or terms.description)
+    return replace(both, rule=rule, description=terms.description or failed.description)
 
 
 def terms_of(rule: Rule, name: str, own: Terms, call: ToolCall) -> Terms:

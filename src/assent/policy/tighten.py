@@ -1,14 +1,14 @@
 """What holds after an edit: the old terms and the new ones at once.
 
-The edited arguments are put to the policy again, and it may only tighten. Each term has an order, and
-the stricter end of it wins:
+The edited arguments are put to the policy again, and it may only tighten. Each term has an order,
+and the stricter end of it wins:
 
     verdict, quorum, assurance, risk     the higher one
     expires_in, valid_for                the shorter one
     requester_decides, idempotent        only if both say so
     on_expiry                            cancel before reject
     allowed                              what both allow; if that is nothing, reject
-    reviewers                            those who stand in both lists; nobody in a list is everybody
+    reviewers                            who stands in both lists; an empty list is everybody
 
 Two lists of reviewers that share no name have no stricter end: a policy knows names and groups, not
 who is in them. Then the new list holds, because it is the policy's word on what would really run.

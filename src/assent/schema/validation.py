@@ -31,7 +31,7 @@ _UNEXPECTED = (ValueError, OverflowError)
 
 
 def errors(
-    schema: Mapping[str, Any], value: object, *, limit: int = MAX_ERRORS
+    schema: Mapping[str, Any], value: Any, *, limit: int = MAX_ERRORS
 ) -> list[tuple[str, str]]:
     """Return what is wrong with the value as (path, message) pairs; empty when it is valid."""
     from referencing.exceptions import Unresolvable
@@ -48,7 +48,7 @@ def errors(
         return [("", "cannot be checked against this schema")]
 
 
-def matches(schema: Mapping[str, Any], value: object) -> bool:
+def matches(schema: Mapping[str, Any], value: Any) -> bool:
     """Say whether the value is valid under the schema."""
     return not errors(schema, value, limit=1)
 
@@ -93,7 +93,8 @@ def _validator_class() -> type[Validator]:
         return follow_if_room
 
     keywords = {keyword: bounded(keyword) for keyword in ("$ref", "$dynamicRef")}
-    return validators.extend(Draft202012Validator, keywords)
+    kind: type[Validator] = validators.extend(Draft202012Validator, keywords)  # type: ignore[no-untyped-call]
+    return kind
 
 
 def _leave_room() -> None:

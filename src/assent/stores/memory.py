@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from assent.engine import Command, Work
@@ -128,7 +127,7 @@ class MemoryStore:
         self._grants.update(work.touched_grants)
         self._principals.update({p.id: p for p in work.principals})
         for event in work.events:
-            self._events.append(replace(event, pos=len(self._events) + 1))
+            self._events.append(event._replace(pos=len(self._events) + 1))
             self._chains.setdefault(event.thread, []).append(len(self._events))
         self._unsealed += len(work.events)
         if self.boundary is not None:
@@ -146,7 +145,7 @@ class MemoryStore:
             self._seals.append(next_seal(self.keys, last, heads, self.now()))
             for thread in moved:
                 row = self._threads[thread]
-                self._threads[thread] = replace(row, sealed=row.seq)
+                self._threads[thread] = row._replace(sealed=row.seq)
             return self._seals[-1]
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
@@ -159,7 +158,7 @@ class MemoryStore:
             counts = {"bodies": 0, "calls": 0, "messages": 0, "runs": len(over)}
             for index, event in enumerate(self._events):
                 if event.run in ids and event.body is not None:
-                    self._events[index] = replace(event, body=None)
+                    self._events[index] = event._replace(body=None)
                     counts["bodies"] += 1
             for call in [c for c in self._calls.values() if c.run in ids]:
                 del self._calls[call.id], self._by_key[call.run, call.key]

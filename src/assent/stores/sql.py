@@ -381,9 +381,9 @@ class SqlTransaction:
             state = (call.status, int(call.asked))
             self._execute(ADD_CALL, (*fixed, *content, *shown, *state, *outcome, call.created))
         else:
-            asked = (call.tool_digest, call.args, call.args_hash, call.rev, call.digest)
-            shown = (terms, call.binds, call.status, int(call.asked))
-            self._execute(SAVE_CALL, (*asked, *shown, *outcome, call.id))
+            changes = (call.tool_digest, call.args, call.args_hash, call.rev, call.digest, terms)
+            stands = (call.binds, call.status, int(call.asked))
+            self._execute(SAVE_CALL, (*changes, *stands, *outcome, call.id))
 
 
 def _grant_values(grant: Grant) -> tuple[Any, ...]:

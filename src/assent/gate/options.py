@@ -1,0 +1,99 @@
+"""What may be said where something is guarded or asked, and the terms that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from enum import Enum
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from assent.errors import InvalidCall
+from assent.policy import Predicate, Rule, allowed_decisions
+from assent.types import Json, Risk, Terms, Verdict
+
+
+class Unset(Enum):
+    """Tells "not given" from ``None``, which means "for ever"."""
+
+    UNSET = "unset"
+
+
+UNSET: Literal[Unset.UNSET] = Unset.UNSET
+Wait: TypeAlias = float | None | Literal[Unset.UNSET]
+
+
+class AskOptions(TypedDict, total=False):
+    """Who decides a question or an approval, and until when."""
+
+    wait: Wait
+    key: str
+    note: str
+    description: str
+    reviewers: str | Iterable[str]
+    quorum: int
+    requester_decides: bool
+    assurance: str
+    risk: Risk | str
+    expires_in: float | timedelta | None
+    on_expiry: str
+    valid_for: float | timedelta
+
+
+class GuardOptions(AskOptions, total=False):
+    """The same for a guarded function, and how it is shown and run."""
+
+    needs_approval: bool | Predicate
+    name: str
+    allowed: Iterable[str]
+    idempotent: bool
+    version: str
+    binds: Callable[[], Mapping[str, Json]]
+    preview: Callable[..., Json]
+
+
+_OF_TERMS = (
+    "reviewers",
+    "quorum",
+    "requester_decides",
+    "assurance",
+    "risk",
+    "expires_in",
+    "on_expiry",
+    "valid_for",
+    "allowed",
+)
+
+
+def check_known(options: Mapping[str, Any], known: type) -> None:
+    """Refuse a misspelt option instead of ignoring it."""
+    names = {*known.__annotations__, *AskOptions.__annotations__}
+    unknown = sorted(set(options) - names)
+    if unknown:
+        raise TypeError(f"no option {', '.join(unknown)}; use {', '.join(sorted(names))}")
+
+
+def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
+    """Terms made of what was given, checked like a rule's; the rest keeps its default."""
+    given = {name: options[name] for name in _OF_TERMS if options.get(name) is not None}
+    rule = Rule(verdict="ask", **{k: v for k, v in given.items() if k != "requester_decides"})
+    values = {name: getattr(rule, name) for name in given if name != "requester_decides"}
+    if "requester_decides" in given:
+        values["requester_decides"] = bool(given["requester_decides"])
+    elif isinstance(rule.risk, Risk) and rule.risk.level in ("high", "critical"):
+        values["requester_decides"] = False
+    return Terms(**{**values, **fixed})
+
+
+def question_terms(kind: str, allowed: tuple[str, ...], options: Mapping[str, Any]) -> Terms:
+    """The terms of something that is asked about for its own sake."""
+    fixed = {"verdict": Verdict.ASK, "rule": kind, "allowed": allowed_decisions(allowed)}
+    return terms_from(options, description=options.get("description", ""), **fixed)
+
+
+def checked_wait(wait: float | None) -> float | None:
+    """Seconds, 0, or None for ever."""
+    if wait is None:
+        return None
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or wait < 0:
+        raise InvalidCall(f"wait={wait!r}: give seconds, 0 to pause at once, or None", "wait")
+    return float(wait)

@@ -1,0 +1,358 @@
+"""A rule knows which calls it means, and refuses to be made of things that mean nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assent.errors import InvalidPolicy
+from assent.policy import Rule, allowed_decisions, seconds
+from assent.policy.rule import DAYS
+from assent.types import DECISIONS, Risk, ToolCall, Verdict
+
+NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)  # a Wednesday
+
+
+def unmet(rule: Rule, tool: str = "send", agent: str = "bot", now: datetime = NOON) -> str:
+    found = rule.unmet(ToolCall(tool, {}), agent, now)
+    assert rule.fits(ToolCall(tool, {}), agent, now) is (found == "")
+    return found
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+# --- how it is written ---
+
+
+def test_the_tool_may_stand_first_and_the_rest_has_names() -> None:
+    assert Rule("send_*") == Rule(tool="send_*") == Rule(tool=["send_*"])
+    with pytest.raises(TypeError):
+        Rule("send_*", "bot")  # type: ignore[misc]
+
+
+def test_a_plain_rule_asks_about_everything() -> None:
+    rule = Rule()
+    assert rule.verdict is Verdict.ASK
+    assert unmet(rule, "anything", "anybody") == ""
+
+
+def test_what_is_given_is_kept_in_one_form() -> None:
+    rule = Rule(
+        ["b", "a", "b"],
+        days=["sun", "mon"],
+        allowed=["reject", "approve"],
+        reviewers="ana",
+        risk="high",
+        reasons="moves money",
+        expires_in="15m",
+        valid_for=timedelta(hours=2),
+    )
+    assert rule.tool == ("b", "a")
+    assert rule.days == ("mon", "sun")
+    assert rule.allowed == ("approve", "reject")
+    assert rule.reviewers == ("ana",)
+    assert rule.risk == Risk("high", ("moves money",))
+    assert (rule.expires_in, rule.valid_for) == (900.0, 7200.0)
+
+
+def test_a_set_has_one_order_whatever_the_process() -> None:
+    people = {f"person{n}" for n in range(20)}
+    assert Rule(reviewers=people).reviewers == tuple(sorted(people))
+    assert Rule(frozenset({"b", "a"})).tool == ("a", "b")
+
+
+def test_reasons_may_stand_in_the_risk_or_beside_it() -> None:
+    rule = Rule(risk=Risk("high", ("one",)), reasons=["two", "one"])
+    assert rule.risk == Risk("high", ("one", "two"))
+    assert replace(rule, name="again").risk == rule.risk
+
+
+def test_a_rule_can_be_replaced_and_compared() -> None:
+    rule = Rule("pay", where="amount > 100", hours="09:00-17:00", days="mon", expires_in="1h")
+    assert replace(rule) == rule
+    assert hash(replace(rule)) == hash(rule)
+    other = replace(rule, where="amount > 5")
+    assert other.when is not None
+    assert other.when({"amount": 7}) is True
+    assert replace(rule, where="").when is None
+
+
+def test_where_is_compiled_in_python_too() -> None:
+    rule = Rule("pay", verdict="allow", where="amount < 10")
+    assert rule.when is not None
+    assert rule.when({"amount": 5}) is True
+    assert rule.when({"amount": 50}) is False
+
+
+# --- tool and agent ---
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tool", "fits"),
+    [
+        ("send_email", "send_email", True),
+        ("send_email", "send_emails", False),
+        ("send_*", "send_", True),
+        ("send_*", "resend_email", False),
+        ("*", "", True),
+        ("SEND", "send", False),
+        ("file?", "file1", True),
+        ("file?", "file", False),
+        ("file[0-9]", "file7", True),
+        ("file[!0-9]", "file7", False),
+        ("a.b", "axb", False),
+        ("send_*", "send_\nx", True),
+    ],
+)
+def test_tool_is_a_glob_with_its_case(pattern: str, tool: str, fits: bool) -> None:
+    assert unmet(Rule(pattern), tool) == ("" if fits else "tool")
+
+
+def test_one_of_several_globs_is_enough() -> None:
+    rule = Rule(["delete_*", "drop_*"], agent=["ops-*", "root"])
+    assert unmet(rule, "drop_table", "ops-1") == ""
+    assert unmet(rule, "delete_row", "root") == ""
+    assert unmet(rule, "send", "root") == "tool"
+    assert unmet(rule, "drop_table", "dev") == "agent"
+
+
+# --- hours, days, time zones ---
+
+
+@pytest.mark.parametrize(
+    ("hours", "clock", "fits"),
+    [
+        ("09:00-17:30", "08:59", False),
+        ("09:00-17:30", "09:00", True),
+        ("09:00-17:30", "17:29", True),
+        ("09:00-17:30", "17:30", False),
+        ("22:00-06:00", "21:59", False),
+        ("22:00-06:00", "22:00", True),
+        ("22:00-06:00", "00:00", True),
+        ("22:00-06:00", "05:59", True),
+        ("22:00-06:00", "06:00", False),
+        ("22:00-00:00", "23:59", True),
+        ("22:00-00:00", "00:00", False),
+        ("22:00-24:00", "23:59", True),
+        ("22:00-24:00", "00:00", False),
+        ("00:00-24:00", "00:00", True),
+        ("00:00-24:00", "23:59", True),
+    ],
+)
+def test_hours(hours: str, clock: str, fits: bool) -> None:
+    now = at(f"2026-03-04T{clock}:59+00:00")
+    assert unmet(Rule(hours=hours), now=now) == ("" if fits else "hours")
+
+
+def test_days() -> None:
+    rule = Rule(days=["mon", "wed"])
+    assert unmet(rule, now=NOON) == ""
+    assert unmet(rule, now=NOON + timedelta(days=1)) == "days"
+
+
+@pytest.mark.parametrize(
+    ("now", "found"),
+    [
+        ("2026-03-06T21:59+00:00", "hours"),  # Friday evening
+        ("2026-03-06T22:00+00:00", ""),
+        ("2026-03-07T05:59+00:00", ""),  # Saturday morning is still Friday night
+        ("2026-03-07T06:00+00:00", "days"),
+        ("2026-03-07T23:00+00:00", "days"),
+        ("2026-03-06T03:00+00:00", "days"),  # Friday morning is Thursday night
+    ],
+)
+def test_a_night_belongs_to_the_day_on_which_it_began(now: str, found: str) -> None:
+    assert unmet(Rule(days="fri", hours="22:00-06:00"), now=at(now)) == found
+
+
+def test_sunday_night_ends_on_monday() -> None:
+    rule = Rule(days="sun", hours="22:00-06:00")
+    assert unmet(rule, now=at("2026-03-09T01:00+00:00")) == ""
+
+
+@pytest.mark.parametrize(
+    ("now", "fits"),
+    [
+        ("2026-01-15T08:30+00:00", True),  # winter: Berlin is one hour ahead
+        ("2026-01-15T07:59+00:00", False),
+        ("2026-07-15T07:30+00:00", True),  # summer: two hours
+        ("2026-07-15T15:30+00:00", False),
+        ("2026-07-15T09:30+02:00", True),
+    ],
+)
+def test_hours_are_on_the_clock_of_the_time_zone(now: str, fits: bool) -> None:
+    rule = Rule(hours="09:00-17:00", timezone="Europe/Berlin")
+    assert unmet(rule, now=at(now)) == ("" if fits else "hours")
+
+
+def test_the_day_is_the_day_of_the_time_zone() -> None:
+    rule = Rule(days="thu", timezone="Asia/Tokyo")
+    assert unmet(rule, now=at("2026-03-04T14:59+00:00")) == "days"
+    assert unmet(rule, now=at("2026-03-04T15:00+00:00")) == ""
+
+
+def test_when_the_clock_is_put_forward_the_hour_is_left_out() -> None:
+    rule = Rule(hours="02:00-03:00", timezone="Europe/Berlin")
+    night = at("2026-03-28T23:00+00:00")
+    minutes = [night + timedelta(minutes=n) for n in range(6 * 60)]
+    assert [now for now in minutes if unmet(rule, now=now) == ""] == []
+
+
+def test_when_the_clock_is_put_back_the_hour_counts_twice() -> None:
+    rule = Rule(hours="02:00-03:00", timezone="Europe/Berlin")
+    night = at("2026-10-24T22:00+00:00")
+    minutes = [night + timedelta(minutes=n) for n in range(6 * 60)]
+    assert sum(unmet(rule, now=now) == "" for now in minutes) == 120
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    with pytest.raises(ValueError, match="time zone"):
+        unmet(Rule(hours="09:00-17:00"), now=datetime(2026, 3, 4, 12, 0))
+
+
+minutes = st.integers(0, 24 * 60 - 1)
+
+
+@given(minutes, minutes, minutes, st.integers(0, 6), st.sets(st.sampled_from(DAYS), min_size=1))
+def test_a_span_and_its_complement_cover_the_day(
+    start: int, end: int, now: int, day: int, days: set[str]
+) -> None:
+    if start == end:
+        return
+    clock = NOON.replace(hour=now // 60, minute=now % 60) + timedelta(days=day)
+    one, other = (
+        f"{a // 60:02}:{a % 60:02}-{b // 60:02}:{b % 60:02}"
+        for a, b in ((start, end), (end, start))
+    )
+    assert (unmet(Rule(hours=one), now=clock) == "") != (unmet(Rule(hours=other), now=clock) == "")
+    # With days, a span is open for as long on each of them: from its start, for its length.
+    length = (end - start) % (24 * 60)
+    opened = [
+        clock.replace(hour=start // 60, minute=start % 60) - timedelta(days=back) for back in (0, 1)
+    ]
+    inside = any(
+        begin <= clock < begin + timedelta(minutes=length) and DAYS[begin.weekday()] in days
+        for begin in opened
+    )
+    assert (unmet(Rule(hours=one, days=days), now=clock) == "") is inside
+
+
+@given(st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1)), st.integers(-14, 14))
+def test_the_same_moment_fits_whatever_zone_it_is_written_in(now: datetime, offset: int) -> None:
+    rule = Rule(hours="09:00-17:00", days=["mon", "tue"], timezone="America/New_York")
+    moment = now.replace(tzinfo=UTC)
+    elsewhere = moment.astimezone(timezone(timedelta(hours=offset)))
+    assert unmet(rule, now=moment) == unmet(rule, now=elsewhere)
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tool": ""}, "tool=''"),
+        ({"tool": []}, r"tool=\[\]: name at least one"),
+        ({"tool": 5}, "tool=5"),
+        ({"tool": None}, "tool=None"),
+        ({"tool": ["a", 5]}, "tool="),
+        ({"tool": b"send"}, "tool="),
+        ({"agent": []}, "agent="),
+        ({"agent": " bot"}, "without spaces around"),
+        ({"verdict": "maybe"}, "use allow, ask or deny"),
+        ({"verdict": ["ask"]}, "use allow, ask or deny"),
+        ({"verdict": None}, "use allow, ask or deny"),
+        ({"when": "amount > 5"}, "function of the arguments"),
+        ({"when": bool, "where": "a == 1"}, "not both"),
+        ({"where": "amount >= 5"}, "no operator '>='"),
+        ({"where": 5}, "where=5: give a text"),
+        ({"hours": "9-17"}, "09:00-17:30"),
+        ({"hours": "09:00-24:30"}, "09:00-17:30"),
+        ({"hours": "24:00-09:00"}, "09:00-17:30"),
+        ({"hours": "09:00-09:00"}, "the same"),
+        ({"hours": "٠٩:00-17:00"}, "09:00-17:30"),
+        ({"hours": 9}, "hours=9"),
+        ({"days": []}, "days="),
+        ({"days": ["monday"]}, "use mon, tue"),
+        ({"timezone": "Mars/Olympus"}, "Europe/Berlin"),
+        ({"timezone": ""}, "Europe/Berlin"),
+        ({"timezone": "../../etc/passwd"}, "Europe/Berlin"),
+        ({"timezone": 2}, "timezone=2"),
+        ({"name": 5}, "name=5"),
+        ({"allowed": []}, "use some of approve"),
+        ({"allowed": ["approve", "yolo"]}, "use some of approve"),
+        ({"allowed": 5}, "allowed="),
+        ({"description": 5}, "a text or a function"),
+        ({"reviewers": []}, "leave it out for everybody"),
+        ({"reviewers": ["ana", ""]}, "reviewers="),
+        ({"reviewers": ["group:"]}, "group:finance"),
+        ({"quorum": 0}, "quorum=0"),
+        ({"quorum": True}, "quorum=True"),
+        ({"quorum": 1.0}, "quorum=1.0"),
+        ({"quorum": 101}, "1 to 100"),
+        ({"quorum": 2, "reviewers": ["ana"]}, "only 1 reviewers"),
+        ({"requester_decides": "no"}, "requester_decides='no'"),
+        ({"requester_decides": 0}, "requester_decides=0"),
+        ({"assurance": "sworn"}, "use code, os-user"),
+        ({"risk": "huge"}, "use low, medium"),
+        ({"risk": 3}, "use low, medium"),
+        ({"reasons": ["x"]}, "risk="),
+        ({"risk": "low", "reasons": [5]}, "reasons="),
+        ({"expires_in": 0}, "expires_in=0"),
+        ({"expires_in": True}, "expires_in=True"),
+        ({"expires_in": float("nan")}, "expires_in=nan"),
+        ({"expires_in": "soon"}, '"15m"'),
+        ({"expires_in": "-5m"}, '"15m"'),
+        ({"valid_for": float("inf")}, "valid_for=inf"),
+        ({"valid_for": timedelta(0)}, "valid_for="),
+        ({"on_expiry": "approve"}, "time never approves"),
+        ({"verdict": "allow", "quorum": 2}, "asks nobody: leave out quorum"),
+        ({"verdict": "deny", "reviewers": "ana"}, "asks nobody: leave out reviewers"),
+        ({"verdict": "allow", "requester_decides": False}, "asks nobody"),
+    ],
+)
+def test_a_rule_that_means_nothing_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidPolicy, match=message):
+        Rule(**given)
+
+
+def test_a_quorum_of_a_group_is_the_groups_business() -> None:
+    assert Rule(quorum=5, reviewers=["ana", "group:finance"]).quorum == 5
+
+
+@pytest.mark.parametrize(
+    ("written", "length"),
+    [
+        (90, 90.0),
+        (0.5, 0.5),
+        (timedelta(days=1), 86_400.0),
+        ("90s", 90.0),
+        ("15m", 900.0),
+        ("24h", 86_400.0),
+        ("7d", 604_800.0),
+        ("1.5h", 5_400.0),
+        (None, None),
+    ],
+)
+def test_lengths_of_time(written: float | timedelta | str | None, length: float | None) -> None:
+    assert seconds(written, "expires_in") == length
+
+
+@pytest.mark.parametrize("written", ["", "m", "15", "15 m", "15M", "1w", "1e3s", "٣m", "15m\n"])
+def test_lengths_of_time_that_are_none(written: str) -> None:
+    with pytest.raises(InvalidPolicy, match="expires_in="):
+        seconds(written, "expires_in")
+
+
+@given(st.lists(st.sampled_from(DECISIONS), min_size=1))
+def test_allowed_decisions_have_one_order(wanted: list[str]) -> None:
+    listed = allowed_decisions(wanted)
+    assert set(listed) == set(wanted)
+    assert allowed_decisions(reversed(wanted)) == listed
