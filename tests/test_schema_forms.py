@@ -201,6 +201,11 @@ def test_null_in_a_strict_answer_means_the_default() -> None:
         "limit": None,
         "anything": None,
     }
+    deep: dict[str, Any] = {"value": 1, "children": []}
+    for _ in range(10_000):
+        deep = {"value": 1, "children": [deep]}
+    with pytest.raises(InvalidCall, match="levels deep"):
+        signature.intake_json({**answer, "tree": deep}, strict=True)
     with pytest.raises(InvalidCall, match="count"):
         signature.intake_json({**stored, "count": None})
     with pytest.raises(InvalidCall, match=r"item: .*; unknown: is unknown"):
@@ -293,10 +298,11 @@ def test_broken_schemas_are_refused(schema: Any, message: str, path: str) -> Non
 
 
 def test_what_the_validator_stumbles_over_is_not_valid() -> None:
-    for schema, value in [
+    cases: list[tuple[dict[str, Any], Any]] = [
         ({"format": "regex"}, "a{99999999999999999999}"),
         ({"items": {"$schema": "http://[", "type": "integer"}}, [1]),
-    ]:
+    ]
+    for schema, value in cases:
         assert errors(schema, value) == [("", "cannot be checked against this schema")]
     with pytest.raises(InvalidCall, match="nothing is fetched"):
         matches({"$defs": {"b": {}}, "items": {"$id": "x:y", "$ref": "#/$defs/b"}}, [1])

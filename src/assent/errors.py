@@ -21,8 +21,8 @@
     └── StoreError           the store cannot be read or written
         └── StoreVersion     the store was written by a newer version
 
-``Paused`` stands outside the tree: it derives from ``BaseException``, so that a framework that turns
-every exception of a tool into text for the model cannot swallow it.
+``Paused`` stands outside the tree: it derives from ``BaseException``, so that a framework that
+turns every exception of a tool into text for the model cannot swallow it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The rows that remember: one per call, run, thread, tool, token and fact.
 
-Pure values like ``assent.types``; a store writes them, the engine changes them, nobody else does. They are
-named tuples rather than dataclasses because one transaction makes dozens of them, and a tuple is made and
-changed (``_replace``) in a fifth of the time.
+Pure values like ``assent.types``; a store writes them, the engine changes them, nobody else does.
+They are named tuples rather than dataclasses because one transaction makes dozens of them, and a
+tuple is made and changed (``_replace``) in a fifth of the time.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ class Call(NamedTuple):
 class Run(NamedTuple):
     """One execution of an agent; also its own entry in the queue.
 
-    ``ready_at`` is when somebody may take it; while ``owner`` works on it, that is the end of the lease.
-    The four counters say how many of its calls are open, so that no command needs to count rows.
+    ``ready_at`` is when somebody may take it; while ``owner`` works on it, that is the end of the
+    lease. The four counters say how many of its calls are open, so that no command needs to count
+    rows.
     """
 
     id: str

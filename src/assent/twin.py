@@ -1,8 +1,9 @@
 """One body, two colours: how an async method gets its ``_sync`` twin without a second text.
 
-The bodies are coroutines that never wait by themselves: everything that blocks goes through ``hop``, and
-every wait for news goes through ``news``. Driven by an event loop, ``hop`` uses a worker thread. Driven by
-``run_sync``, it simply calls, so that the coroutine runs to its end in one step and needs no loop at all.
+The bodies are coroutines that never wait by themselves: everything that blocks goes through
+``hop``, and every wait for news goes through ``news``. Driven by an event loop, ``hop`` uses a
+worker thread. Driven by ``run_sync``, it simply calls, so that the coroutine runs to its end in
+one step and needs no loop at all.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Something only a person can say: pick one, pick several, write freely, or fill a JSON Schema."""
+    """What only a person can say: pick one, pick several, write freely, or fill a JSON Schema."""
 
     text: str
     options: tuple[Option, ...] = ()
@@ -100,7 +100,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A person's reply. Made by ``request.approve()`` and its siblings it is bound to what was seen."""
+    """A person's reply; ``request.approve()`` and its siblings bind it to what was seen."""
 
     type: ClassVar[DecisionType]
     request: str | None = field(default=None, kw_only=True)

@@ -258,8 +258,8 @@ class Torn:
 
 
 @pytest.mark.parametrize("answer", [Torn(), ValueError("returned, not raised"), TimeoutError()])
-def test_an_answer_that_is_neither_yes_nor_no_asks(answer: object) -> None:
-    policy = Policy([Rule(verdict="allow", when=lambda args: answer)])  # type: ignore[arg-type, return-value]
+def test_an_answer_that_is_neither_yes_nor_no_asks(answer: Any) -> None:
+    policy = Policy([Rule(verdict="allow", when=lambda args: answer)])
     assert judge(policy).verdict is ASK
 
 
@@ -267,7 +267,8 @@ def test_a_description_never_stands_in_the_way() -> None:
     async def later(call: ToolCall) -> str:
         return "later"
 
-    for broken in (lambda call: 1 / 0, lambda call: None, later):
+    descriptions: list[Any] = [lambda call: 1 / 0, lambda call: None, later]
+    for broken in descriptions:
         terms = judge(Policy([Rule(description=broken)]))
         assert terms.verdict is ASK
         assert terms.description.startswith("(the description could not be made: ")
@@ -396,7 +397,7 @@ def test_the_digest_covers_every_field() -> None:
     assert set(CHANGES) == {field.name for field in fields(Rule) if field.init}
     digests = {"": Policy([Rule()]).digest, "none": Policy().digest}
     for name, value in CHANGES.items():
-        extra = {"risk": "high"} if name == "reasons" else {}
+        extra: dict[str, Any] = {"risk": "high"} if name == "reasons" else {}
         digests[name] = Policy([Rule(**{name: value}, **extra)]).digest
     assert len(set(digests.values())) == len(digests)
 
@@ -661,7 +662,7 @@ def test_the_digest_names_the_wrapped_function() -> None:
     assert config(boom).digest != config(other_predicate).digest
 
 
-APPROVE = {"allowed_decisions": ["approve"]}
+APPROVE: dict[Any, Any] = {"allowed_decisions": ["approve"]}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,6 +92,23 @@ def test_the_condition_is_kept_and_compiled() -> None:
 
 def test_a_byte_order_mark_is_no_error() -> None:
     assert len(rules_from_toml("\ufeff[[rule]]\ntool = 'x'")) == 1
+
+
+# --- the page about it ---
+
+PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_page_has_every_key_in_its_tables(key: str) -> None:
+    assert f"\n| `{key}` |" in PAGE
+
+
+def test_the_files_on_the_page_can_be_read() -> None:
+    files = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
+    assert files
+    for text in files:
+        assert Policy.from_toml(text).rules
 
 
 # --- files that are refused ---
@@ -420,15 +440,15 @@ def test_a_condition_agrees_with_python_or_raises(value: Any, operator: str, lit
     except TypeError:
         assert operator in ("<", ">", "matches")
         return
-    expected = {
+    agree: dict[str, Callable[[], bool]] = {
         "==": lambda: same(value, literal),
         "!=": lambda: not same(value, literal),
-        "<": lambda: value < literal,
-        ">": lambda: value > literal,
+        "<": lambda: bool(value < literal),
+        ">": lambda: bool(value > literal),
         "in": lambda: any(same(value, item) for item in literal),
         "matches": lambda: fnmatch.fnmatchcase(value, literal),
-    }[operator]()
-    assert said is expected
+    }
+    assert said is agree[operator]()
 
 
 @given(st.text(max_size=30) | st.text('a.[]"0 =<>in', max_size=30))

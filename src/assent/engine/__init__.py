@@ -1,7 +1,8 @@
 """The state machine: one table of legal moves, and the functions around it.
 
-``apply(work, command)`` changes the rows of one transaction and nothing else: no clock, no I/O. Time,
-hashing and signing come in with ``Work.means``; stores do the loading, the writing and the commit.
+``apply(work, command)`` changes the rows of one transaction and nothing else: no clock, no I/O.
+Time, hashing and signing come in with ``Work.means``; stores do the loading, the writing and the
+commit.
 """
 
 from __future__ import annotations

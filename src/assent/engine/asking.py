@@ -45,7 +45,7 @@ def terms_bound(terms: Terms) -> dict[str, object]:
 
 
 def doubt_envelope(call: Call) -> dict[str, object]:
-    """What "run it again" binds: this doubt about this attempt, so that no older yes can mean it."""
+    """What "run it again" binds: this doubt of this attempt, so that no older yes can mean it."""
     return {"version": ENVELOPE_VERSION, "in_doubt": call.digest, "attempt": call.attempt}
 
 

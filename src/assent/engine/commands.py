@@ -220,7 +220,7 @@ class Doubt(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reask(Command):
-    """Put an approved call to people again: its tool, its arguments' policy or its time has changed."""
+    """Put an approved call to people again: its tool, its policy or its surroundings changed."""
 
     name: ClassVar[str] = "reask"
     run: str

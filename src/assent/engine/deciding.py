@@ -1,8 +1,8 @@
 """How a person's answer counts: who may give it, on what, and what it changes.
 
-The order of the checks is the order in which their refusals help: first whether there is anything left
-to decide, then whether the person saw what is there, then whether the answer fits, then whether this
-person may give it. Every refusal leaves the request as it was.
+The order of the checks is the order in which their refusals help: first whether there is anything
+left to decide, then whether the person saw what is there, then whether the answer fits, then
+whether this person may give it. Every refusal leaves the request as it was.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from assent.errors import (
     NotAllowed,
 )
 from assent.rows import Call, CallStatus
-from assent.types import ASSURANCE, Decided, Vote, moment
+from assent.types import ASSURANCE, Decided, Verdict, Vote, moment
 
 _DOUBT_ANSWERS = ("approve", "respond", "reject")
 
@@ -145,6 +145,9 @@ def _close(work: Work, call: Call, to: CallStatus, decided: Decided) -> Call:
 def _yes(work: Work, call: Call, command: Decide, decided: Decided) -> Call:
     if command.type == "edit":
         call, decided = _revise(work, call, command, decided)
+        if not _may_vote(work, call, command):
+            settle(work)
+            return call
     elif any(vote.by == decided.by for vote in call.votes):
         return call
     vote = Vote(
@@ -174,14 +177,20 @@ def _revise(work: Work, call: Call, command: Decide, decided: Decided) -> tuple[
     """An edit is a new revision: new digest, earlier votes void, the editor's vote its first."""
     if command.args is None:
         raise InvalidDecision("an edit needs the new arguments", "args")
-    before = call.args if call.original is None else call.original
+    terms = command.terms or call.terms
+    if terms.verdict is Verdict.DENY:
+        raise NotAllowed(f"the policy ({terms.rule}) forbids these arguments")
+    ends = [call.expires_at] if call.expires_at is not None else []
+    if terms.expires_in is not None:
+        ends.append(work.now + round(terms.expires_in * 1_000_000))
     call = call._replace(
         args=command.args,
         args_hash=command.args_hash,
-        original=before,
+        original=call.args if call.original is None else call.original,
         rev=call.rev + 1,
         votes=(),
-        terms=command.terms or call.terms,
+        terms=terms,
+        expires_at=min(ends, default=None),
     )
     call = work.put_call(call._replace(digest=work.means.digest(envelope(call))))
     work.emit(
@@ -194,6 +203,15 @@ def _revise(work: Work, call: Call, command: Decide, decided: Decided) -> tuple[
     )
     signature = signed(work, call.digest, decided.type, decided.by)
     return call, replace(decided, digest=call.digest, signature=signature)
+
+
+def _may_vote(work: Work, call: Call, command: Decide) -> bool:
+    """Whether the editor may also approve: the new arguments may belong to other people."""
+    try:
+        check_reviewer(work, call, command)
+    except NotAllowed:
+        return False
+    return "approve" in call.terms.allowed or "edit" in call.terms.allowed
 
 
 def _tell(work: Work, call: Call, decided: Decided, event: str = "decided", **more: object) -> None:

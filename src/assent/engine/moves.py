@@ -1,14 +1,14 @@
 """Every legal move of a call and of a run, in two tables.
 
-The theory in short. A call is one row with one status, and the row moves only along the arrows below;
-a look-up that fails is an illegal move, raises, and leaves the row as it was. Who may cause a move,
-and when, is decided by the functions around these tables; whether it exists at all, only here. The
-chart in ``docs/state-machine.md`` is drawn from them.
+The theory in short. A call is one row with one status, and the row moves only along the arrows
+below; a look-up that fails is an illegal move, raises, and leaves the row as it was. Who may cause
+a move, and when, is decided by the functions around these tables; whether it exists at all, only
+here. The chart in ``docs/state-machine.md`` is drawn from them.
 
 Three moves deserve a word:
 
-* ``running → ready``: the call itself asked a person something and paused. It has not failed and is not
-  in doubt; it starts again at its top when the answer is there.
+* ``running → ready``: the call itself asked a person something and paused. It has not failed and
+  is not in doubt; it starts again at its top when the answer is there.
 * ``in_doubt → ready``: a person said "run it again". It is not ``running`` yet: a process that dies
   before the new start must not leave a second doubt behind.
 * ``ready → in_doubt``: after a restore from backup nobody knows whether it ran since the backup.

@@ -1,4 +1,4 @@
-"""How a call runs: who may work on the run, what has started, what it gave, and what is in doubt."""
+"""How a call runs: who may work on the run, what has started, what it gave, what is in doubt."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def start_call(work: Work, call: Call) -> Call:
 
 
 def record(work: Work, command: Record) -> Call:
-    """Store an outcome, by the attempt's own token; a late one closes a doubt nobody has settled."""
+    """Store an outcome by the attempt's own token; a late one closes a doubt nobody settled."""
     call = work.the_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
     if not ours or call.status not in (CallStatus.RUNNING, CallStatus.IN_DOUBT):
@@ -198,23 +198,26 @@ def suspend(work: Work, command: Suspend) -> Call:
 
 def doubt(work: Work, command: Doubt) -> tuple[Call, ...]:
     """Mark started calls as in doubt: one attempt that was cut short, or all of a lapsed lease."""
-    run = work.the_run()
     if command.call is None:
-        if run.status not in LIVE or run.owner is None or leased(run, work.now):
-            return ()
-        doubted = _doubt_running(work, "its process went away", lambda call: True)
-        work.put_run(work.the_run()._replace(owner=None, ready_at=None))
-        settle(work)
-        if work.the_run().status is RunStatus.RUNNING:
-            # It waits for nobody, so it goes on wherever somebody takes it.
-            work.put_run(work.the_run()._replace(ready_at=work.now))
-        return doubted
-    else:
-        this = (command.call, command.token, command.attempt)
-        doubted = _doubt_running(
-            work, command.reason, lambda call: (call.id, call.token, call.attempt) == this
-        )
+        return _doubt_lapsed(work)
+    this = (command.call, command.token, command.attempt)
+    doubted = _doubt_running(
+        work, command.reason, lambda call: (call.id, call.token, call.attempt) == this
+    )
     settle(work)
+    return doubted
+
+
+def _doubt_lapsed(work: Work) -> tuple[Call, ...]:
+    run = work.the_run()
+    if run.status not in LIVE or run.owner is None or leased(run, work.now):
+        return ()
+    doubted = _doubt_running(work, "its process went away", lambda call: True)
+    work.put_run(work.the_run()._replace(owner=None, ready_at=None))
+    settle(work)
+    if work.the_run().status is RunStatus.RUNNING:
+        # It waits for nobody, so it goes on wherever somebody takes it.
+        work.put_run(work.the_run()._replace(ready_at=work.now))
     return doubted
 
 

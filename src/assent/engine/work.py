@@ -1,8 +1,9 @@
 """The rows of one transaction while the engine changes them.
 
-A store fills a ``Work`` with what a command needs, the engine moves rows and adds facts, and the store
-writes what changed. Nothing here reads a clock or a disk: ``Means`` carries the time, and the few
-functions (hashing, signing, schema matching) that live beside the engine rather than inside it.
+A store fills a ``Work`` with what a command needs, the engine moves rows and adds facts, and the
+store writes what changed. Nothing here reads a clock or a disk: ``Means`` carries the time, and
+the few functions (hashing, signing, schema matching) that live beside the engine rather than
+inside it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The life of one call at the gate: ask, wait, start, run once, record.
 
-Everything here looks at the stored row and does the one thing that row allows next, until the row says
-how it ended. So it does not matter which process asked, which one decided, and which one is looking now.
+Everything here looks at the stored row and does the one thing that row allows next, until the row
+says how it ended. So it does not matter which process asked, which one decided, and which one is
+looking now.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from assent import codec
 from assent.engine.commands import (
+    Cancel,
     Complete,
     Doubt,
     Expire,

@@ -53,10 +53,10 @@ DEFAULT_LEASE = 30.0
 class Gate:
     """Ask before acting, ask a person something, and run what was approved once.
 
-    ``store`` is a URL or a store. ``policy`` is a ``Policy`` or the path of a TOML file. ``wait`` says how
-    long a call waits for people: ``None`` for ever, ``0`` not at all (``Paused`` is raised at once); the
-    default is ``None`` in a terminal and ``0`` elsewhere. ``channels`` are async callables that get each
-    new request to somebody.
+    ``store`` is a URL or a store. ``policy`` is a ``Policy`` or the path of a TOML file. ``wait``
+    says how long a call waits for people: ``None`` for ever, ``0`` not at all (``Paused`` is
+    raised at once); the default is ``None`` in a terminal and ``0`` elsewhere. ``channels`` are
+    async callables that get each new request to somebody.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class Gate:
     def guard(self, function: Any = None, /, **options: Unpack[GuardOptions]) -> Any:
         """Ask before this function runs: ``@gate.guard`` or ``@gate.guard(needs_approval=…, …)``.
 
-        Without ``needs_approval`` the gate's policy decides, and without a policy every call is asked
-        about. ``needs_approval`` is yes, no, or a predicate over the arguments; ``allowed`` says which
-        decisions may be made; ``idempotent`` that it may run again after a crash; ``binds`` gives facts
-        of the surroundings that must not change between approval and start; ``preview`` shows what would
-        happen. The other options are those of ``ask``.
+        Without ``needs_approval`` the gate's policy decides, and without a policy every call is
+        asked about. ``needs_approval`` is yes, no, or a predicate over the arguments; ``allowed``
+        says which decisions may be made; ``idempotent`` that it may run again after a crash;
+        ``binds`` gives facts of the surroundings that must not change between approval and start;
+        ``preview`` shows what would happen. The other options are those of ``ask``.
         """
         check_known(options, GuardOptions)
         if function is None:

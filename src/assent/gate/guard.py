@@ -68,7 +68,7 @@ class Guard:
     wait: float | None
 
     def wrap(self) -> Callable[..., Any]:
-        """The function that people call from now on; ``key=`` names a call, where it takes no such."""
+        """The function that is called from now on."""
         if inspect.iscoroutinefunction(self.function):
 
             @functools.wraps(self.function)
@@ -81,8 +81,9 @@ class Guard:
             def guarded(*args: Any, **kwargs: Any) -> Any:
                 if on_loop():
                     raise AssentError(
-                        f"{self.tool.name}() is guarded and not async, and would block the running "
-                        f"event loop: await asyncio.to_thread({self.tool.name}, ...), or make it async"
+                        f"{self.tool.name}() is guarded and not async, and would block the "
+                        f"running event loop: await asyncio.to_thread({self.tool.name}, ...), "
+                        "or make it async"
                     )
                 return run_sync(self._call(args, kwargs))
 

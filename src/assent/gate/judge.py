@@ -16,7 +16,7 @@ PREDICATE_SECONDS = 5.0
 
 
 async def judge(judging: Judging, timeout: float = PREDICATE_SECONDS) -> Terms:
-    """The terms that a policy comes to; a predicate that raises or hangs is told to it as an error."""
+    """The terms that a policy comes to; it is told of a predicate that raises or hangs."""
     try:
         predicate, args = next(judging)
         while True:

@@ -19,7 +19,7 @@ class Unset(Enum):
 
 
 UNSET: Literal[Unset.UNSET] = Unset.UNSET
-Wait: TypeAlias = float | None | Literal[Unset.UNSET]
+Wait: TypeAlias = float | Literal[Unset.UNSET] | None
 
 
 class AskOptions(TypedDict, total=False):

@@ -1,4 +1,4 @@
-"""What an approval no longer covers is asked again: another tool, other surroundings, a stricter rule."""
+"""What an approval no longer covers is asked again: a changed tool, context or policy."""
 
 from __future__ import annotations
 

@@ -26,8 +26,9 @@ MAX_NAME = 200
 class RunScope:
     """``async with gate.run("order-17"):`` or ``with …``: the calls inside belong to that run.
 
-    Come back with the same name, in any process, and every call that was made before is the same call:
-    its request, its decision, its stored result. The n-th time the same thing is called is a call of its own.
+    Come back with the same name, in any process, and every call that was made before is the same
+    call: its request, its decision, its stored result. The n-th time the same thing is called is a
+    call of its own.
     """
 
     def __init__(self, gate: Gate, name: str, requester: str, *, alone: bool = False) -> None:

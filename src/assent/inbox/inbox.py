@@ -137,9 +137,9 @@ class Inbox:
     ) -> Request:
         """Answer a request. The digest is what was seen; ``request.approve()`` carries it along.
 
-        ``by`` is a name (recorded with assurance ``code``) or a ``Reviewer``; ``token`` names and proves
-        a person. ``grant`` turns an approval into a standing yes: ``{"scope": "exact" | "any" | schema,
-        "uses": n, "ends_in": seconds}``.
+        ``by`` is a name (recorded with assurance ``code``) or a ``Reviewer``; ``token`` names and
+        proves a person. ``grant`` turns an approval into a standing yes: ``{"scope": "exact" |
+        "any" | schema, "uses": n, "ends_in": seconds}``.
         """
         return await hop(self._decide, request_id, decision, by, seen_digest, token, channel, grant)
 
@@ -274,14 +274,16 @@ class Inbox:
     # -- listening
 
     async def watch(self, after: str | None = None) -> AsyncIterator[Event]:
-        """Events as they are committed, here or in other processes; ``after`` replays from a cursor."""
+        """Events as they are committed, here or elsewhere; ``after`` replays from a cursor."""
         cursor = await hop(self.store.tail) if after is None else after
         with contextlib.closing(News(self.store, None)) as news:
             while True:
                 batch = await hop(self.store.events, cursor)
-                for cursor, event in batch:
+                for _, event in batch:
                     yield event
-                if not batch:
+                if batch:
+                    cursor = batch[-1][0]
+                else:
                     await news.wait(30.0)
 
     # -- twins

@@ -15,7 +15,7 @@ _DAY = 86_400.0
 
 
 def new_grant(call: Call, wanted: Mapping[str, Any], by: str, now: Micros) -> Grant:
-    """The grant that a person wants to give with this approval; a day, unless they say otherwise."""
+    """The grant that goes with this approval: for a day, unless they say otherwise."""
     unknown = set(wanted) - {"scope", "uses", "ends_in"}
     if unknown:
         raise InvalidDecision(

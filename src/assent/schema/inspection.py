@@ -106,7 +106,7 @@ def _local_names(function: Callable[..., Any]) -> dict[str, Any]:
     frame = sys._getframe() if enclosing else None
     while frame is not None:
         if frame.f_globals is function.__globals__ and frame.f_code.co_qualname in enclosing:
-            found = frame.f_locals | found  # the innermost function wins
+            found = {**frame.f_locals, **found}  # the innermost function wins
         frame = frame.f_back
     return found | dict(inspect.getclosurevars(function).nonlocals)
 

@@ -96,10 +96,10 @@ class Signature:
         With ``strict``, the values answer the strict schema: null means "use the default" where
         the parameter itself cannot be null.
         """
-        given = dict(values)
+        data = codec.canonical(dict(values))
         if strict:
-            given = without_nulls(self.parameters, given, self.parameters.get("$defs", {}))
-        data = codec.canonical(given)
+            given, definitions = codec.loads(data), self.parameters.get("$defs", {})
+            data = codec.canonical(without_nulls(self.parameters, given, definitions))
         return self._settled(self._read(data), data)
 
     def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -18,8 +18,8 @@ _shared_lock = threading.Lock()
 def open_store(url: str | Store, **options: Any) -> Store:
     """The store behind a URL: ``memory://``, ``memory://name`` or ``sqlite:///path``.
 
-    ``memory://`` is a store of its own each time; a named one is shared within the process. What is a
-    store already is given back as it is.
+    ``memory://`` is a store of its own each time; a named one is shared within the process. What
+    is a store already is given back as it is.
     """
     if not isinstance(url, str):
         return url

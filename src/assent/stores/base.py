@@ -2,10 +2,11 @@
 
 A store keeps rows and runs commands. ``transact`` is the only way to change anything: it takes the
 thread's lock, loads the rows that the commands need, lets the pure engine change them, writes what
-changed together with its events, and commits; when it returns, the change survives a power cut (as far
-as the store promises durability at all). When it raises, nothing was changed.
+changed together with its events, and commits; when it returns, the change survives a power cut (as
+far as the store promises durability at all). When it raises, nothing was changed.
 
-Everything is synchronous: one text of each statement. Async callers hop a thread once per transaction.
+Everything is synchronous: one text of each statement. Async callers hop a thread once per
+transaction.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Subscription(Protocol):
 
 
 class Store(Protocol):
-    """Where all of it is kept. Implementations inherit nothing and pass ``assent.testing.StoreSuite``."""
+    """Where all is kept. Stores inherit nothing and pass ``assent.testing.StoreSuite``."""
 
     url: str
     keys: Keyring
@@ -139,7 +140,7 @@ class Store(Protocol):
 
     def mark_recovered(self) -> None: ...
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Subscription:
-        """Call ``listener`` (from any thread, at least once) after commits on that thread, or any."""
+        """Call ``listener``, from any thread, after commits on that thread (``None``: on any)."""
         ...
 
     def close(self) -> None: ...

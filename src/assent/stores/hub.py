@@ -7,21 +7,26 @@ from collections.abc import Callable, Iterable
 
 
 class Hub:
-    """Listeners by thread; ``None`` hears everything. Safe to call from any thread."""
+    """Listeners by thread; ``None`` hears everything. Safe to call from any thread.
 
-    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
+    A store that others write to as well gives ``start``: it is called when somebody begins to
+    listen and nothing watches the others yet.
+    """
+
+    def __init__(self, start: Callable[[], object] = lambda: None) -> None:
         self._lock = threading.Lock()
         self._listeners: dict[str | None, list[Listener]] = {}
-        self._on_first = on_first
+        self._start = start
+        self._watched = False
 
     def subscribe(self, thread: str | None, callback: Callable[[], None]) -> Listener:
         """Add a listener; ``cancel`` on what is returned takes it away."""
         listener = Listener(self, thread, callback)
         with self._lock:
-            first = not self._listeners
+            starts, self._watched = not self._watched, True
             self._listeners.setdefault(thread, []).append(listener)
-        if first:
-            self._on_first()
+        if starts:
+            self._start()
         return listener
 
     def remove(self, listener: Listener) -> None:
@@ -33,10 +38,16 @@ class Hub:
             if not listeners:
                 self._listeners.pop(listener.thread, None)
 
-    @property
-    def empty(self) -> bool:
-        """Whether nobody listens."""
-        return not self._listeners
+    def wanted(self) -> bool:
+        """Whether a watcher should go on; one that is told no has been forgotten."""
+        with self._lock:
+            self._watched = bool(self._listeners)
+            return self._watched
+
+    def unwatched(self) -> None:
+        """The watcher gave up: the next listener starts another one."""
+        with self._lock:
+            self._watched = False
 
     def publish(self, threads: Iterable[str]) -> None:
         """Tell the listeners of these threads, and those of everything."""

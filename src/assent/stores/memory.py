@@ -1,4 +1,4 @@
-"""In memory: for tests and trials. The same promises as the others, but for the one about power cuts."""
+"""In memory, for tests and trials: the same promises as the others, but gone with the process."""
 
 from __future__ import annotations
 
@@ -104,10 +104,7 @@ class MemoryStore:
     def save(self, work: Work) -> None:
         """Write what changed; until here nothing was touched, so that raising undoes everything."""
         run = work.run
-        if work.new_run and run is not None:
-            live = self.live_run(run.thread)
-            if live is not None:
-                raise Conflict(f"thread {run.thread} has a live run already: {live.id}")
+        self._check_one_live(work)
         name = "+".join(event.type for event in work.events)
         if self.boundary is not None:
             self.boundary(name, "before")
@@ -132,6 +129,12 @@ class MemoryStore:
         self._unsealed += len(work.events)
         if self.boundary is not None:
             self.boundary(name, "after")
+
+    def _check_one_live(self, work: Work) -> None:
+        run = work.run
+        live = self.live_run(run.thread) if run is not None and work.new_run else None
+        if live is not None:
+            raise Conflict(f"thread {live.thread} has a live run already: {live.id}")
 
     def seal(self) -> Seal | None:
         """Sign the heads of the chains that moved."""

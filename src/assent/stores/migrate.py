@@ -1,4 +1,4 @@
-"""Numbered migrations: an older store is brought up to date, a newer one is refused with a sentence."""
+"""Numbered migrations: an older store is brought up to date, a newer one is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small files beside a SQLite store: the lock between processes, and the mark of how far it came."""
+"""The small files beside a SQLite store: a lock between processes, a mark of how far it came."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Sidecar:
         kind = _file_system(path)
         if kind in _NETWORK:
             raise StoreError(
-                f"{path} is on a network file system ({kind}), where SQLite can lose data: put it on "
-                "a local disk, or use postgresql:// for many machines"
+                f"{path} is on a network file system ({kind}), where SQLite can lose data: put "
+                "it on a local disk"
             )
         self._path = path
         self._mark = path.with_name(path.name + ".mark")

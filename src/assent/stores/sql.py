@@ -16,25 +16,23 @@ from assent.engine.commands import Needs
 from assent.rows import (
     SYSTEM_THREAD,
     Call,
-    CallStatus,
-    Event,
-    Principal,
     Run,
-    RunStatus,
     Thread,
-    Tool,
 )
 from assent.stores.rowcodec import (
-    decision_from,
+    call_from,
     decision_to,
-    terms_from,
+    event_values,
+    grant_from,
+    grant_values,
+    principal_from,
+    principal_values,
+    run_from,
     terms_to,
-    votes_from,
+    thread_from,
     votes_to,
 )
 from assent.types import Grant, Micros
-
-Row = Sequence[Any]
 
 
 class Cursor(Protocol):
@@ -118,131 +116,6 @@ SAVE_PRINCIPAL = (
 )
 
 
-def thread_from(row: Row) -> Thread:
-    """A thread row as a value."""
-    return Thread(
-        id=row[0],
-        owner=row[1],
-        messages=row[2],
-        seq=row[3],
-        head=row[4],
-        mac=row[5],
-        sealed=row[6],
-    )
-
-
-def run_from(row: Row) -> Run:
-    """A run row as a value."""
-    return Run(
-        id=row[0],
-        thread=row[1],
-        agent=row[2],
-        agent_digest=row[3],
-        requester=row[4],
-        parent_call=row[5],
-        status=RunStatus(row[6]),
-        stop=row[7],
-        wake=row[8],
-        token=row[9],
-        owner=row[10],
-        ready_at=row[11],
-        asked=row[12],
-        ready=row[13],
-        active=row[14],
-        doubted=row[15],
-        snapshot=row[16],
-        output=row[17],
-        created=row[18],
-    )
-
-
-def call_from(row: Row) -> Call:
-    """A call row as a value."""
-    return Call(
-        id=row[0],
-        run=row[1],
-        thread=row[2],
-        key=row[3],
-        kind=row[4],
-        agent=row[5],
-        tool=row[6],
-        tool_digest=row[7],
-        args=row[8],
-        args_hash=row[9],
-        nonce=row[10],
-        rev=row[11],
-        digest=row[12],
-        terms=terms_from(row[13]),
-        binds=row[14],
-        note=row[15],
-        preview=row[16],
-        status=CallStatus(row[17]),
-        asked=bool(row[18]),
-        original=row[19],
-        expires_at=row[20],
-        votes=votes_from(row[21]),
-        decision=decision_from(row[22]),
-        valid_until=row[23],
-        grant=row[24],
-        attempt=row[25],
-        token=row[26],
-        result=row[27],
-        created=row[28],
-    )
-
-
-def grant_from(row: Row) -> Grant:
-    """A grant row as a value."""
-    return Grant(
-        id=row[0],
-        agent=row[1],
-        tool=row[2],
-        tool_digest=row[3],
-        scope=row[4],
-        by=row[5],
-        uses_left=row[6],
-        ends=row[7],
-        revoked=row[8],
-        created=row[9],
-    )
-
-
-def event_from(row: Row) -> Event:
-    """An event row as a value."""
-    return Event(
-        pos=row[0],
-        thread=row[1],
-        seq=row[2],
-        at=row[3],
-        type=row[4],
-        run=row[5],
-        call=row[6],
-        actor=row[7],
-        body=row[8],
-        digest=row[9],
-        hash=row[10],
-    )
-
-
-def principal_from(row: Row) -> Principal:
-    """A token row as a value."""
-    return Principal(
-        id=row[0],
-        token_hash=row[1],
-        person=row[2],
-        role=row[3],
-        groups=tuple(json.loads(row[4])),
-        ends=row[5],
-        revoked=row[6],
-        created=row[7],
-    )
-
-
-def tool_from(row: Row) -> Tool:
-    """A tool row as a value."""
-    return Tool(digest=row[0], name=row[1], schema=row[2], description=row[3])
-
-
 class SqlTransaction:
     """One open transaction: loads what a command needs, saves what became of it."""
 
@@ -317,6 +190,9 @@ class SqlTransaction:
             self._save_run(work.run, work.new_run)
         for call in work.touched_calls.values():
             self._save_call(call, call.id in work.new_calls)
+        self._save_facts(work)
+
+    def _save_facts(self, work: Work) -> None:
         for tool in work.tools:
             if tool.digest not in self._known_tools:
                 values = (tool.digest, tool.name, tool.schema, tool.description)
@@ -324,11 +200,11 @@ class SqlTransaction:
         for seq, message in work.messages:
             self._execute(ADD_MESSAGE, (work.thread.id, seq, message.run, message.body))
         for grant in work.touched_grants.values():
-            self._execute(SAVE_GRANT, _grant_values(grant))
+            self._execute(SAVE_GRANT, grant_values(grant))
         for principal in work.principals:
-            self._execute(SAVE_PRINCIPAL, _principal_values(principal))
+            self._execute(SAVE_PRINCIPAL, principal_values(principal))
         for event in work.events:
-            self._execute(ADD_EVENT, _event_values(event))
+            self._execute(ADD_EVENT, event_values(event))
 
     def _save_thread(self, thread: Thread) -> None:
         if thread.id in self._new_threads:
@@ -384,19 +260,3 @@ class SqlTransaction:
             changes = (call.tool_digest, call.args, call.args_hash, call.rev, call.digest, terms)
             stands = (call.binds, call.status, int(call.asked))
             self._execute(SAVE_CALL, (*changes, *stands, *outcome, call.id))
-
-
-def _grant_values(grant: Grant) -> tuple[Any, ...]:
-    what = (grant.id, grant.agent, grant.tool, grant.tool_digest, grant.scope, grant.by)
-    return (*what, grant.uses_left, grant.ends, grant.revoked, grant.created)
-
-
-def _principal_values(principal: Principal) -> tuple[Any, ...]:
-    who = (principal.id, principal.token_hash, principal.person, principal.role)
-    groups = json.dumps(list(principal.groups))
-    return (*who, groups, principal.ends, principal.revoked, principal.created)
-
-
-def _event_values(event: Event) -> tuple[Any, ...]:
-    what = (event.thread, event.seq, event.at, event.type, event.run, event.call, event.actor)
-    return (*what, event.body, event.digest, event.hash)

@@ -1,12 +1,13 @@
 """SQLite: one file, many threads, many processes.
 
 Writers combine. A caller queues its commands and takes the writer's lock; whoever holds it commits
-everything that has queued up so far in one transaction (a SAVEPOINT each), so that ten threads share one
-fsync and a lone caller pays for no hand-over. Between processes a ``flock`` on a sidecar file stands around
-each batch and each checkpoint: SQLite's own busy loop starves somebody, a queue in the kernel does not.
+everything that has queued up so far in one transaction (a SAVEPOINT each), so that ten threads
+share one fsync and a lone caller pays for no hand-over. Between processes a ``flock`` on a sidecar
+file stands around each batch and each checkpoint: SQLite's own busy loop starves somebody, a queue
+in the kernel does not.
 
-A second sidecar remembers how far the events had come. A file that is behind its mark has been restored
-from a copy, and nothing starts until ``assent recover`` was run.
+A second sidecar remembers how far the events had come. A file that is behind its mark has been
+restored from a copy, and nothing starts until ``assent recover`` was run.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from assent.stores.base import (
 )
 from assent.stores.hub import Hub, Listener
 from assent.stores.migrate import check_key, check_version, migrate
+from assent.stores.rowcodec import event_from
 from assent.stores.sidecar import Sidecar
 from assent.stores.sqlprune import prune
 from assent.stores.sqlreads import SqlReads
+from assent.stores.watcher import Watcher
 from assent.types import Micros
 
-#: How often a process that waits looks for commits of other processes.
-POLL_SECONDS = 0.004
 _BUSY_MS = 10_000
 _RETRIES = 5
 
@@ -335,7 +336,7 @@ class SqliteStore(SqlReads):
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
         statement = f"SELECT {sql.EVENT} FROM event WHERE pos > ? ORDER BY pos LIMIT ?"
         rows = self._rows(statement, (int(after or 0), limit))
-        return [(str(row[0]), sql.event_from(row)) for row in rows]
+        return [(str(row[0]), event_from(row)) for row in rows]
 
     def tail(self) -> Cursor:
         return str(self._rows("SELECT max(pos) FROM event")[0][0] or 0)
@@ -347,30 +348,8 @@ class SqliteStore(SqlReads):
         return self._hub.subscribe(thread, listener)
 
     def _start_watching(self) -> None:
-        threading.Thread(target=self._watch, name="assent-watch", daemon=True).start()
-
-    def _watch(self) -> None:
         connection = self._connect(writable=False)
-        version, pid = None, self._pid
-        try:
-            while not self._hub.empty and self._writer is not None and pid == self._pid:
-                current = connection.execute("PRAGMA data_version").fetchone()[0]
-                if current != version:
-                    version = current
-                    self._tell(connection)
-                time.sleep(POLL_SECONDS)
-        except sqlite3.Error:
-            # The next subscription starts another watcher; waiting callers also look by themselves.
-            self._hub.publish([])
-        finally:
-            connection.close()
-
-    def _tell(self, connection: sqlite3.Connection) -> None:
-        statement = "SELECT pos, thread FROM event WHERE pos > ? ORDER BY pos"
-        rows = connection.execute(statement, (self._seen,)).fetchall()
-        if rows:
-            self._seen = rows[-1][0]
-            self._hub.publish({row[1] for row in rows})
+        Watcher(connection, self._hub, self._seen).start()
 
     # -- the rest
 

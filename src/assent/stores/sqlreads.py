@@ -8,18 +8,27 @@ from typing import Any
 from assent.rows import Call, Event, Principal, Run, Thread, Tool
 from assent.stores import sql
 from assent.stores.base import Due, Query, Seal
+from assent.stores.rowcodec import (
+    call_from,
+    event_from,
+    grant_from,
+    principal_from,
+    run_from,
+    thread_from,
+    tool_from,
+)
 from assent.types import Grant, Micros
 
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
 _LIKE_ESCAPES = str.maketrans({"%": "\\%", "_": "\\_", "\\": "\\\\"})
 
+_SETTLED = "status IN ('ready', 'running', 'done', 'failed')"
+
 #: What each public status means in columns; the keys are what ``Query.status`` may hold.
 STATUS_SQL = {
     "pending": "status IN ('asked', 'in_doubt')",
-    "approved": "asked = 1 AND original IS NULL AND status IN ('ready', 'running', 'done', 'failed')",
-    "edited": (
-        "asked = 1 AND original IS NOT NULL AND status IN ('ready', 'running', 'done', 'failed')"
-    ),
+    "approved": f"asked = 1 AND original IS NULL AND {_SETTLED}",
+    "edited": f"asked = 1 AND original IS NOT NULL AND {_SETTLED}",
     "closed": "asked = 1 AND status NOT IN ('asked', 'in_doubt')",
     "any": "(asked = 1 OR status = 'in_doubt')",
     **{
@@ -68,22 +77,22 @@ class SqlReads:
 
     def run(self, run_id: str) -> Run | None:
         row = self._row(sql.LOAD_RUN, run_id)
-        return None if row is None else sql.run_from(row)
+        return None if row is None else run_from(row)
 
     def live_run(self, thread: str) -> Run | None:
         row = self._row(sql.LOAD_LIVE_RUN, thread)
-        return None if row is None else sql.run_from(row)
+        return None if row is None else run_from(row)
 
     def call(self, call_id: str) -> Call | None:
         row = self._row(sql.LOAD_CALL, call_id)
-        return None if row is None else sql.call_from(row)
+        return None if row is None else call_from(row)
 
     def call_by_key(self, run: str, key: str) -> Call | None:
         row = self._row(sql.LOAD_CALL_BY_KEY, run, key)
-        return None if row is None else sql.call_from(row)
+        return None if row is None else call_from(row)
 
     def calls_of(self, run: str) -> list[Call]:
-        return [sql.call_from(row) for row in self._rows(sql.LOAD_CALLS_OF_RUN, (run,))]
+        return [call_from(row) for row in self._rows(sql.LOAD_CALLS_OF_RUN, (run,))]
 
     def calls_like(self, prefix: str, limit: int) -> list[str]:
         end = prefix + "\U0010ffff"
@@ -94,7 +103,7 @@ class SqlReads:
         row = self._row(
             "SELECT digest, name, schema, description FROM tool WHERE digest = ?", digest
         )
-        return None if row is None else sql.tool_from(row)
+        return None if row is None else tool_from(row)
 
     def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
         statement = "SELECT seq, body FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
@@ -109,22 +118,22 @@ class SqlReads:
         }[query.sort]
         statement = f"SELECT {sql.CALL}, n FROM call WHERE {condition} ORDER BY {order} LIMIT ?"
         rows = self._rows(statement, (*values, query.limit))
-        return [(row[-1], sql.call_from(row)) for row in rows]
+        return [(row[-1], call_from(row)) for row in rows]
 
     def grants(self, *, live_only: bool = True) -> list[Grant]:
         rows = self._rows(f"SELECT {sql.GRANT} FROM standing ORDER BY created, id")
-        grants = [sql.grant_from(row) for row in rows]
+        grants = [grant_from(row) for row in rows]
         now = self.now()
         return [g for g in grants if g.live(now)] if live_only else grants
 
     def principals(self) -> list[Principal]:
         rows = self._rows(f"SELECT {sql.PRINCIPAL} FROM principal ORDER BY created, id")
-        return [sql.principal_from(row) for row in rows]
+        return [principal_from(row) for row in rows]
 
     def principal(self, token_hash: str) -> Principal | None:
         statement = f"SELECT {sql.PRINCIPAL} FROM principal WHERE token_hash = ?"
         row = self._row(statement, token_hash)
-        return None if row is None else sql.principal_from(row)
+        return None if row is None else principal_from(row)
 
     def overdue(self, limit: int = 100) -> list[Due]:
         now = self.now()
@@ -144,21 +153,21 @@ class SqlReads:
         marks = ", ".join("?" * len(agents))
         statement = f"{_RUNS} WHERE ready_at <= ? AND agent IN ({marks}) ORDER BY ready_at LIMIT ?"
         rows = self._rows(statement, (self.now(), *agents, limit))
-        return [sql.run_from(row) for row in rows]
+        return [run_from(row) for row in rows]
 
     def open_runs(self) -> Iterable[Run]:
         rows = self._rows(f"{_RUNS} WHERE status IN ('running', 'paused') AND ready + active > 0")
-        return [sql.run_from(row) for row in rows]
+        return [run_from(row) for row in rows]
 
     def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]:
         statement = (
             f"SELECT {sql.EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
         )
-        return [sql.event_from(row) for row in self._rows(statement, (thread, after, limit))]
+        return [event_from(row) for row in self._rows(statement, (thread, after, limit))]
 
     def threads(self, after: str = "", limit: int = 1000) -> list[Thread]:
         statement = sql.LOAD_THREAD.replace("id = ?", "id > ? ORDER BY id LIMIT ?")
-        return [sql.thread_from(row) for row in self._rows(statement, (after, limit))]
+        return [thread_from(row) for row in self._rows(statement, (after, limit))]
 
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]:
         statement = (

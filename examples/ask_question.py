@@ -1,0 +1,59 @@
+"""Ask a person something: pick one, pick several, write freely, or fill in a form."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import assent
+
+SIZE = assent.Question("Which size?", options=(assent.Option("small"), assent.Option("large")))
+TOPPINGS = assent.Question(
+    "What goes on it?",
+    options=(assent.Option("Basil"), assent.Option("Extra cheese", "cheese", "plus 1 euro")),
+    multiple=True,
+)
+ADDRESS = assent.Question(
+    "Where to?",
+    schema={
+        "type": "object",
+        "properties": {"street": {"type": "string"}, "floor": {"type": "integer"}},
+        "required": ["street"],
+    },
+)
+
+
+def main(store: str) -> None:
+    gate = assent.Gate(store, wait=0)
+    inbox = assent.Inbox(store)
+
+    def order() -> list[Any]:
+        with gate.run("pizza-1"):
+            return [gate.ask_sync(question) for question in (SIZE, TOPPINGS, ADDRESS)]
+
+    answers: list[Any] = ["small", ["cheese"], {"street": "Elm Road 3", "floor": 2}]
+    for answer in answers:
+        try:
+            order()
+        except assent.Paused as paused:
+            (request,) = paused.requests
+            assert request.question is not None
+            print(f"asked: {request.question.text}")
+            refuse_nonsense(inbox, request)
+            inbox.decide_sync(request.id, request.respond(answer), by="ana")
+            print(f"  answered: {answer}")
+    print(f"the order: {order()}")
+    gate.close()
+    inbox.close()
+
+
+def refuse_nonsense(inbox: assent.Inbox, request: assent.Request) -> None:
+    try:
+        inbox.decide_sync(request.id, request.respond(["a horse"]), by="ana")
+    except assent.InvalidDecision as error:
+        print(f"  not an answer: {error}")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        main(f"sqlite:///{folder}/assent.db")

@@ -1,0 +1,49 @@
+"""A policy in a file: it allows, asks or forbids; the code of the tool knows nothing of it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import assent
+
+POLICY = Path(__file__).with_name("policy.toml")
+
+
+def main(store: str) -> None:
+    gate = assent.Gate(store, policy=POLICY, wait=0)
+    inbox = assent.Inbox(store)
+
+    @gate.guard
+    def run_sql(query: str) -> str:
+        """Run one statement on the shop's database."""
+        return f"ran: {query}"
+
+    def attempt(run: str, query: str) -> None:
+        try:
+            with gate.run(run):
+                print(run_sql(query))
+        except assent.Denied as denied:
+            print(f"denied: {denied}")
+        except assent.Paused as paused:
+            (request,) = paused.requests
+            print(f"asked by the rule {request.rule!r}, risk {request.risk.level}")
+            print(f"  a person may {' or '.join(request.allowed)}")
+        except assent.Rejected as rejected:
+            print(f"rejected: {rejected}")
+
+    attempt("report", "SELECT name FROM customers")
+    attempt("clean-up", "DROP TABLE customers")
+    attempt("address", "UPDATE customers SET city = 'Oslo'")
+
+    (request,) = inbox.pending_sync().items
+    inbox.decide_sync(request.id, request.reject("all of them? add a WHERE"), by="ana")
+    attempt("address", "UPDATE customers SET city = 'Oslo'")
+
+    gate.close()
+    inbox.close()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        main(f"sqlite:///{folder}/assent.db")

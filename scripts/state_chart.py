@@ -1,0 +1,106 @@
+"""Write docs/state-machine.md from the tables in assent.engine.moves; --check only compares."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from assent.engine.moves import MOVES, RUN_MOVES
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "state-machine.md"
+
+HEAD = """\
+# The state machine
+
+<!-- Written by scripts/state_chart.py from assent.engine.moves: run `make docs`, do not edit. -->
+
+A call is one row with one status, and so is a run. Both move only along the arrows of this page.
+The page is drawn from the two tables in which the engine itself looks moves up, so it cannot lag
+behind. A move that is not in its table raises and changes nothing.
+
+What people see is simpler. A request is `pending` while its call is `asked` or `in_doubt`. How the
+asking ended (`approved`, `edited`, `rejected`, `responded`, `expired`, `cancelled`, `superseded`)
+and how the execution stands are told side by side. [Concepts](concepts.md) has the words, and
+[a note](decisions/0005-one-row-per-call.md) says why there is one row.
+"""
+
+CALLS = """\
+## A call
+
+`MOVES` in `assent.engine.moves`. A row without a status before it is a call that is made.
+"""
+
+RUNS = """\
+## A run
+
+`RUN_MOVES` in `assent.engine.moves`. A run is `running` when it is made. It is `paused` when only
+people can make it go on: no process, thread or timer belongs to it then.
+"""
+
+Moves = Mapping[str | None, Mapping[str, str]]
+
+
+def chart(moves: Moves, first: str | None = None) -> Iterator[str]:
+    """The moves as a Mermaid chart; a status that nothing leaves is an end."""
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    if first is not None:
+        yield f"    [*] --> {first}"
+    for begin, ends in moves.items():
+        for end, why in ends.items():
+            yield f"    {begin or '[*]'} --> {end}: {label(why)}"
+        if begin is not None and not ends:
+            yield f"    {begin} --> [*]"
+    yield "```"
+
+
+def label(why: str) -> str:
+    """The reason as Mermaid can read it, which takes a second colon for the end of the text."""
+    return why.replace(": ", " says ")
+
+
+def table(moves: Moves) -> Iterator[str]:
+    """The moves as a Markdown table."""
+    yield "| from | to | when |"
+    yield "|---|---|---|"
+    for begin, ends in moves.items():
+        shown = f"`{begin}`" if begin is not None else ""
+        for end, why in ends.items():
+            yield f"| {shown} | `{end}` | {why} |"
+        if not ends:
+            yield f"| {shown} | | the end |"
+
+
+def plain(moves: Mapping[Any, Mapping[Any, str]]) -> Moves:
+    """The table with statuses as text."""
+    return {
+        None if begin is None else str(begin): {str(end): why for end, why in ends.items()}
+        for begin, ends in moves.items()
+    }
+
+
+def page() -> str:
+    """The whole page."""
+    calls, runs = plain(MOVES), plain(RUN_MOVES)
+    parts = [HEAD, CALLS, *chart(calls), "", *table(calls), ""]
+    parts += [RUNS, *chart(runs, first=next(iter(runs))), "", *table(runs)]
+    return "\n".join(parts) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail if the page is not up to date")
+    if parser.parse_args().check:
+        if not PAGE.exists() or PAGE.read_text("utf-8") != page():
+            print(f"{PAGE.name} is not up to date: run `make docs`", file=sys.stderr)
+            return 1
+        return 0
+    PAGE.write_text(page(), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""JSON in the person's own editor: a private file, read back strictly."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from assent import codec, schema, text
+from assent.errors import AssentError, InvalidCall
+from assent.types import Json
+
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7e]")
+_FALLBACKS = ("nano", "vi")
+
+
+class NoEditor(AssentError):
+    """There is no editor, or it failed."""
+
+
+def as_json(value: Json) -> str:
+    """JSON for a person's eyes: what cannot be seen is written as an escape."""
+    raw = json.dumps(value, indent=2, ensure_ascii=False)
+    return _BEYOND_ASCII.sub(_escaped, raw) + "\n"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    char = found[0]
+    return json.dumps(char)[1:-1] if char == "\x7f" or text.visible(char).hidden else char
+
+
+def edited(content: str) -> str:
+    """What the person made of this text."""
+    command = [*_editor(), ""]
+    with tempfile.TemporaryDirectory(prefix="assent-") as folder:  # for this user alone
+        path = Path(folder) / "edit.json"
+        path.touch(0o600)
+        path.write_text(content, encoding="utf-8")
+        command[-1] = str(path)
+        try:
+            done = subprocess.run(command, check=False)
+            if done.returncode != 0:
+                raise NoEditor(f"the editor {command[0]!r} ended with code {done.returncode}")
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise NoEditor(f"the editor {command[0]!r} could not be used: {error}") from error
+
+
+def _editor() -> list[str]:
+    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    try:
+        words = shlex.split(chosen) if chosen else []
+    except ValueError as error:
+        raise NoEditor(f"$VISUAL or $EDITOR cannot be read: {error}") from None
+    if words:
+        return words
+    found = next(filter(shutil.which, _FALLBACKS), None)
+    if found is None:
+        raise NoEditor("there is no editor: set EDITOR to one")
+    return [found]
+
+
+def parsed(written: str, rules: Mapping[str, Json] | None) -> Json:
+    """The JSON that was written, if it is valid and fits the schema; else ``InvalidCall``."""
+    value = codec.parse(written)
+    codec.canonical(value)
+    wrong = schema.errors(rules, value) if rules is not None else []
+    if wrong:
+        path, message = wrong[0]
+        raise InvalidCall(f"{path}: {message}" if path else message, path)
+    return value
+
+
+def skeleton(rules: Mapping[str, Json]) -> Json:
+    """Something to start from: the defaults of a schema, or empty values of its types."""
+    if "default" in rules:
+        return rules["default"]
+    if "enum" in rules:
+        return rules["enum"][0]
+    if rules.get("type") == "object":
+        return {key: skeleton(part) for key, part in rules.get("properties", {}).items()}
+    empty: dict[str, Json] = {"array": [], "string": "", "number": 0, "integer": 0, "boolean": False}
+    kind = rules.get("type")
+    return empty.get(kind) if isinstance(kind, str) else None

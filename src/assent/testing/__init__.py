@@ -1,0 +1,57 @@
+"""For tests of your own: a clock you set, a reviewer who follows a script, and the suite for
+stores.
+
+Each name is imported on first use, so that only ``StoreSuite`` needs pytest::
+
+    from assent.testing import StoreSuite
+
+    class TestMyStore(StoreSuite):
+        def make_store(self, clock, keys):
+            return MyStore(clock=clock, keys=keys)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from assent.testing.checks import check_store
+    from assent.testing.clock import FakeClock
+    from assent.testing.reviewer import ScriptedReviewer
+    from assent.testing.store_suite import StoreSuite
+
+__all__ = ["FakeClock", "ScriptedReviewer", "StoreSuite", "check_store"]
+
+_HOMES = {
+    "FakeClock": "assent.testing.clock",
+    "ScriptedReviewer": "assent.testing.reviewer",
+    "StoreSuite": "assent.testing.store_suite",
+    "check_store": "assent.testing.checks",
+}
+# Modules whose bare asserts should explain themselves when a test of somebody else fails.
+_ASSERTING = ("assent.testing.checks", "assent.testing.suite", "assent.testing.store_suite")
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'assent.testing' has no attribute {name!r}")
+    if name == "StoreSuite":
+        _explain_asserts()
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def _explain_asserts() -> None:
+    import sys
+
+    import pytest
+
+    fresh = [module for module in _ASSERTING if module not in sys.modules]
+    pytest.register_assert_rewrite(*fresh)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

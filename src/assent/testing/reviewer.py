@@ -1,0 +1,82 @@
+"""A person who follows a script: decides requests in tests as soon as the gate tells of them."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias, cast
+
+from assent.errors import AssentError
+from assent.inbox import Inbox
+from assent.stores.base import Store
+from assent.types import Decision, Request, Reviewer
+
+#: What to answer: a decision, a function of the request that gives one, or ``None`` for silence.
+Answer: TypeAlias = (
+    Decision | None | Callable[[Request], Decision | None | Awaitable[Decision | None]]
+)
+
+
+class ScriptedReviewer:
+    """A channel that decides: ``Gate(store, channels=[ScriptedReviewer(store, [Request.approve])])``.
+
+    ``decisions`` is one answer per request in the order in which they come, or a mapping from a
+    tool's name to its answer (``"*"`` for all others; a question has the name ``"question"``). An
+    answer is a ``Decision``, or a function that gets the request and gives one:
+    ``Request.approve``, ``lambda request: request.edit({"to": "bo"})``. ``None``, or no answer
+    left, leaves the request pending.
+
+    ``seen`` holds every request that came, ``decided`` those that were answered, as they were
+    then, and ``errors`` what the store said against an answer.
+    """
+
+    def __init__(
+        self,
+        store: str | Store,
+        decisions: Iterable[Answer] | Mapping[str, Answer] = (),
+        *,
+        by: str | Reviewer = "scripted",
+        channel: str = "script",
+    ) -> None:
+        self.inbox = Inbox(store)
+        self.by = by
+        self.channel = channel
+        self.seen: list[Request] = []
+        self.decided: list[Request] = []
+        self.errors: list[AssentError] = []
+        self._lock = threading.Lock()
+        self._by_tool = dict(decisions) if isinstance(decisions, Mapping) else None
+        self._in_order = [] if isinstance(decisions, Mapping) else list(decisions)
+
+    async def __call__(self, request: Request) -> None:
+        """Take a request as the gate hands it over, and answer it."""
+        with self._lock:
+            self.seen.append(request)
+            answer = self._next(request)
+        decision = await _decision(answer, request)
+        if decision is None:
+            return
+        bound = replace(decision, request=request.id, seen_digest=request.digest)
+        try:
+            decided = await self.inbox.decide(request.id, bound, by=self.by, channel=self.channel)
+        except AssentError as error:
+            self.errors.append(error)
+            raise
+        self.decided.append(decided)
+
+    def _next(self, request: Request) -> Answer:
+        if self._by_tool is not None:
+            name = request.tool or request.kind
+            return self._by_tool.get(name, self._by_tool.get("*"))
+        return self._in_order.pop(0) if self._in_order else None
+
+
+async def _decision(answer: Answer, request: Request) -> Decision | None:
+    if not callable(answer):
+        return answer
+    given: Any = answer(request)
+    if inspect.isawaitable(given):
+        given = await given
+    return cast("Decision | None", given)
