@@ -1,7 +1,7 @@
 """A request drawn as a card: what will run, for whom, how risky, and until when.
 
-The order is that of the decision: title, warnings, what will run, then what others say about it. The
-agent's own words come last, and are called unverified.
+The order is that of the decision: title, warnings, what will run, then what others say about it.
+The agent's own words come last, and are called unverified.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def clock(at: datetime, now: datetime) -> str:
 def length(later: datetime, earlier: datetime) -> str:
     """How much time lies between, in its largest unit."""
     seconds = int(abs((later - earlier).total_seconds()))
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
 
 
 def _warnings(request: Request) -> Iterator[Line]:
@@ -91,11 +91,8 @@ def _facts(request: Request, now: datetime) -> Iterator[Line]:
     if request.thread != request.run:
         asked += f", thread {name(request.thread)}"
     yield _fact("agent", asked)
-    if request.requester:
-        yield _fact("for", name(request.requester))
-    yield _fact(
-        "asked", f"{clock(request.created_at, now)} ({length(now, request.created_at)} ago)"
-    )
+    at = f"{clock(request.created_at, now)} ({length(now, request.created_at)} ago)"
+    yield _fact("asked", f"{at} for {name(request.requester)}" if request.requester else at)
     if request.risk.reasons:
         yield _fact("risk", "; ".join(map(text.inline, request.risk.reasons)))
     if request.reviewers:
@@ -188,11 +185,9 @@ def _closing(request: Request) -> Iterator[Line]:
     if request.decision is not None:
         yield from decision(request.decision)
     yield _fact("request", name(request.id))
-    if request.rule:
-        yield _fact("rule", name(request.rule))
-    if request.status == "pending":
-        yield _fact("answers", " or ".join(request.allowed))
-    yield _fact("digest", f"{request.digest} (revision {request.revision})")
+    if request.revision > 1:
+        yield _fact("revision", str(request.revision))
+    yield _fact("digest", request.digest)
 
 
 def decision(decided: Decided) -> Iterator[Line]:
@@ -210,8 +205,7 @@ def diff(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[Line
     old, new = listed(dict(before)), listed(dict(after))
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(new) > _LONG)
     for group in matcher.get_grouped_opcodes(_AROUND):
-        first, last = group[0], group[-1]
-        span = f"lines {first[1] + 1}–{last[2]} → {first[3] + 1}–{last[4]}"
+        span = f"from line {group[0][3] + 1}"
         yield Line(span, "dim", "  ")
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
@@ -229,22 +223,27 @@ def _signed(lines: Sequence[str], sign: str, style: str) -> Iterator[Line]:
 def details(request: Request, events: Iterable[Event], before: Sequence[Request]) -> list[Line]:
     """What stands behind the card: who may decide, what happened so far, and the tool's schema."""
     lines = [
-        Line("Details", "bold"),
-        _fact("request", name(request.id)),
-        _fact("digest", f"{request.digest} (revision {request.revision})"),
-        _fact("agent", name(request.agent)),
-        _fact("run", name(request.run)),
-        _fact("thread", name(request.thread)),
-        _fact("rule", name(request.rule) if request.rule else "(none)"),
-        _fact("decides", ", ".join(map(name, request.reviewers)) or "anybody"),
-        _fact("votes", _votes(request)),
-        _fact("before", earlier(before)),
-        Line("History", "bold"),
-        *(_event(event) for event in events),
+        _fact("run", f"{name(request.run)}, thread {name(request.thread)}"),
+        *background(request, events, before),
     ]
     if request.tool is not None and request.schema is not None:
         lines += [Line("Schema of the arguments", "bold"), *numbered(dict(request.schema))]
     return lines
+
+
+def background(
+    request: Request, events: Iterable[Event], before: Sequence[Request]
+) -> Iterator[Line]:
+    """Under which rule it was asked, what happened so far, and how others like it ended."""
+    yield _fact("rule", name(request.rule) if request.rule else "(none)")
+    yield _fact("answers", " or ".join(request.allowed))
+    yield _fact("decides", ", ".join(map(name, request.reviewers)) or "anybody")
+    yield _fact("votes", _votes(request) if request.quorum > 1 else "one is enough")
+    if request.tool is not None:
+        yield _fact("earlier", earlier(before))
+    yield Line("")
+    yield Line("History", "bold")
+    yield from map(_event, events)
 
 
 def earlier(requests: Sequence[Request]) -> str:
@@ -252,7 +251,8 @@ def earlier(requests: Sequence[Request]) -> str:
     counts: dict[str, int] = {}
     for request in requests:
         counts[request.status] = counts.get(request.status, 0) + 1
-    return ", ".join(f"{status} {count}×" for status, count in counts.items()) or "never asked"
+    ended = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return f"of this tool {ended}" if ended else "none of this tool"
 
 
 def _event(event: Event) -> Line:

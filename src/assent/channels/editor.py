@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -13,26 +12,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from assent import codec, schema, text
-from assent.errors import AssentError, InvalidCall
+from assent.errors import InvalidCall
 from assent.types import Json
 
-_BEYOND_ASCII = re.compile(r"[^\x00-\x7e]")
 _FALLBACKS = ("nano", "vi")
+_EMPTY: dict[str, Json] = {"array": [], "string": "", "number": 0, "integer": 0, "boolean": False}
 
 
-class NoEditor(AssentError):
-    """There is no editor, or it failed."""
+class NoEditor(Exception):
+    """There is no editor, or it failed; the message says what to do."""
 
 
 def as_json(value: Json) -> str:
     """JSON for a person's eyes: what cannot be seen is written as an escape."""
     raw = json.dumps(value, indent=2, ensure_ascii=False)
-    return _BEYOND_ASCII.sub(_escaped, raw) + "\n"
-
-
-def _escaped(found: re.Match[str]) -> str:
-    char = found[0]
-    return json.dumps(char)[1:-1] if char == "\x7f" or text.visible(char).hidden else char
+    hidden = (char for char in set(raw) if char > "~" and text.visible(char).hidden)
+    return raw.translate({ord(char): json.dumps(char)[1:-1] for char in hidden}) + "\n"
 
 
 def edited(content: str) -> str:
@@ -77,14 +72,15 @@ def parsed(written: str, rules: Mapping[str, Json] | None) -> Json:
     return value
 
 
-def skeleton(rules: Mapping[str, Json]) -> Json:
+def skeleton(rules: Json) -> Json:
     """Something to start from: the defaults of a schema, or empty values of its types."""
+    if not isinstance(rules, Mapping):
+        return None
     if "default" in rules:
         return rules["default"]
-    if "enum" in rules:
+    if rules.get("enum"):
         return rules["enum"][0]
     if rules.get("type") == "object":
         return {key: skeleton(part) for key, part in rules.get("properties", {}).items()}
-    empty: dict[str, Json] = {"array": [], "string": "", "number": 0, "integer": 0, "boolean": False}
     kind = rules.get("type")
-    return empty.get(kind) if isinstance(kind, str) else None
+    return _EMPTY.get(kind) if isinstance(kind, str) else None

@@ -21,6 +21,7 @@ NARROWEST, WIDEST = 20, 200
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][\w.:/@+\-]*", re.ASCII)
 _BLOCK = re.compile(r" *(\[\d+\] )?│ ")
 _MANY_LINES = 4
+_SMALLEST = 8  # columns that are used even beside the widest gutter
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Line:
 
 
 def name(value: str) -> str:
-    """A name for the middle of a line: bare if it is plain, else in quotes, so that it ends where it ends."""
+    """A name inside a line: bare if it is plain, else in quotes, so that all see where it ends."""
     if _PLAIN_NAME.fullmatch(value):
         return value
     escaped = text.inline(value).replace("\\", "\\\\").replace('"', '\\"')
@@ -62,7 +63,7 @@ def numbered(value: object) -> Iterator[Line]:
 
 
 def listed(value: object) -> list[str]:
-    """A JSON value as bare lines; a tab is shown as ``⇥``, and an arrow of the agent's by its number."""
+    """A JSON value as bare lines; a tab becomes ``⇥``, the agent's own arrow its number."""
     return [_with_tabs(row) if _BLOCK.match(row) else row for row in text.lines(value)]
 
 
@@ -77,22 +78,27 @@ def rows(lines: Iterable[Line], width: int) -> list[Text]:
 
 def _rows(line: Line, width: int) -> Iterator[Text]:
     gutter = line.gutter
-    room = max(width - max(len(gutter), len(line.more)), 8)
-    for part in wrapped(line.text, room):
+    for part in wrapped(line.text, width - len(gutter), width - len(line.more)):
         yield Text.assemble((gutter, line.gutter_style), (part, line.style), end="")
         gutter = line.more
 
 
-def wrapped(line: str, width: int) -> list[str]:
+def wrapped(line: str, width: int, rest: int | None = None) -> list[str]:
     """Cut a line into parts of at most that width, after a space where one is near."""
+    width = max(width, _SMALLEST)
     if len(line) <= width and line.isascii():
         return [line]
     parts, start = [], 0
     while start < len(line):
         end = _end(line, start, width)
         parts.append(line[start:end])
-        start = end
+        start, width = end, max(rest or width, _SMALLEST)
     return parts or [""]
+
+
+def hard_cut(line: str, width: int) -> str:
+    """As much of a line as fits."""
+    return line[: _fit(line, 0, width)]
 
 
 def _end(line: str, start: int, width: int) -> int:
@@ -123,7 +129,7 @@ def _fit(line: str, start: int, width: int) -> int:
 
 
 def _cells(char: str) -> int:
-    """How many columns a character may take: terminals disagree, so the most that one of them takes."""
+    """How many columns a character may take at most; terminals disagree."""
     if char < "\x7f":
         return 1
     category = unicodedata.category(char)

@@ -1,8 +1,8 @@
 """The terminal itself: how wide it is, what is written to it, and one line at a time read from it.
 
 Keys that were typed before a question, or while it was being drawn, are thrown away: only what is
-typed in view of the question answers it. Pasted text is told apart by bracketed paste. The terminal's
-own line editing stays on, so nothing is decided before Enter.
+typed in view of the question answers it. Pasted text is told apart by bracketed paste. The
+terminal's own line editing stays on, so nothing is decided before Enter.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.text import Text
 
-from assent.channels.layout import NARROWEST, WIDEST, Line, rows
+from assent.channels.layout import NARROWEST, WIDEST, Line, rows, wrapped
 
 try:
     import termios
@@ -35,13 +35,25 @@ SETTLE_SECONDS = 0.3
 LONGEST_LINE = 4_000
 
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
-_PASTE_BEGIN, _PASTE_END = "\x1b[200~", "\x1b[201~"
+_PASTE_BEGIN, _PASTE_END = b"\x1b[200~", b"\x1b[201~"
 _INTERRUPT = b"\x03"
 _FALSE = frozenset({"", "0", "false", "no"})
 
 
 class Woken(Exception):
     """Something happened elsewhere while the person was thinking."""
+
+
+class Watch(Protocol):
+    """What a question keeps an eye on while it waits."""
+
+    def patience(self) -> float | None:
+        """Seconds after which the clock alone may have changed something."""
+        ...
+
+    def changed(self) -> bool:
+        """Whether the question is not the same any more."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +88,7 @@ def width_of(stream: Any) -> int:
 
 
 def console(*, plain: bool = False, stderr: bool = False) -> Console:
-    """A console that knows no markup, no emoji codes and no highlighting; ``NO_COLOR`` is obeyed."""
+    """A console without markup, emoji codes and highlighting; ``NO_COLOR`` is obeyed."""
     width = width_of(sys.stderr if stderr else sys.stdout)
     return Console(
         stderr=stderr,
@@ -148,63 +160,65 @@ class Screen:
         sys.stdout.flush()
         time.sleep(SETTLE_SECONDS)
 
-    def ask(self, question: str, *, timeout: float | None = None) -> Typed | None:
-        """One line typed after this question; ``None`` at the end of input; ``Woken`` by news."""
+    def ask(self, question: str, watch: Watch | None = None) -> Typed | None:
+        """One line typed after this question; ``None`` at the end of input.
+
+        ``watch`` is asked now and then whether anything changed; then ``Woken`` is raised.
+        """
         fd = sys.stdin.fileno()
         with _modes(fd):
             sys.stdout.flush()
             termios.tcflush(fd, termios.TCIFLUSH)
-            sys.stdout.write(question + " ")
+            sys.stdout.write("\n".join(wrapped(question, self.width - 2)) + " ")
             sys.stdout.flush()
-            return self._read(fd, timeout)
-
-    def _read(self, fd: int, timeout: float | None) -> Typed | None:
-        data = self._line(fd, timeout)
-        if data is not None and _PASTE_BEGIN.encode() in data:
+            data = self._line(fd, watch)
             # A paste of several lines comes as several lines: take them all, up to its end.
-            while data is not None and _PASTE_END.encode() not in data:
-                more = self._line(fd, timeout)
+            while data is not None and _PASTE_BEGIN in data and _PASTE_END not in data:
+                more = self._line(fd, watch)
                 data = None if more is None else data + more
-        if data is None:
-            sys.stdout.write("\n")
-            return None
-        return _typed(data)
+            if data is None:
+                sys.stdout.write("\n")
+            return None if data is None else _typed(data)
 
-    def _line(self, fd: int, timeout: float | None) -> bytes | None:
-        ready, _, _ = select.select([fd, self._wake_out], [], [], timeout)
-        if fd not in ready:
+    def _line(self, fd: int, watch: Watch | None) -> bytes | None:
+        while True:
+            patience = None if watch is None else watch.patience()
+            ready, _, _ = select.select([fd, self._wake_out], [], [], patience)
+            if fd in ready:
+                break
             if ready:
                 os.read(self._wake_out, 4096)
-            sys.stdout.write("\n")
-            raise Woken
+            if watch is not None and watch.changed():
+                sys.stdout.write("\n")
+                raise Woken
         data = os.read(fd, 65_536)
         if data.endswith(_INTERRUPT):
             _interrupt()
         # Ctrl-D hands over what was typed so far: only Enter makes a line of it.
         return data if data.endswith(b"\n") else None
 
-    def turn_over(self, ready: list[Text], start: int = 0) -> bool:
-        """Show rows page by page; true once the last one was on the screen."""
-        page = max(self.height - 2, 5)
-        for first in range(start, len(ready), page):
-            last = min(first + page, len(ready))
+    def turn_over(self, ready: list[Text], start: int = 0, watch: Watch | None = None) -> int:
+        """Show rows page by page; how many were on the screen when the person had enough."""
+        last = start
+        while last < len(ready):
+            first, last = last, min(last + max(self.height - 4, 5), len(ready))
             self.show_rows(ready[first:last])
-            if last == len(ready):
-                return True
-            typed = self.ask(f"rows {first + 1}–{last} of {len(ready)}: Enter for more, q back:")
-            if typed is None or typed.text.strip().lower() in ("q", "b"):
-                return False
-        return True
+            if last < len(ready):
+                where = f"rows {first + 1}-{last} of {len(ready)}"
+                typed = self.ask(f"{where}: Enter for more, q to go back:", watch)
+                if typed is None or typed.text.strip().lower() in ("q", "b"):
+                    break
+        return last
 
 
 def _typed(data: bytes) -> Typed:
-    words = data.decode(errors="replace").removesuffix("\n").removesuffix("\r")
-    pasted = _PASTE_BEGIN in words
-    return Typed(words.replace(_PASTE_BEGIN, "").replace(_PASTE_END, ""), pasted)
+    bare = data.replace(_PASTE_BEGIN, b"").replace(_PASTE_END, b"")
+    words = bare.decode(errors="replace").removesuffix("\n").removesuffix("\r")
+    return Typed(words, pasted=_PASTE_BEGIN in data)
 
 
 def _interrupt() -> None:
-    """Ctrl-C in a thread of our own: close the question here, and interrupt the program as usual."""
+    """Ctrl-C in a thread of our own: end the question, and interrupt the program as usual."""
     os.kill(os.getpid(), signal.SIGINT)
     raise KeyboardInterrupt
 

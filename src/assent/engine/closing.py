@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from assent.engine.commands import Cancel, Expire, Recover
 from assent.engine.running import doubt_call, settle, wake
 from assent.engine.work import Work
@@ -68,8 +66,8 @@ def recover(work: Work, command: Recover) -> tuple[Call, ...]:
     doubted = []
     for call in list(work.calls.values()):
         if call.status in (CallStatus.READY, CallStatus.RUNNING):
-            call = call._replace(terms=replace(call.terms, idempotent=False))
-            doubted.append(doubt_call(work, call, "the store was restored from a backup"))
+            reason = "the store was restored from a backup"
+            doubted.append(doubt_call(work, call, reason, retry=False))
     work.put_run(work.the_run()._replace(owner=None, ready_at=None))
     settle(work)
     return tuple(doubted)

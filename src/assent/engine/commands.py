@@ -131,6 +131,8 @@ class Claim(Command):
     run: str
     owner: str
     lease: Micros
+    #: Take it although it is not due, as long as nobody holds it: somebody asked for it.
+    force: bool = False
 
     @property
     def needs(self) -> Needs:
@@ -146,6 +148,8 @@ class Start(Command):
     calls: tuple[str, ...]
     owner: str
     lease: Micros
+    #: Raise Conflict unless all are ready, so that what comes back running was started here.
+    exactly: bool = False
 
     @property
     def needs(self) -> Needs:
@@ -196,6 +200,8 @@ class Suspend(Command):
     call: str
     token: int
     attempt: int
+    #: It waits for the run of another agent, which is woken in this one's place.
+    elsewhere: bool = False
 
     @property
     def needs(self) -> Needs:
@@ -318,6 +324,10 @@ class AddGrant(Command):
     thread: str = SYSTEM_THREAD
     grant: Grant
 
+    @property
+    def needs(self) -> Needs:
+        return Needs(grants=(self.grant.id,))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeGrant(Command):
@@ -341,6 +351,10 @@ class AddPrincipal(Command):
     thread: str = SYSTEM_THREAD
     principal: Principal
     by: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(principal=self.principal.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,23 +383,6 @@ class Note(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
-    Propose,
-    Decide,
-    Claim,
-    Start,
-    Record,
-    Complete,
-    Suspend,
-    Doubt,
-    Reask,
-    Renew,
-    Finish,
-    Expire,
-    Cancel,
-    Recover,
-    AddGrant,
-    RevokeGrant,
-    AddPrincipal,
-    RevokePrincipal,
-    Note,
+    *(Propose, Decide, Claim, Start, Record, Complete, Suspend, Doubt, Reask, Renew, Finish),
+    *(Expire, Cancel, Recover, AddGrant, RevokeGrant, AddPrincipal, RevokePrincipal, Note),
 )

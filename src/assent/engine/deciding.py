@@ -12,11 +12,12 @@ from dataclasses import replace
 from assent.engine.asking import doubt_envelope, envelope, signed
 from assent.engine.closing import overdue
 from assent.engine.commands import Decide
-from assent.engine.running import settle, wake
+from assent.engine.running import resume
 from assent.engine.standing import store_grant
 from assent.engine.work import Work
 from assent.errors import (
     AlreadyDecided,
+    Cancelled,
     Conflict,
     Expired,
     InvalidDecision,
@@ -40,6 +41,8 @@ def decide(work: Work, command: Decide) -> Call:
     _check_seen(call, command, digest)
     _check_allowed(call, command, _DOUBT_ANSWERS if in_doubt else call.terms.allowed)
     check_reviewer(work, call, command)
+    if in_doubt and command.type == "approve":
+        _check_runs(work, call)
     decided = _decided(work, command, digest)
     if command.type == "reject":
         call = _close(work, call, CallStatus.FAILED if in_doubt else CallStatus.REJECTED, decided)
@@ -95,6 +98,15 @@ def _check_allowed(call: Call, command: Decide, allowed: tuple[str, ...]) -> Non
         )
 
 
+def _check_runs(work: Work, call: Call) -> None:
+    run = work.the_run()
+    if run.stop:
+        raise Cancelled(
+            f"{call.id} cannot run again, its run was cancelled ({run.stop}): "
+            "give its result (respond), or give it up (reject)"
+        )
+
+
 def check_reviewer(work: Work, call: Call, command: Decide) -> None:
     """Whether this person may decide this request; the one place that says so."""
     by, terms = command.by, call.terms
@@ -138,7 +150,7 @@ def _close(work: Work, call: Call, to: CallStatus, decided: Decided) -> Call:
         result = decided.message or "given up"
     call = work.move(call, to, decision=decided, result=result)
     _tell(work, call, decided)
-    _resume(work)
+    resume(work)  # in the same transaction
     return call
 
 
@@ -146,7 +158,6 @@ def _yes(work: Work, call: Call, command: Decide, decided: Decided) -> Call:
     if command.type == "edit":
         call, decided = _revise(work, call, command, decided)
         if not _may_vote(work, call, command):
-            settle(work)
             return call
     elif any(vote.by == decided.by for vote in call.votes):
         return call
@@ -167,9 +178,10 @@ def _yes(work: Work, call: Call, command: Decide, decided: Decided) -> Call:
         CallStatus.READY,
         decision=decided,
         valid_until=work.now + round(call.terms.valid_for * 1_000_000),
+        grant=None,
     )
     _tell(work, call, decided)
-    _resume(work)
+    resume(work)  # in the same transaction
     return call
 
 
@@ -228,13 +240,6 @@ def _tell(work: Work, call: Call, decided: Decided, event: str = "decided", **mo
         signature=decided.signature,
         **more,
     )
-
-
-def _resume(work: Work) -> None:
-    """The decision and the wake-up of its run are one transaction."""
-    wake(work)
-    if work.the_run().stop:
-        settle(work)
 
 
 def _check_grant(call: Call, command: Decide) -> None:

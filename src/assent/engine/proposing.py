@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assent.engine.asking import ask, ask_again, envelope, signed
 from assent.engine.commands import NewCall, Propose, Reask
-from assent.engine.running import lease_run, settle, start_call
+from assent.engine.running import begin, lease_run, settle
 from assent.engine.work import Work
 from assent.errors import Cancelled, Conflict
 from assent.rows import LIVE, Call, CallStatus, Run, RunStatus
@@ -142,7 +142,7 @@ def _allowed(
     )
     if command.owner is None or not lease_run(work, command.owner, command.lease):
         return call
-    return start_call(work, call)
+    return begin(work, call)
 
 
 def _granted(work: Work, call: Call) -> Grant | None:

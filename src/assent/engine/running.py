@@ -53,14 +53,22 @@ def settle(work: Work, *, hold: bool = False, wake_seen: int | None = None) -> N
 def wake(work: Work) -> None:
     """A person has settled something: make the run due, without shortening anybody's lease."""
     run = work.the_run()
-    due = run.ready_at if leased(run, work.now) else work.now
-    work.put_run(run._replace(wake=run.wake + 1, ready_at=due))
+    asleep = run.status in LIVE and not leased(run, work.now)
+    work.put_run(run._replace(wake=run.wake + 1, ready_at=work.now if asleep else run.ready_at))
+
+
+def resume(work: Work) -> None:
+    """A person, the clock or a late result has settled a call: its run goes on, or ends."""
+    wake(work)
+    if work.the_run().stop:
+        settle(work)
 
 
 def claim(work: Work, command: Claim) -> Run | None:
     """Take a due run; nothing if somebody else was faster."""
     run = work.the_run()
-    if run.status not in LIVE or run.ready_at is None or run.ready_at > work.now:
+    due = run.ready_at is not None and run.ready_at <= work.now
+    if run.status not in LIVE or not (due or (command.force and not leased(run, work.now))):
         return None
     _doubt_running(work, "its process went away", lambda call: True)
     run = work.set_run(
@@ -79,18 +87,23 @@ def start(work: Work, command: Start) -> tuple[Call, ...]:
     if run.stop or run.status is RunStatus.CANCELLED:
         raise Cancelled(f"run {run.id} was cancelled: {run.stop}")
     calls = [work.the_call(call_id) for call_id in command.calls]
+    if command.exactly and any(call.status is not CallStatus.READY for call in calls):
+        raise Conflict(f"a call of run {run.id} is not ready any more: look at it again")
     if not any(call.status is CallStatus.READY for call in calls):
         return tuple(calls)
     if not lease_run(work, command.owner, command.lease):
         return tuple(calls)
     started = []
     for call in calls:
-        if call.status is CallStatus.READY:
-            stale = _stale(work, call)
-            call = ask_again(work, call, stale) if stale else start_call(work, call)
-        started.append(call)
+        started.append(begin(work, call) if call.status is CallStatus.READY else call)
     settle(work)
     return tuple(started)
+
+
+def begin(work: Work, call: Call) -> Call:
+    """Start a ready call, or ask about it again if its yes has ended."""
+    stale = _stale(work, call)
+    return ask_again(work, call, stale) if stale else start_call(work, call)
 
 
 def _stale(work: Work, call: Call) -> str:
@@ -99,9 +112,11 @@ def _stale(work: Work, call: Call) -> str:
     if call.grant is None:
         return ""
     grant = work.grants.get(call.grant)
-    if grant is None or not grant.live(work.now):
+    # One call spends one use, however often it pauses and starts again.
+    spends = grant is not None and grant.uses_left is not None and call.attempt == 0
+    if grant is None or not (grant if spends else replace(grant, uses_left=None)).live(work.now):
         return "the grant ended before the start"
-    if grant.uses_left is not None:
+    if spends and grant.uses_left is not None:
         work.touched_grants[grant.id] = replace(grant, uses_left=grant.uses_left - 1)
         work.grants[grant.id] = work.touched_grants[grant.id]
     return ""
@@ -150,13 +165,15 @@ def record(work: Work, command: Record) -> Call:
         late=late,
     )
     if late:
-        wake(work)
-    settle(work, hold=command.hold)
+        resume(work)  # somebody else may hold the run by now, and keeps it
+    else:
+        settle(work, hold=command.hold)
     return call
 
 
 def complete(work: Work, command: Complete) -> Call:
     """Start a ready call and record its outcome in the same breath."""
+    ready = work.the_call(command.call).status is CallStatus.READY
     begin = Start(
         thread=command.thread,
         run=command.run,
@@ -165,8 +182,8 @@ def complete(work: Work, command: Complete) -> Call:
         lease=command.lease,
     )
     (call,) = start(work, begin)
-    if call.status is not CallStatus.RUNNING:
-        return call
+    if not ready or call.status is not CallStatus.RUNNING:
+        return call  # whoever started it before records it
     return record(
         work,
         Record(
@@ -189,9 +206,14 @@ def suspend(work: Work, command: Suspend) -> Call:
         call = work.move(call, CallStatus.READY)
         work.emit("suspended", actor=f"attempt:{command.attempt}", call=call)
         run = work.the_run()
-        if run.active == 0:
+        if run.stop:
+            call = work.move(call, CallStatus.CANCELLED)
+            work.emit("cancelled", actor="engine", call=call, reason=run.stop)
+            settle(work)
+        elif run.active == 0:
             # It waits for the answer to its own question, so it is not due before that.
-            idle = RunStatus.PAUSED if run.asked or run.doubted else RunStatus.RUNNING
+            waits = run.asked or run.doubted or command.elsewhere
+            idle = RunStatus.PAUSED if waits else RunStatus.RUNNING
             work.set_run(idle, owner=None, ready_at=None if idle is RunStatus.PAUSED else work.now)
     return call
 
@@ -204,7 +226,8 @@ def doubt(work: Work, command: Doubt) -> tuple[Call, ...]:
     doubted = _doubt_running(
         work, command.reason, lambda call: (call.id, call.token, call.attempt) == this
     )
-    settle(work)
+    if doubted:
+        settle(work)
     return doubted
 
 
@@ -226,12 +249,13 @@ def _doubt_running(work: Work, reason: str, which: Callable[[Call], bool]) -> tu
     return tuple(doubt_call(work, c, reason) for c in running if which(c))
 
 
-def doubt_call(work: Work, call: Call, reason: str) -> Call:
+def doubt_call(work: Work, call: Call, reason: str, *, retry: bool = True) -> Call:
     """One call whose end is unknown; an idempotent one simply gets ready to run again."""
-    shown = call.asked or not call.terms.idempotent
+    retry = retry and call.terms.idempotent and not work.the_run().stop
+    shown = call.asked or not retry
     call = work.move(call, CallStatus.IN_DOUBT, votes=(), expires_at=None, asked=shown)
     work.emit("in_doubt", actor="engine", call=call, attempt=call.attempt, reason=reason)
-    if call.terms.idempotent:
+    if retry:
         call = work.move(call, CallStatus.READY)
         work.emit("retried", actor="engine", call=call, attempt=call.attempt)
     return call

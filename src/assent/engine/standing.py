@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from assent.engine.commands import AddGrant, AddPrincipal, Note, RevokeGrant, RevokePrincipal
 from assent.engine.work import Work
-from assent.errors import NotFound
+from assent.errors import Conflict, NotFound
 from assent.rows import Principal
 from assent.types import Grant
 
@@ -29,6 +29,8 @@ def store_grant(work: Work, grant: Grant) -> None:
 
 def add_grant(work: Work, command: AddGrant) -> Grant:
     """Store a standing yes."""
+    if command.grant.id in work.grants:
+        raise Conflict(f"grant {command.grant.id} is there already: give another id")
     grant = replace(command.grant, created=work.now)
     store_grant(work, grant)
     return grant
@@ -48,6 +50,8 @@ def revoke_grant(work: Work, command: RevokeGrant) -> Grant:
 
 def add_principal(work: Work, command: AddPrincipal) -> Principal:
     """Store a token's hash with the person behind it."""
+    if work.principal is not None:
+        raise Conflict(f"token {work.principal.id} is there already: give another id")
     principal = command.principal._replace(created=work.now)
     work.principals.append(principal)
     work.emit_system(
@@ -76,4 +80,4 @@ def revoke_principal(work: Work, command: RevokePrincipal) -> Principal:
 
 def note(work: Work, command: Note) -> None:
     """Add a fact that changes no row."""
-    work.emit_system(command.type, actor=command.actor, **command.body)
+    work.emit(command.type, actor=command.actor, **command.body)

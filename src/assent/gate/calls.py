@@ -29,6 +29,7 @@ from assent.engine.commands import (
 from assent.errors import (
     CallFailed,
     Cancelled,
+    Conflict,
     Denied,
     Expired,
     InDoubt,
@@ -70,7 +71,7 @@ class CallLife:
         self.store = gate.store
         self.scope = scope
         self.plan = plan
-        self.thread = scope.name
+        self.thread = scope.thread
         self._deadline = None if plan.wait is None else time.monotonic() + plan.wait
         self._began = 0.0
         self._fresh_start: tuple[int, int] | None = None
@@ -139,7 +140,7 @@ class CallLife:
             calls=(new,),
             tools=() if plan.tool is None else (plan.tool,),
             requester=self.scope.requester,
-            owner=self.gate.owner if starts else None,
+            owner=self.scope.owner if starts else None,
             lease=self.gate.lease_micros,
         )
         if starts:
@@ -239,11 +240,21 @@ class CallLife:
             thread=self.thread,
             run=call.run,
             calls=(call.id,),
-            owner=self.gate.owner,
+            owner=self.scope.owner,
             lease=self.gate.lease_micros,
+            exactly=True,
         )
-        ((started,),) = await hop(self.store.transact, command)
-        if started.status is CallStatus.RUNNING and started.attempt == call.attempt + 1:
+        try:
+            ((started,),) = await hop(self.store.transact, command)
+        except Conflict:
+            return False, await self._look(call)  # somebody else was faster
+        if started.status is CallStatus.RUNNING:
+            if started != call._replace(
+                status=started.status, attempt=started.attempt, token=started.token
+            ):
+                # Not the row that was verified: put it back, and look at it as it is now.
+                await hop(self.store.transact, self._suspend(started))
+                return False, await self._look(started)
             return True, await self._run(started)
         if started.status is CallStatus.READY:
             await self._wait_for_turn(started)
@@ -256,7 +267,7 @@ class CallLife:
             run=call.run,
             call=call.id,
             result="true",
-            owner=self.gate.owner,
+            owner=self.scope.owner,
             lease=self.gate.lease_micros,
         )
         finish = (self._finish("done"),) if self.scope.alone else ()
@@ -270,7 +281,7 @@ class CallLife:
         """Another process works on this run: one at a time, so wait for it or for its lease."""
         with closing(News(self.store, self.thread)) as news:
             run = await hop(self.store.run, call.run)
-            if run is None or run.owner in (None, self.gate.owner):
+            if run is None or run.owner in (None, self.scope.owner):
                 return
             if _lapsed(run, self.store.now()):
                 await hop(self.store.transact, Doubt(thread=call.thread, run=call.run))
@@ -288,7 +299,7 @@ class CallLife:
             return await self.outcome()
         KEEPER.keep(lease)
         try:
-            with self.scope.around_effect():
+            with self.scope.inside():
                 value, text = await effect(call)
         except Paused:
             await hop(self.store.transact, self._suspend(call))

@@ -167,7 +167,7 @@ class Gate:
             return own
 
         plan = Plan(
-            key=options.get("key") or f"{name}#{scope.nth(name)}",
+            key=scope.named_key(options["key"]) if options.get("key") else scope.key(name),
             kind=kind,
             args=data.decode(),
             terms=terms,
@@ -196,7 +196,7 @@ class Gate:
 
         face = codec.dumps({"parameters": {}, "returns": None})
         plan = Plan(
-            key=f"once:{key}",
+            key=scope.named_key(f"once:{key}"),
             kind="approval",
             args=codec.canonical({"key": key}).decode(),
             terms=terms,

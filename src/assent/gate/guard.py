@@ -104,7 +104,7 @@ class Guard:
         )
         content = f"{self.tool.name}:{passed[:32]}"
         return Plan(
-            key=f"{content}#{scope.nth(content)}",
+            key=scope.key(content),
             kind="approval",
             args=data.decode(),
             terms=self._terms,
@@ -132,7 +132,9 @@ class Guard:
                 value = await drive(functools.partial(_awaited, value))
         finally:
             _this_call.reset(token)
-        return value, self.signature.dump_result(value)
+        # What is given back now is what every later entry will get.
+        text = self.signature.dump_result(value)
+        return self.signature.load_result(text), text
 
     async def _preview(self, data: bytes) -> str:
         """What would happen, as the preview says; never needed in order to decide."""

@@ -66,7 +66,7 @@ _OF_TERMS = (
 
 def check_known(options: Mapping[str, Any], known: type) -> None:
     """Refuse a misspelt option instead of ignoring it."""
-    names = {*known.__annotations__, *AskOptions.__annotations__}
+    names = set(known.__annotations__)
     unknown = sorted(set(options) - names)
     if unknown:
         raise TypeError(f"no option {', '.join(unknown)}; use {', '.join(sorted(names))}")

@@ -31,7 +31,17 @@ class RunScope:
     call of its own.
     """
 
-    def __init__(self, gate: Gate, name: str, requester: str, *, alone: bool = False) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        name: str,
+        requester: str,
+        *,
+        alone: bool = False,
+        thread: str = "",
+        prefix: str = "",
+        owner: str = "",
+    ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
             raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
         if name.startswith("@"):
@@ -41,13 +51,21 @@ class RunScope:
         self.requester = requester
         #: Made for one call, which also ends it.
         self.alone = alone
+        #: An agent's tool asks within the run that called it, under a key of its own.
+        self.thread = thread or name
+        self.owner = owner or gate.owner
+        self._prefix = prefix
         self._counts: Counter[str] = Counter()
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
 
-    def nth(self, content: str) -> int:
-        """How often this very content was called in this entry of the run."""
+    def key(self, content: str) -> str:
+        """The natural key of a call: its content, and how often it was made in this entry."""
         self._counts[content] += 1
-        return self._counts[content] - 1
+        return f"{self._prefix}{content}#{self._counts[content] - 1}"
+
+    def named_key(self, name: str) -> str:
+        """The key of a call that its caller names."""
+        return self._prefix + name
 
     def _enter(self) -> RunScope:
         if self._token is not None:
@@ -56,11 +74,8 @@ class RunScope:
         return self
 
     @contextmanager
-    def around_effect(self) -> Iterator[None]:
-        """What a running function asks belongs to its own run, also where nobody named one."""
-        if not self.alone:
-            yield
-            return
+    def inside(self) -> Iterator[None]:
+        """Everything asked in here belongs to this run."""
         token = _scopes.set((*_scopes.get(), self))
         try:
             yield

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from assent import codec
 from assent.engine import Command, Means, Work, apply
 from assent.engine.commands import Needs
+from assent.errors import Conflict, InvalidCall, NotFound
 from assent.keys import Keyring
 from assent.rows import Call, Event, Principal, Run, Thread, Tool
 from assent.types import Grant, Micros
@@ -35,7 +36,10 @@ SEAL_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Which requests to list. ``status`` is a public name, ``"closed"`` or ``"any"``."""
+    """Which requests to list. ``status`` is a public name, ``"closed"`` or ``"any"``.
+
+    ``"all"`` lists every call, also those that nobody was asked about: the audit wants them.
+    """
 
     status: str = "pending"
     kind: str | None = None
@@ -45,8 +49,28 @@ class Query:
     run: str | None = None
     text: str | None = None
     sort: str = "oldest"
+    #: The key of the last row before the page, as ``page`` gave it in the same order.
     after: int | None = None
     limit: int = 50
+
+
+#: Where a request without an end stands among those that have one.
+NEVER: Micros = 1 << 62
+_MOST = (1 << 63) - 1
+
+
+def page_key(query: Query, n: int, expires_at: Micros | None) -> int:
+    """What the next page comes after: the row's number, and above it its end, if sorted by that."""
+    if query.sort != "expiring":
+        return n
+    return (NEVER if expires_at is None else expires_at) << 64 | n
+
+
+def page_start(query: Query) -> tuple[Micros, int]:
+    """The end and the number that a page comes after; whatever a client sends is a place."""
+    after = max(query.after or 0, 0)
+    end, n = divmod(after, 1 << 64) if query.sort == "expiring" else (0, after)
+    return min(end, _MOST), min(n, _MOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +104,8 @@ class Store(Protocol):
     """Where all is kept. Stores inherit nothing and pass ``assent.testing.StoreSuite``."""
 
     url: str
+    #: Which store this is, whatever its address; a copy that was restored keeps it.
+    incarnation: str
     keys: Keyring
     boundary: Boundary | None
 
@@ -93,6 +119,10 @@ class Store(Protocol):
 
     def run(self, run_id: str) -> Run | None: ...
     def live_run(self, thread: str) -> Run | None: ...
+    def last_run(self, thread: str) -> Run | None:
+        """The live run of a thread, else the one that spoke last in it."""
+        ...
+
     def call(self, call_id: str) -> Call | None: ...
     def call_by_key(self, run: str, key: str) -> Call | None: ...
     def calls_of(self, run: str) -> list[Call]: ...
@@ -160,16 +190,33 @@ def carry_out(
     """Lock, load, ask the engine, write: the body of every ``transact``."""
     work = Work(now=now, means=means, thread=transaction.thread(commands[0].thread))
     transaction.load(work, _merged(commands))
-    results = [apply(work, command) for command in commands]
-    work.close()
-    transaction.save(work)
+    _check_place(work)
+    try:
+        results = [apply(work, command) for command in commands]
+        work.close()
+        transaction.save(work)
+    except UnicodeEncodeError as error:
+        bad = f"{error.object[error.start]!r}" if isinstance(error.object, str) else "?"
+        raise InvalidCall(f"half a surrogate pair ({bad}) is no text: leave it out") from None
     return results, work
+
+
+def _check_place(work: Work) -> None:
+    """The lock is the thread's: whatever a command touches must belong to it."""
+    run = work.run
+    if run is not None and run.thread != work.thread.id:
+        raise Conflict(f"run {run.id} belongs to thread {run.thread}, not to {work.thread.id}")
+    for call in work.calls.values():
+        if run is None or call.run != run.id:
+            raise NotFound(f"request {call.id} belongs to run {call.run}: name that one")
 
 
 def _merged(commands: Sequence[Command]) -> Needs:
     needs = [command.needs for command in commands]
     if len(needs) == 1:
         return needs[0]
+    if len({c.thread for c in commands}) > 1 or len({n.run for n in needs} - {None}) > 1:
+        raise Conflict("one transaction is for one thread and one run: send two")
     return Needs(
         run=next((n.run for n in needs if n.run is not None), None),
         calls=tuple(dict.fromkeys(call for n in needs for call in n.calls)),

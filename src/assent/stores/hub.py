@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
+
+log = logging.getLogger("assent.stores")
 
 
 class Hub:
@@ -58,7 +61,16 @@ class Hub:
             for thread in threads:
                 heard += self._listeners.get(thread, ())
         for listener in heard:
-            listener.callback()
+            try:
+                listener.callback()
+            except Exception:
+                # The commit is done, and it is not the committer who has to hear of this.
+                log.exception("a listener failed")
+
+    def clear(self) -> None:
+        """Forget all listeners: the store is closed."""
+        with self._lock:
+            self._listeners.clear()
 
 
 class Listener:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,8 @@ from assent.stores.base import (
     carry_out,
     means_of,
     next_seal,
+    page_key,
+    page_start,
 )
 from assent.stores.hub import Hub, Listener
 from assent.stores.sqlprune import pruned_note
@@ -43,6 +46,7 @@ class MemoryStore:
         boundary: Boundary | None = None,
     ) -> None:
         self.url = f"memory://{name}"
+        self.incarnation = secrets.token_hex(16)
         self.keys = keys or Keyring.ephemeral()
         self.boundary = boundary
         self.now = clock
@@ -62,12 +66,14 @@ class MemoryStore:
         self._chains: dict[str, list[int]] = {}
         self._seals: list[Seal] = []
         self._unsealed = 0
+        self._boundary_name = ""
 
     # -- writing
 
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread in one transaction."""
         with self._lock:
+            self._boundary_name = "+".join(command.name for command in commands)
             results, work = carry_out(self, commands, self.now(), self._means)
             if self._unsealed >= SEAL_EVENTS:
                 self.seal()
@@ -104,10 +110,9 @@ class MemoryStore:
     def save(self, work: Work) -> None:
         """Write what changed; until here nothing was touched, so that raising undoes everything."""
         run = work.run
-        self._check_one_live(work)
-        name = "+".join(event.type for event in work.events)
+        self._check_unique(work)
         if self.boundary is not None:
-            self.boundary(name, "before")
+            self.boundary(self._boundary_name, "before")
         for thread in (work.thread, work.system):
             if thread is not None and (thread.seq or thread.messages):
                 self._threads[thread.id] = thread
@@ -128,20 +133,26 @@ class MemoryStore:
             self._chains.setdefault(event.thread, []).append(len(self._events))
         self._unsealed += len(work.events)
         if self.boundary is not None:
-            self.boundary(name, "after")
+            self.boundary(self._boundary_name, "after")
 
-    def _check_one_live(self, work: Work) -> None:
+    def _check_unique(self, work: Work) -> None:
+        """What the indexes of a database would say."""
         run = work.run
-        live = self.live_run(run.thread) if run is not None and work.new_run else None
-        if live is not None:
+        live = self.live_run(run.thread) if run is not None and run.status in LIVE else None
+        if run is not None and live is not None and live.id != run.id:
             raise Conflict(f"thread {live.thread} has a live run already: {live.id}")
+        taken = [call_id for call_id in work.new_calls if call_id in self._calls]
+        hashes = {p.token_hash: p.id for p in self._principals.values()}
+        taken += [p.id for p in work.principals if hashes.get(p.token_hash, p.id) != p.id]
+        if taken:
+            raise Conflict(f"{taken[0]} is taken already: give another id")
 
     def seal(self) -> Seal | None:
         """Sign the heads of the chains that moved."""
         with self._lock:
             moved = sorted(t.id for t in self._threads.values() if t.seq > t.sealed)
             self._unsealed = 0
-            if not moved:
+            if not moved or not self.keys.can_sign:
                 return None
             heads = [(t.id, t.seq, t.head) for t in map(self._threads.__getitem__, moved)]
             last = self._seals[-1] if self._seals else None
@@ -172,6 +183,7 @@ class MemoryStore:
             for run in over:
                 del self._runs[run.id]
             self.transact(pruned_note(before, by, forgotten, counts))
+            self.seal()
             return counts
 
     # -- reading
@@ -182,6 +194,10 @@ class MemoryStore:
     def live_run(self, thread: str) -> Run | None:
         runs = list(self._runs.values())
         return next((r for r in runs if r.thread == thread and r.status in LIVE), None)
+
+    def last_run(self, thread: str) -> Run | None:
+        said = self._messages.get(thread)
+        return self.live_run(thread) or (self._runs.get(said[-1][1]) if said else None)
 
     def call(self, call_id: str) -> Call | None:
         return self._calls.get(call_id)
@@ -207,15 +223,15 @@ class MemoryStore:
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
         found = [
-            (self._order[call.id], call)
+            (page_key(query, self._order[call.id], call.expires_at), call)
             for call in list(self._calls.values())
-            if _fits(call, query) and _after(self._order[call.id], query)
+            if _fits(call, query)
         ]
-        if query.sort == "expiring":
-            never = 1 << 62
-            found.sort(key=lambda pair: (pair[1].expires_at or never, pair[0]))
-        else:
-            found.sort(key=lambda pair: pair[0], reverse=query.sort == "newest")
+        if query.after is not None:
+            start = page_start(query)[1] if query.sort != "expiring" else query.after
+            newest = query.sort == "newest"
+            found = [p for p in found if (p[0] < start if newest else p[0] > start)]
+        found.sort(key=lambda pair: pair[0], reverse=query.sort == "newest")
         return found[: query.limit]
 
     def grants(self, *, live_only: bool = True) -> list[Grant]:
@@ -232,18 +248,19 @@ class MemoryStore:
     def overdue(self, limit: int = 100) -> list[Due]:
         now = self.now()
         expired = [
-            Due(call.thread, call.run, call.id)
+            (call.expires_at, Due(call.thread, call.run, call.id))
             for call in list(self._calls.values())
             if call.status is CallStatus.ASKED
             and call.expires_at is not None
             and call.expires_at <= now
         ]
         lapsed = [
-            Due(run.thread, run.id, None)
+            (run.ready_at, Due(run.thread, run.id, None))
             for run in list(self._runs.values())
             if run.owner is not None and run.ready_at is not None and run.ready_at <= now
         ]
-        return expired[:limit] + lapsed[:limit]
+        first = [sorted(due, key=lambda pair: pair[0])[:limit] for due in (expired, lapsed)]
+        return [due for found in first for _, due in found]
 
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
         now = self.now()
@@ -294,12 +311,6 @@ class MemoryStore:
             self.seal()
 
 
-def _after(order: int, query: Query) -> bool:
-    if query.after is None:
-        return True
-    return order < query.after if query.sort == "newest" else order > query.after
-
-
 def _fits(call: Call, query: Query) -> bool:
     for name in ("agent", "tool", "thread", "run"):
         wanted = getattr(query, name)
@@ -319,6 +330,8 @@ def _fits(call: Call, query: Query) -> bool:
 def _has_status(call: Call, status: str) -> bool:
     if status == "pending":
         return call.status in _PENDING
+    if status == "all":
+        return True
     if status == "any":
         return call.asked or call.status is CallStatus.IN_DOUBT
     if status == "closed":

@@ -21,6 +21,10 @@ _NETWORK = frozenset(
 )
 
 
+#: The mark of a store that was restored: no number of events reaches it.
+_RESTORED = 10**19
+
+
 class Sidecar:
     """The lock file and the mark file of one store."""
 
@@ -62,7 +66,10 @@ class Sidecar:
         self._incarnation = incarnation
         marked = self._read()
         self.behind = marked is not None and marked[0] == incarnation and pos < marked[1]
-        if marked is None or marked[0] != incarnation:
+        if self.behind:
+            # It stays behind, however many events are added, until it was recovered.
+            self._write(_RESTORED)
+        elif marked is None or marked[0] != incarnation:
             self.mark(pos)
 
     def _read(self) -> tuple[str, int] | None:

@@ -12,6 +12,7 @@ restored from a copy, and nothing starts until ``assent recover`` was run.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import threading
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from assent.engine import Command
-from assent.errors import AssentError, Conflict, StoreError
+from assent.errors import Conflict, StoreError
 from assent.keys import Keyring
 from assent.rows import SYSTEM_THREAD, Event
 from assent.stores import sql
@@ -34,7 +35,6 @@ from assent.stores.base import (
     Seal,
     carry_out,
     means_of,
-    next_seal,
 )
 from assent.stores.hub import Hub, Listener
 from assent.stores.migrate import check_key, check_version, migrate
@@ -42,6 +42,7 @@ from assent.stores.rowcodec import event_from
 from assent.stores.sidecar import Sidecar
 from assent.stores.sqlprune import prune
 from assent.stores.sqlreads import SqlReads
+from assent.stores.sqlseal import seal_moved
 from assent.stores.watcher import Watcher
 from assent.types import Micros
 
@@ -87,6 +88,7 @@ class SqliteStore(SqlReads):
         self._writer_lock = threading.Lock()
         self._queue: deque[_Operation] = deque()
         self._known_tools: set[str] = set()
+        self._new_tools: set[str] = set()
         self._threads_moved: set[str] = set()
         self._hub = Hub(self._start_watching)
         self._reset()
@@ -96,6 +98,7 @@ class SqliteStore(SqlReads):
         self._pid = os.getpid()
         self._readers: list[sqlite3.Connection] = []
         self._writer: sqlite3.Connection | None = None
+        self._watching: sqlite3.Connection | None = None
         self._unsealed = 0
         self._sealed_at = time.monotonic()
         self._seen = 0
@@ -136,13 +139,18 @@ class SqliteStore(SqlReads):
         except sqlite3.Error as error:
             raise StoreError(f"{self.path} is not a store that can be used: {error}") from error
         check_key(facts["key"], [key.id for key in self.keys.keys], self.url)
-        self._sidecar.adopt(facts["incarnation"], self._last_pos(connection))
+        self.incarnation = facts["incarnation"]
+        self._sidecar.adopt(self.incarnation, self._last_pos(connection))
         self._seen = self._last_pos(connection)
 
     def _version(self, connection: sqlite3.Connection) -> int:
-        known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone()
-        if known is None:
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        if not names:
             return 0
+        if not {"meta", "thread", "call", "event"} <= names:
+            raise StoreError(
+                f"{self.path} holds something else, not a store of Assent: name another file"
+            )
         row = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
         return int(row[0])
 
@@ -164,7 +172,7 @@ class SqliteStore(SqlReads):
             results, work = carry_out(transaction, commands, self._clock(), self._means)
             self._unsealed += len(work.events)
             self._threads_moved.update(event.thread for event in work.events)
-            self._known_tools.update(tool.digest for tool in work.tools)
+            self._new_tools.update(tool.digest for tool in work.tools)
             return results
 
         results: list[Any] = self._submit([command.name for command in commands], body)
@@ -175,22 +183,41 @@ class SqliteStore(SqlReads):
             self._after_fork()
         operation = _Operation(names, body)
         self._queue.append(operation)
-        with self._writer_lock:
-            if not operation.done:
-                self._commit_queue()
+        moved: set[str] = set()
+        try:
+            with self._writer_lock:
+                if not operation.done:
+                    moved = self._commit_queue()
+        except BaseException:
+            # Who gives up takes the operation along, or somebody would carry it out later.
+            with contextlib.suppress(ValueError):
+                self._queue.remove(operation)
+            raise
+        self._hub.publish(moved)
         if operation.error is not None:
             raise operation.error
         return operation.result
 
     def _after_fork(self) -> None:
         """A connection must not cross a fork: the child opens its own."""
+        if self._writer is None:
+            self._pid = os.getpid()
+            return
+        # Closed, not only dropped: SQLite counts its locks per process, and would take those of
+        # the parent for its own. The flock, too, belongs to the open file that both share.
+        for connection in (*self._readers, self._watching, self._writer):
+            if connection is not None:
+                connection.close()
+        self._sidecar.close()
+        self._sidecar = Sidecar(self.path)
         self._writer_lock = threading.Lock()
         self._queue.clear()
         self._hub = Hub(self._start_watching)
         self._reset()
         self._open()
 
-    def _commit_queue(self) -> None:
+    def _commit_queue(self) -> set[str]:
+        """Commit what has queued up; gives the threads that moved."""
         writer = self._writer
         if writer is None:
             self._queue.clear()
@@ -213,29 +240,34 @@ class SqliteStore(SqlReads):
                 self._finish(batch)
             raise
         finally:
-            moved, self._threads_moved = self._threads_moved, set()
-        self._hub.publish(moved)
+            moved, self._threads_moved, self._new_tools = self._threads_moved, set(), set()
+        return moved
 
     def _commit(self, writer: sqlite3.Connection, batch: list[_Operation]) -> None:
         writer.execute("BEGIN IMMEDIATE")
         for operation in batch:
             self._run(writer, operation, alone=len(batch) == 1)
-        self._seal_if_due(writer)
+        if writer.in_transaction:
+            self._seal_if_due(writer)
         pos = self._last_pos(writer)
         self._cross(batch, "before")
         if writer.in_transaction:
             writer.execute("COMMIT")
+            self._known_tools |= self._new_tools
         self._cross(batch, "after")
         self._sidecar.mark(pos)
         self._finish(batch)
 
     def _run(self, writer: sqlite3.Connection, operation: _Operation, *, alone: bool) -> None:
         transaction = sql.SqlTransaction(writer.execute, self._known_tools)
+        operation.error = None
         if not alone:
             writer.execute("SAVEPOINT operation")
         try:
             operation.result = operation.body(transaction)
-        except (AssentError, sqlite3.IntegrityError) as error:
+        except Exception as error:
+            if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
+                raise  # it is the disk, and concerns the whole batch
             writer.execute("ROLLBACK" if alone else "ROLLBACK TO operation")
             operation.error = _explained(error)
         if not alone:
@@ -274,25 +306,7 @@ class SqliteStore(SqlReads):
 
     def _seal(self, writer: sqlite3.Connection) -> Seal | None:
         self._sealed_at, self._unsealed = time.monotonic(), 0
-        if not self.keys.can_sign:
-            return None
-        heads = writer.execute(
-            "SELECT id, seq, head FROM thread WHERE seq > sealed ORDER BY id LIMIT 10000"
-        ).fetchall()
-        if not heads:
-            return None
-        row = writer.execute(
-            "SELECT n, at, heads, prev, hash, signature FROM seal ORDER BY n DESC LIMIT 1"
-        ).fetchone()
-        names = ("n", "at", "heads", "prev", "hash", "signature")
-        last = None if row is None else Seal(**dict(zip(names, row, strict=True)))
-        seal = next_seal(self.keys, last, heads, self._clock())
-        values = (seal.n, seal.at, seal.heads, seal.prev, seal.hash, seal.signature)
-        writer.execute("INSERT INTO seal VALUES (?, ?, ?, ?, ?, ?)", values)
-        writer.executemany(
-            "UPDATE thread SET sealed = ? WHERE id = ?", [(seq, name) for name, seq, _ in heads]
-        )
-        return seal
+        return seal_moved(writer.execute, self.keys, self._clock())
 
     def seal(self) -> Seal | None:
         """Sign the heads of the chains that moved."""
@@ -310,6 +324,7 @@ class SqliteStore(SqlReads):
             counts, note = prune(self._open_writer().execute, before, by)
             carry_out(transaction, (note,), self._clock(), self._means)
             self._threads_moved.add(SYSTEM_THREAD)
+            self._seal(self._open_writer())
             return counts
 
         counts: dict[str, int] = self._submit(["prune"], body)
@@ -320,8 +335,13 @@ class SqliteStore(SqlReads):
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         if self._pid != os.getpid():
             self._after_fork()
+        if self._writer is None:
+            raise StoreError(f"{self.url} is closed: open it again")
         for attempt in range(_RETRIES):
-            connection = self._readers.pop() if self._readers else self._connect(writable=False)
+            try:
+                connection = self._readers.pop()
+            except IndexError:
+                connection = self._connect(writable=False)
             try:
                 rows = connection.execute(statement, values).fetchall()
             except sqlite3.Error as error:
@@ -348,8 +368,8 @@ class SqliteStore(SqlReads):
         return self._hub.subscribe(thread, listener)
 
     def _start_watching(self) -> None:
-        connection = self._connect(writable=False)
-        Watcher(connection, self._hub, self._seen).start()
+        self._watching = self._connect(writable=False)
+        Watcher(self._watching, self._hub, self._seen).start()
 
     # -- the rest
 
@@ -365,14 +385,17 @@ class SqliteStore(SqlReads):
         """Seal what moved and let go of the file; a closed store can be read no more."""
         if self._writer is None:
             return
-        if self._unsealed and self._pid == os.getpid():
-            self.seal()
-        with self._writer_lock:
-            writer, self._writer = self._writer, None
-            writer.close()
-            while self._readers:
-                self._readers.pop().close()
-            self._sidecar.close()
+        try:
+            if self._unsealed and self._pid == os.getpid():
+                self.seal()
+        finally:
+            with self._writer_lock:
+                writer, self._writer = self._writer, None
+                self._hub.clear()
+                writer.close()
+                while self._readers:
+                    self._readers.pop().close()
+                self._sidecar.close()
 
 
 def _explained(error: BaseException) -> BaseException:

@@ -7,7 +7,7 @@ from typing import Any
 
 from assent.rows import Call, Event, Principal, Run, Thread, Tool
 from assent.stores import sql
-from assent.stores.base import Due, Query, Seal
+from assent.stores.base import NEVER, Due, Query, Seal, page_key, page_start
 from assent.stores.rowcodec import (
     call_from,
     event_from,
@@ -20,6 +20,7 @@ from assent.stores.rowcodec import (
 from assent.types import Grant, Micros
 
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
+_END = f"coalesce(expires_at, {NEVER})"
 _LIKE_ESCAPES = str.maketrans({"%": "\\%", "_": "\\_", "\\": "\\\\"})
 
 _SETTLED = "status IN ('ready', 'running', 'done', 'failed')"
@@ -31,6 +32,7 @@ STATUS_SQL = {
     "edited": f"asked = 1 AND original IS NOT NULL AND {_SETTLED}",
     "closed": "asked = 1 AND status NOT IN ('asked', 'in_doubt')",
     "any": "(asked = 1 OR status = 'in_doubt')",
+    "all": "n > 0",
     **{
         name: f"asked = 1 AND status = '{name}'"
         for name in ("rejected", "responded", "expired", "cancelled", "superseded")
@@ -57,8 +59,10 @@ def where(query: Query) -> tuple[str, list[Any]]:
         parts.append("(" + " OR ".join(f"{f} LIKE ? ESCAPE '\\'" for f in fields) + ")")
         values += [like] * len(fields)
     if query.after is not None:
-        parts.append("n < ?" if query.sort == "newest" else "n > ?")
-        values.append(query.after)
+        end, n = page_start(query)
+        later = {"oldest": "n > ?", "newest": "n < ?", "expiring": f"({_END}, n) > (?, ?)"}
+        parts.append(later[query.sort])
+        values += [end, n] if query.sort == "expiring" else [n]
     return " AND ".join(parts), values
 
 
@@ -82,6 +86,11 @@ class SqlReads:
     def live_run(self, thread: str) -> Run | None:
         row = self._row(sql.LOAD_LIVE_RUN, thread)
         return None if row is None else run_from(row)
+
+    def last_run(self, thread: str) -> Run | None:
+        statement = "SELECT run FROM message WHERE thread = ? ORDER BY seq DESC LIMIT 1"
+        live, spoke = self.live_run(thread), self._row(statement, thread)
+        return live if live is not None or spoke is None else self.run(spoke[0])
 
     def call(self, call_id: str) -> Call | None:
         row = self._row(sql.LOAD_CALL, call_id)
@@ -114,11 +123,12 @@ class SqlReads:
         order = {
             "oldest": "n",
             "newest": "n DESC",
-            "expiring": "expires_at IS NULL, expires_at, n",
+            "expiring": f"{_END}, n",
         }[query.sort]
         statement = f"SELECT {sql.CALL}, n FROM call WHERE {condition} ORDER BY {order} LIMIT ?"
         rows = self._rows(statement, (*values, query.limit))
-        return [(row[-1], call_from(row)) for row in rows]
+        calls = [(row[-1], call_from(row)) for row in rows]
+        return [(page_key(query, n, call.expires_at), call) for n, call in calls]
 
     def grants(self, *, live_only: bool = True) -> list[Grant]:
         rows = self._rows(f"SELECT {sql.GRANT} FROM standing ORDER BY created, id")

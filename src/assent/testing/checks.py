@@ -1,8 +1,8 @@
 """What holds of every store at every moment, whatever was done to it.
 
-``check_store`` reads a store through its protocol only and raises ``AssertionError`` at the first thing
-that does not hold: the chains and their heads, the stream of events, the seals, the counters of runs, and
-that the events of each call tell, move by legal move, how its row came to stand where it stands.
+``check_store`` reads a store through its protocol only, and raises ``AssertionError`` at the first
+thing that does not hold: the chains and their heads, the stream of events, the seals, the counters
+of runs, and that the events of each call tell, move by legal move, how it came to be where it is.
 """
 
 from __future__ import annotations
@@ -121,9 +121,8 @@ def check_chain(store: Store, thread: Thread, streamed: list[Event]) -> None:
 
 def check_seals(store: Store) -> None:
     """Each seal is signed, follows the one before, and names heads that were once the chains'."""
-    before, number = "", 0
-    for seal in all_seals(store):
-        number += 1
+    before = ""
+    for number, seal in enumerate(all_seals(store), 1):
         digest = codec.sha256(seal_bytes(seal.n, seal.at, seal.heads, seal.prev))
         assert (seal.n, seal.prev, seal.hash) == (number, before, digest), f"seal {seal.n}"
         assert store.keys.verify(seal.hash.encode(), seal.signature), f"seal {seal.n}: signature"
@@ -146,7 +145,7 @@ def check_run(run: Run, calls: list[Call], events: list[Event]) -> None:
     if run.active:
         assert run.owner is not None, f"{run.id} has a running call and no owner"
         assert run.ready_at is not None, f"{run.id} has a running call and no lease"
-    if run.ready and run.owner is None and not run.asked and not run.doubted:
+    if run.ready and run.owner is None and run.status is RunStatus.RUNNING:
         assert run.ready_at is not None, f"{run.id} could go on, and is not due"
     for call in calls:
         assert (call.run, call.thread) == (run.id, run.thread)

@@ -15,12 +15,12 @@ from assent.types import Decision, Request, Reviewer
 
 #: What to answer: a decision, a function of the request that gives one, or ``None`` for silence.
 Answer: TypeAlias = (
-    Decision | None | Callable[[Request], Decision | None | Awaitable[Decision | None]]
+    Decision | Callable[[Request], Decision | Awaitable[Decision | None] | None] | None
 )
 
 
 class ScriptedReviewer:
-    """A channel that decides: ``Gate(store, channels=[ScriptedReviewer(store, [Request.approve])])``.
+    """A channel that decides: ``ScriptedReviewer(store, [Request.approve])``, given to a gate.
 
     ``decisions`` is one answer per request in the order in which they come, or a mapping from a
     tool's name to its answer (``"*"`` for all others; a question has the name ``"question"``). An

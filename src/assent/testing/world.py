@@ -204,6 +204,28 @@ class World:
         self.doubt(call)
         return self.call(call)
 
+    def in_state(self, status: CallStatus | str, **new: Any) -> Call:
+        """One call that stands there, by the shortest way."""
+        status = CallStatus(status)
+        if status in (CallStatus.RUNNING, CallStatus.DONE, CallStatus.FAILED, CallStatus.IN_DOUBT):
+            call = self.running(**new)
+            if status is CallStatus.IN_DOUBT:
+                self.doubt(call)
+            elif status is not CallStatus.RUNNING:
+                self.record(call, ok=status is CallStatus.DONE)
+            return self.call(call)
+        call = self.ask(**{"expires_in": 60.0, **new})
+        if status in (CallStatus.READY, CallStatus.REJECTED):
+            self.decide(call, "approve" if status is CallStatus.READY else "reject")
+        elif status is CallStatus.RESPONDED:
+            self.decide(call, "respond", value=1)
+        elif status is CallStatus.EXPIRED:
+            self.clock.advance(60)
+            self.expire(call)
+        elif status is not CallStatus.ASKED:
+            self.cancel(call, superseded=status is CallStatus.SUPERSEDED)
+        return self.call(call)
+
     def decide(
         self, call: Call | str, type: str = "approve", by: str | Reviewer = "ana", **more: Any
     ) -> Call:

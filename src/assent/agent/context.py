@@ -1,0 +1,100 @@
+"""What a running tool may know of its call, and how it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, Unpack
+
+from assent import codec
+from assent.gate import Gate
+from assent.gate.options import AskOptions
+from assent.gate.scope import RunScope
+from assent.rows import Call
+from assent.types import Decided, Json, Question
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Given to a tool whose first parameter asks for it; the model never sees it.
+
+    ``ask`` and ``approve`` pause the run. When it resumes, the tool starts at its top, earlier answers
+    come from the store, and ``once`` keeps earlier effects from repeating.
+    """
+
+    run: str
+    thread: str
+    call_id: str
+    #: The same for every attempt: for services that take an idempotency key.
+    key: str
+    attempt: int
+    messages: Sequence[Mapping[str, Json]]
+    decision: Decided | None
+    #: The arguments before a person edited them.
+    edited_from: Mapping[str, Json] | None
+    deps: Any
+    _gate: Gate
+    _scope: RunScope
+
+    async def ask(self, question: Question | str, **options: Unpack[AskOptions]) -> Any:
+        """Ask a person something; the run pauses until they answer."""
+        with self._scope.inside():
+            return await self._gate.ask(question, **options)
+
+    async def approve(
+        self,
+        text: str,
+        details: Mapping[str, Json] | None = None,
+        **options: Unpack[AskOptions],
+    ) -> bool:
+        """Ask yes or no; the run pauses until somebody says."""
+        with self._scope.inside():
+            return await self._gate.approve(text, details, **options)
+
+    async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run a step once, however often the tool starts."""
+        with self._scope.inside():
+            return await self._gate.once(key, function, *args, **kwargs)
+
+    def ask_sync(self, question: Question | str, **options: Any) -> Any:
+        with self._scope.inside():
+            return self._gate.ask_sync(question, **options)
+
+    def approve_sync(
+        self, text: str, details: Mapping[str, Json] | None = None, **options: Any
+    ) -> bool:
+        with self._scope.inside():
+            return self._gate.approve_sync(text, details, **options)
+
+    def once_sync(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        with self._scope.inside():
+            return self._gate.once_sync(key, function, *args, **kwargs)
+
+
+def context_of(
+    call: Call,
+    gate: Gate,
+    owner: str,
+    requester: str,
+    messages: Sequence[Mapping[str, Json]],
+    deps: Any,
+) -> Context:
+    """The context of one started call."""
+    scope = RunScope(
+        gate, call.run, requester, thread=call.thread, prefix=f"{call.key}/", owner=owner
+    )
+    return Context(
+        run=call.run,
+        thread=call.thread,
+        call_id=call.id,
+        key=call.id,
+        attempt=call.attempt,
+        messages=messages,
+        decision=call.decision,
+        edited_from=None if call.original is None else codec.loads(call.original),
+        deps=deps,
+        _gate=gate,
+        _scope=scope,
+    )

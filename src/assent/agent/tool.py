@@ -1,0 +1,151 @@
+"""Tools: functions that a model may call, and what they demand before they run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, Unpack, overload
+
+from assent import codec, rows
+from assent.agent.models.base import ToolFace
+from assent.errors import InvalidCall
+from assent.gate.guard import tool_of
+from assent.gate.options import GuardOptions, check_known, terms_from
+from assent.policy import Predicate
+from assent.schema import Signature
+from assent.types import Json, Question, Terms
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _nothing() -> None: ...
+
+
+async def _nothing_async() -> None: ...
+
+
+class ToolOptions(GuardOptions, total=False):
+    """What a tool may declare: the options of ``gate.guard``, and the form of its schema."""
+
+    strict: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tool:
+    """One function as a model sees it. Calling the object calls the function, ungated, for tests."""
+
+    signature: Signature
+    function: Callable[..., Any] | None
+    stored: rows.Tool
+    own: Terms
+    needs_approval: bool | Predicate
+    takes_context: bool
+    strict: bool
+    binds: Callable[..., Mapping[str, Json]] | None = None
+    preview: Callable[..., Json] | None = None
+    #: Turns the arguments into a question, where the tool is one.
+    asks: Callable[[dict[str, Json]], Question] | None = None
+
+    @property
+    def name(self) -> str:
+        """What the model calls it."""
+        return self.signature.name
+
+    @property
+    def face(self) -> ToolFace:
+        """What the model is told of it."""
+        parameters = self.signature.strict if self.strict else self.signature.parameters
+        return ToolFace(self.name, self.signature.description, parameters, self.strict)
+
+    def read(self, arguments: str) -> str:
+        """The model's arguments as the canonical text that is stored, shown and run."""
+        values = codec.parse(arguments or "{}")
+        if not isinstance(values, dict):
+            raise InvalidCall("the arguments must be a JSON object")
+        return self.signature.intake_json(values, strict=self.strict).decode()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.function is None:
+            raise TypeError(f"{self.name} has no body: a person or the front end gives its result")
+        return self.function(*args, **kwargs)
+
+
+@overload
+def tool(function: F, /) -> Tool: ...
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
+    """Make a function a tool: ``@assent.tool`` or ``@assent.tool(needs_approval=True, …)``.
+
+    Name, description and schema come from the function. A first parameter ``ctx: assent.Context`` is
+    ours, not the model's. A function whose body is only ``...`` has no body: a person or the front
+    end gives its result, checked against the return annotation.
+    """
+    check_known(options, ToolOptions)
+    if function is None:
+        return lambda target: _made(target, options)
+    return _made(function, options)
+
+
+def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
+    takes_context = _takes_context(function)
+    signature = Signature.of(
+        function,
+        name=options.get("name"),
+        description=options.get("description"),
+        skip_first=takes_context,
+    )
+    body = None if _is_empty(function) else function
+    fixed: dict[str, Any] = {"idempotent": options.get("idempotent", False)}
+    if body is None:
+        fixed["allowed"] = ("reject", "respond")
+    made = Tool(
+        signature=signature,
+        function=body,
+        stored=tool_of(signature, options.get("version", "")),
+        own=terms_from(options, **fixed),
+        needs_approval=True if body is None else options.get("needs_approval", False),
+        takes_context=takes_context,
+        strict=options.get("strict", True),
+        binds=options.get("binds"),
+        preview=options.get("preview"),
+    )
+    if made.strict:
+        made.face  # noqa: B018 - a schema that has no strict form is refused here, not in the run
+    return made
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        return False
+    first = parameters[0]
+    annotation = first.annotation
+    named = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return named.rpartition(".")[2] == "Context" or (
+        first.name == "ctx" and annotation is inspect.Parameter.empty
+    )
+
+
+def _is_empty(function: Callable[..., Any]) -> bool:
+    """Whether the body is nothing but ``...`` or a docstring."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return False
+    empty = _nothing_async if inspect.iscoroutinefunction(function) else _nothing
+    same = bool(code.co_code == empty.__code__.co_code)
+    return same and set(code.co_consts) <= {None, function.__doc__}
+
+
+def as_tool(value: object) -> Tool:
+    """A tool as it is, or a plain function as a tool that needs no approval."""
+    if isinstance(value, Tool):
+        return value
+    maker = getattr(value, "as_tool", None)
+    if maker is not None:
+        made: Tool = maker()
+        return made
+    if not callable(value):
+        raise TypeError(f"{value!r} is no tool: use @assent.tool on a function")
+    return _made(value, {})

@@ -1,0 +1,72 @@
+"""``assent audit``: is the record whole, and the record itself."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import typer
+
+from assent import text
+from assent.channels.layout import Line
+from assent.channels.screen import console, show
+from assent.cli import options, views
+from assent.cli.exits import Exit
+from assent.cli.opening import opened
+
+audit = typer.Typer(help="Check or export the record.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@audit.command("verify")
+def verify(
+    json: options.AsJson = False,
+    plain: options.Plain = False,
+    store: options.StoreUrl = options.DEFAULT_STORE,
+) -> None:
+    """Check every chain, seal and signature; exit 1 and name the first row that is wrong."""
+    from assent.audit import verify as check
+
+    with opened(store) as box:
+        report = check(box.store)
+    if json:
+        views.print_json(report_json(report))
+    else:
+        show(console(plain=plain), _lines(report))
+    raise typer.Exit(Exit.OK if report.ok else Exit.PROBLEM)
+
+
+def _lines(report: Any) -> list[Line]:
+    read = f"{report.events} events of {report.threads} threads, {report.seals} seals"
+    if report.ok:
+        tail = f"; {report.unsealed} events after the last seal" if report.unsealed else ""
+        return [Line(f"The record is whole: {read}{tail}.", "bold green")]
+    first, *others = report.problems
+    lines = [Line(f"The record is broken ({read}). First:", "bold red")]
+    lines += [Line(text.inline(str(first)), "bold red", "  ")]
+    if others:
+        lines += [Line("Then:", "bold")]
+        lines += [Line(text.inline(str(problem)), "", "  ") for problem in others]
+    return lines
+
+
+def report_json(report: Any) -> dict[str, Any]:
+    """A report, ready for JSON."""
+    return {
+        "ok": report.ok,
+        "threads": report.threads,
+        "events": report.events,
+        "seals": report.seals,
+        "unsealed": report.unsealed,
+        "problems": [asdict(problem) for problem in report.problems],
+    }
+
+
+@audit.command("export")
+def export(store: options.StoreUrl = options.DEFAULT_STORE) -> None:
+    """Write the whole record to standard output, as JSON Lines."""
+    from assent.audit import export as written
+
+    with opened(store) as box:
+        for line in written(box.store):
+            sys.stdout.write(line.rstrip("\n") + "\n")

@@ -1,0 +1,125 @@
+"""The options that several commands share, each written once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from assent import codec
+from assent.cli.exits import Usage
+from assent.errors import InvalidCall, InvalidPolicy
+from assent.policy import seconds
+from assent.types import Json
+
+DEFAULT_STORE = "sqlite:///assent.db"
+
+Sort = Literal["oldest", "newest", "expiring"]
+Kind = Literal["approval", "question", "in_doubt"]
+Status = Literal[
+    "closed",
+    "pending",
+    "approved",
+    "edited",
+    "rejected",
+    "responded",
+    "expired",
+    "cancelled",
+    "superseded",
+    "any",
+]
+
+StoreUrl = Annotated[
+    str,
+    typer.Option("--store", envvar="ASSENT_STORE", metavar="URL", help="Where requests are kept."),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="Act as the owner of the token in this file (or in ASSENT_TOKEN), "
+        "not as the user of the operating system.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Plain = Annotated[
+    bool, typer.Option("--plain", help="No colours and no ruled lines, for screen readers.")
+]
+RequestId = Annotated[
+    str, typer.Argument(metavar="ID", help="The request: its id, or how its id begins.")
+]
+Digest = Annotated[
+    str | None,
+    typer.Option(
+        "--digest",
+        metavar="HEX",
+        help="The digest of what you saw (`assent show ID --json`): decide without being asked.",
+    ),
+]
+KindFilter = Annotated[Kind | None, typer.Option("--kind", help="Only requests of this kind.")]
+AgentFilter = Annotated[
+    str | None, typer.Option("--agent", metavar="NAME", help="Only requests of this agent.")
+]
+ToolFilter = Annotated[
+    str | None, typer.Option("--tool", metavar="NAME", help="Only requests for this tool.")
+]
+ThreadFilter = Annotated[
+    str | None, typer.Option("--thread", metavar="NAME", help="Only requests of this thread.")
+]
+RunFilter = Annotated[
+    str | None, typer.Option("--run", metavar="NAME", help="Only requests of this run.")
+]
+TextFilter = Annotated[
+    str | None,
+    typer.Option("--q", metavar="TEXT", help="Only where id, tool, agent, note or rule hold this."),
+]
+SortOrder = Annotated[Sort, typer.Option("--sort", help="Which come first.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=500, help="How many at most.")]
+After = Annotated[
+    str | None,
+    typer.Option("--after", metavar="NEXT", help="Go on after the `next` of the page before."),
+]
+Message = Annotated[
+    str | None, typer.Option("--message", "-m", metavar="TEXT", help="Why; the agent reads it.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask whether you are sure.")]
+
+
+def duration(value: str | None, option: str) -> float | None:
+    """Seconds, from "90s", "15m", "8h" or "30d"."""
+    if value is None:
+        return None
+    try:
+        return seconds(float(value) if value.replace(".", "", 1).isdecimal() else value, option)
+    except InvalidPolicy as error:
+        raise Usage(str(error)) from None
+
+
+def point_in_time(value: str, option: str) -> datetime:
+    """A time with its zone, from an ISO date or time; this machine's zone where none is given."""
+    try:
+        return datetime.fromisoformat(value).astimezone()
+    except (ValueError, OverflowError, OSError):
+        raise Usage(f"{option} {value!r}: write it like 2026-03-31 or 2026-03-31T17:30") from None
+
+
+def json_value(value: str, option: str) -> Json:
+    """JSON from the command line, from ``@file``, or from standard input as ``-``."""
+    try:
+        return codec.parse(_content(value, option))
+    except InvalidCall as error:
+        raise Usage(f"{option}: {error}") from None
+
+
+def _content(value: str, option: str) -> str | bytes:
+    if value != "-" and not value.startswith("@"):
+        return value
+    try:
+        if value == "-":
+            return typer.get_binary_stream("stdin").read()
+        return Path(value[1:]).read_bytes()
+    except OSError as error:
+        raise Usage(f"{option} {value!r} cannot be read: {error.strerror}") from None

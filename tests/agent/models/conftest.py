@@ -1,0 +1,59 @@
+"""A fake server for each test, and the models that talk to it with the real client."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from assent.agent.models import (
+    Model,
+    ModelReply,
+    ModelRequest,
+    OpenAIChat,
+    OpenAIResponses,
+    TextDelta,
+)
+from assent.testing.openai_server import FakeOpenAI
+
+Ask = Callable[[Model, ModelRequest], Awaitable[ModelReply]]
+
+
+@pytest.fixture
+def server() -> Iterator[FakeOpenAI]:
+    with FakeOpenAI() as server:
+        yield server
+    assert server.errors == []
+
+
+@pytest.fixture
+def chat(server: FakeOpenAI) -> OpenAIChat:
+    return OpenAIChat("gpt-4o", base_url=server.base_url, api_key="test")
+
+
+@pytest.fixture
+def responses(server: FakeOpenAI) -> OpenAIResponses:
+    return OpenAIResponses("gpt-5", base_url=server.base_url, api_key="test")
+
+
+@pytest.fixture(params=["chat", "responses"])
+def either(request: pytest.FixtureRequest) -> Model:
+    return request.getfixturevalue(request.param)
+
+
+async def whole(model: Model, request: ModelRequest) -> ModelReply:
+    return await model.reply(request)
+
+
+async def streamed(model: Model, request: ModelRequest) -> ModelReply:
+    """The reply of a stream, after checking that its pieces are what it says in the end."""
+    *pieces, last = [piece async for piece in model.stream(request)]
+    assert isinstance(last, ModelReply)
+    assert all(isinstance(piece, TextDelta) for piece in pieces)
+    assert "".join(piece.text for piece in pieces) == last.text
+    return last
+
+
+@pytest.fixture(params=[whole, streamed], ids=["whole", "streamed"])
+def ask(request: pytest.FixtureRequest) -> Ask:
+    return request.param

@@ -1,0 +1,218 @@
+"""The client behind the models: its errors, its retries, its life on each event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
+
+import openai
+import pytest
+
+from assent.agent import models
+from assent.agent.models import (
+    Model,
+    ModelError,
+    ModelRequest,
+    OpenAIChat,
+    OpenAIResponses,
+    resolve,
+)
+from assent.errors import AssentError
+from assent.testing.openai_server import Cut, FakeOpenAI, HttpError, Slow
+
+ASKING = ModelRequest(messages=[{"role": "user", "content": "Hi"}])
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 408, 409])
+async def test_the_client_retries(
+    server: FakeOpenAI, either: Model, ask: Callable, status: int
+) -> None:
+    server.add(HttpError(status), HttpError(status), "ok")
+    assert (await ask(either, ASKING)).text == "ok"
+    assert len(server.requests) == 3
+
+
+async def test_when_the_retries_are_used_up(
+    server: FakeOpenAI, either: Model, ask: Callable
+) -> None:
+    server.add(*[HttpError(429, "Slow down.", "rate_limit_exceeded")] * 4)
+    with pytest.raises(ModelError, match=r"answered 429: Slow down\. \(the retries") as caught:
+        await ask(either, ASKING)
+    assert (caught.value.status, caught.value.code) == (429, "rate_limit_exceeded")
+    assert isinstance(caught.value.__cause__, openai.RateLimitError)
+    assert server.left == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"), [(401, "OPENAI_API_KEY"), (403, "may not use"), (404, "model's name")]
+)
+async def test_errors_that_say_what_to_do(
+    server: FakeOpenAI, either: Model, status: int, hint: str
+) -> None:
+    server.add(HttpError(status, "No."))
+    with pytest.raises(ModelError, match=hint) as caught:
+        await either.reply(ASKING)
+    assert isinstance(caught.value, AssentError)
+
+
+async def test_a_bad_request_is_the_servers_word(server: FakeOpenAI, chat: OpenAIChat) -> None:
+    lost = {"role": "tool", "call_id": "x", "name": "pay", "content": "ok"}
+    with pytest.raises(ModelError, match="must be a response to a preceeding message"):
+        await chat.reply(ModelRequest(messages=[*ASKING.messages, lost]))
+    assert len(server.requests) == 1
+
+
+async def test_nobody_there() -> None:
+    settings = {"base_url": "http://127.0.0.1:9/v1", "api_key": "test"}
+    client = openai.AsyncOpenAI(**settings, max_retries=0)
+    async with client:
+        model = OpenAIChat("m", client=client)
+        with pytest.raises(
+            ModelError, match=r"openai:m cannot be reached at http://127\.0\.0\.1:9"
+        ):
+            await model.reply(ASKING)
+
+
+async def test_a_stream_that_breaks_off(server: FakeOpenAI, either: Model) -> None:
+    server.add(Cut("A rather long text.", after=4))
+    with pytest.raises(ModelError, match="cannot be reached"):
+        _ = [piece async for piece in either.stream(ASKING)]
+    assert len(server.requests) == 1
+
+
+async def test_a_stream_that_ends_too_early(server: FakeOpenAI, either: Model) -> None:
+    server.add(Cut("A rather long text.", after=4, politely=True))
+    with pytest.raises(ModelError, match="stopped in the middle of its answer"):
+        _ = [piece async for piece in either.stream(ASKING)]
+
+
+async def test_a_body_that_breaks_off_is_asked_for_again(server: FakeOpenAI, either: Model) -> None:
+    server.add(Cut("A rather long text."), "ok")
+    assert (await either.reply(ASKING)).text == "ok"
+
+
+async def test_a_slow_server_can_be_left(server: FakeOpenAI, either: Model) -> None:
+    server.add(Slow("late", 30))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(either.reply(ASKING), 0.3)
+
+
+async def test_a_timeout_of_the_client(server: FakeOpenAI) -> None:
+    server.add(*[Slow("late", 30)] * 3)
+    client = openai.AsyncOpenAI(base_url=server.base_url, api_key="test", max_retries=0)
+    async with client:
+        model = OpenAIChat("m", client=client, timeout=0.2)
+        with pytest.raises(ModelError, match="timed out"):
+            await model.reply(ASKING)
+
+
+async def test_a_stream_can_be_left(server: FakeOpenAI, either: Model) -> None:
+    server.add("A rather long text.", "ok")
+    async with aclosing(either.stream(ASKING)) as pieces:  # type: ignore[type-var]
+        async for _ in pieces:
+            break
+    assert (await either.reply(ASKING)).text == "ok"
+
+
+# --- the client's life ---
+
+
+def test_each_event_loop_has_its_own_client(server: FakeOpenAI, either: Model) -> None:
+    """As with ``run_sync``; an open connection would be a ResourceWarning, and so an error."""
+    server.add("one", "two", "three")
+    said = [asyncio.run(either.reply(ASKING)).text for _ in range(3)]
+    gc.collect()
+    assert said == ["one", "two", "three"]
+    assert either._client._kept == {}  # type: ignore[attr-defined]
+
+
+async def test_one_client_for_all_requests_of_a_loop(server: FakeOpenAI, chat: OpenAIChat) -> None:
+    server.add(*["ok"] * 5)
+    await asyncio.gather(*(chat.reply(ASKING) for _ in range(5)))
+    assert len(chat._client._kept) == 1
+
+
+async def test_a_client_that_is_given_stays_open(server: FakeOpenAI) -> None:
+    server.add("ok")
+    async with openai.AsyncOpenAI(base_url=server.base_url, api_key="test") as client:
+        assert (await OpenAIResponses("m", client=client).reply(ASKING)).text == "ok"
+        assert not client.is_closed()
+
+
+def test_a_sync_client_is_refused() -> None:
+    with openai.OpenAI(api_key="test") as client, pytest.raises(AssentError, match="AsyncOpenAI"):
+        OpenAIChat("m", client=client)
+
+
+async def test_key_and_address_come_from_the_environment(
+    server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "from-env")
+    monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+    server.add("ok")
+    assert (await resolve("openai:gpt-4o").reply(ASKING)).text == "ok"
+    assert server.requests[0].headers["authorization"] == "Bearer from-env"
+
+
+async def test_no_key_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ModelError, match="api_key"):
+        await OpenAIChat("m").reply(ASKING)
+
+
+# --- names ---
+
+
+def test_names_of_models() -> None:
+    assert isinstance(resolve("openai:gpt-4o"), OpenAIChat)
+    assert isinstance(resolve("openai-responses:gpt-5"), OpenAIResponses)
+    assert resolve("openai:ft:gpt-4o:me").name == "openai:ft:gpt-4o:me"
+    for name in ("openai:gpt-4o", "openai-responses:gpt-5"):
+        assert resolve(name).name == name
+
+
+def test_a_model_stands_for_itself(chat: OpenAIChat) -> None:
+    assert resolve(chat) is chat
+
+
+@pytest.mark.parametrize("name", ["gpt-4o", "anthropic:claude", "openai:", ":x", ""])
+def test_names_that_are_none(name: str) -> None:
+    with pytest.raises(ModelError, match=r"openai:NAME .* openai-responses:NAME .* Model object"):
+        resolve(name)
+
+
+def test_objects_that_are_no_model() -> None:
+    with pytest.raises(ModelError, match="int is no model"):
+        resolve(3)  # type: ignore[arg-type]
+
+
+# --- the package ---
+
+
+def test_the_package_is_loaded_late() -> None:
+    code = (
+        "import sys\n"
+        "from assent.agent.models import resolve\n"
+        "import assent.testing.openai_server, assent.testing.scripted_model\n"
+        "resolve('openai:gpt-4o')\n"
+        "assert 'openai' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+@pytest.mark.parametrize("cls", [OpenAIChat, OpenAIResponses])
+def test_a_missing_package_says_what_to_type(
+    monkeypatch: pytest.MonkeyPatch, cls: type[OpenAIChat]
+) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(AssentError, match=r'pip install "assent\[openai\]"'):
+        cls("m")
+    with pytest.raises(AssentError, match=r'pip install "assent\[openai\]"'):
+        models.client.load_openai()

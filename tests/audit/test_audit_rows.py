@@ -1,0 +1,260 @@
+"""Whoever edits the tables of calls, grants and tokens is named, although the chain is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from audit_world import SERVER_KEY, World, edited, opened, places, plain
+
+from assent import Reviewer
+from assent.inbox.people import create_token, revoke_token
+from assent.rows import SYSTEM_THREAD, Event
+
+CALL = [
+    ("args = replace(args, 'ana', 'eve')", "args"),
+    ("args_hash = '0' || args_hash", "args"),
+    ("args = x'00'", "cannot be read"),
+    ("status = 'asked'", "status"),
+    ("status = 'bogus'", "cannot be read"),
+    ("digest = '0' || digest", "digest"),
+    ("terms = replace(terms, 'needs_approval', 'nothing')", "terms"),
+    ("terms = 'x'", "cannot be read"),
+    ("nonce = '0' || nonce", "under its digest"),
+    ("tool = 'transfer'", "tool"),
+    ("tool_digest = '0' || tool_digest", "under its digest"),
+    ("agent = 'eve'", "under its digest"),
+    ("binds = '{}'", "under its digest"),
+    ("rev = 2", "under its digest"),
+    ("kind = 'question'", "under its digest"),
+    ("asked = 0", "asked"),
+    ("original = args", "original"),
+    ("expires_at = 1", "expires_at"),
+    ("votes = ''", "votes"),
+    ("votes = replace(votes, 'ana', 'eve')", "votes"),
+    ("decision = NULL", "decision"),
+    ("decision = replace(decision, 'ana', 'eve')", "decision"),
+    ("decision = replace(decision, 'python', 'web')", "decision"),
+    ("decision = 'x'", "cannot be read"),
+    ("valid_until = valid_until + 1", "valid_until"),
+    ("grant_id = 'grt_0'", "grant"),
+    ("attempt = 2", "attempt"),
+    ("token = token + 1", "token"),
+    ("result = '\"nothing\"'", "result"),
+    ("created = created - 1", "created"),
+    ("run = 'order-9'", "run"),
+    ("thread = 'order-1'", "thread"),
+]
+
+
+@pytest.mark.parametrize(("change", "what"), [pair for pair in CALL if pair[1] != "original"])
+def test_an_edited_call_is_named(world: World, change: str, what: str) -> None:
+    world.sql(f"UPDATE call SET {change} WHERE thread = 'order-2'")
+    report = world.verify()
+    assert places(report) == [("order-2", 4)]
+    assert what in report.problems[0].what
+
+
+def test_forged_original_arguments_are_named(tmp_path: Path) -> None:
+    with opened(World(tmp_path)) as world:
+        request = world.ask("order-1")
+        world.inbox.decide_sync(request.id, request.edit({"subject": "hi"}), by="ana")
+        assert world.verify().ok
+        for original in ("original || ' '", "NULL"):
+            world.sql(f"UPDATE call SET original = {original}")
+            report = world.verify()
+            assert places(report) == [("order-1", 3)]
+            assert "original" in report.problems[0].what
+
+
+def test_an_approval_written_into_the_table_is_named(world: World) -> None:
+    request = world.ask("order-4")
+    world.sql("UPDATE call SET status = 'ready' WHERE id = ?", request.id)
+    assert places(world.verify()) == [("order-4", 1)]
+    decision = world.sql("SELECT decision FROM call WHERE thread = 'order-1'")[0][0]
+    world.sql("UPDATE call SET decision = ? WHERE id = ?", decision, request.id)
+    report = world.verify()
+    assert places(report) == [("order-4", 1)]
+    assert "status, decision" in report.problems[0].what
+
+
+def test_what_a_policy_allowed_must_be_signed(tmp_path: Path) -> None:
+    with opened(World(tmp_path)) as world:
+        with world.gate.run("order-1"):
+            assert world.gate.once_sync("step", lambda: 42) == 42
+        assert world.verify().ok
+        for old, new in (("allow", "grant"), ("policy:once", "policy:eve"), ('",""', '.",""')):
+            (before,) = world.sql("SELECT decision FROM call")[0]
+            assert old in before
+            world.sql("UPDATE call SET decision = replace(decision, ?, ?)", old, new)
+            report = world.verify()
+            assert places(report) == [("order-1", 3)]
+            assert "decision" in report.problems[0].what
+            world.sql("UPDATE call SET decision = ?", before)
+
+
+def test_what_a_policy_denied_is_as_it_said(tmp_path: Path) -> None:
+    from assent import Denied, Gate, Policy, Rule
+
+    with opened(World(tmp_path)) as world:
+        policy = Policy([Rule("send", verdict="deny", description="no mail")])
+        send = Gate(world.store, policy=policy, wait=0).guard(world.send.__wrapped__)
+        with pytest.raises(Denied):
+            send("ana@example.com")
+        assert world.verify().ok
+        world.sql("UPDATE call SET decision = replace(decision, 'no mail', 'ask eve')")
+        report = world.verify()
+        assert report.problems[0].seq == 1
+        assert "decision" in report.problems[0].what
+
+
+def test_a_missing_call_is_named(world: World) -> None:
+    world.sql("DELETE FROM call WHERE thread = 'order-2'")
+    report = world.verify()
+    assert places(report) == [("order-2", 4)]
+    assert "is missing from the table" in report.problems[0].what
+
+
+@pytest.mark.parametrize("run", ["order-2", "order-8"])
+def test_a_call_that_nobody_made_is_named(world: World, run: str) -> None:
+    """In a run that is there, or waiting for one that will come."""
+    world.sql("CREATE TABLE forged AS SELECT * FROM call WHERE thread = 'order-2'")
+    world.sql("UPDATE forged SET n = 99, id = 'req_forged', key = 'k', asked = 0, run = ?", run)
+    world.sql("INSERT INTO call SELECT * FROM forged")
+    report = world.verify()
+    assert places(report) == [("order-2", 0)]
+    assert "req_forged is in the table, and nobody made it" in report.problems[0].what
+
+
+def test_a_call_that_nobody_made_and_nobody_can_read_is_told(world: World) -> None:
+    world.sql("CREATE TABLE forged AS SELECT * FROM call WHERE thread = 'order-2'")
+    world.sql("UPDATE forged SET n = 99, id = 'req_forged', key = 'k', status = 'bogus'")
+    world.sql("INSERT INTO call SELECT * FROM forged")
+    report = world.verify()
+    assert "the calls after number 3 cannot be read" in str(report.problems[0])
+
+
+def test_events_that_nobody_can_read_are_told(world: World) -> None:
+    columns = "seq, at, type, run, call, actor, body, digest, hash"
+    world.sql(f"INSERT INTO event SELECT 99, CAST(x'ff' AS TEXT), {columns} FROM event LIMIT 1")
+    report = world.verify()
+    assert "the events after position 15 cannot be read" in str(report.problems[0])
+
+
+def test_a_quorum_that_was_not_reached_is_named(tmp_path: Path) -> None:
+    """With plain hashes a vote can be made to look like the decision; it is one vote still."""
+    with opened(World(tmp_path, SERVER_KEY)) as server:
+        send = server.gate.guard(needs_approval=True, quorum=2)(server.send.__wrapped__)
+        request = server.ask("order-1", lambda: send("ana@example.com"))
+        server.approve(request, by=Reviewer("ana", assurance="token"))
+        assert server.verify().ok
+
+        def change(event: Event) -> Event:
+            return event._replace(type="decided") if event.type == "voted" else event
+
+        server.rewrite("order-1", plain, change)
+        report = server.verify()
+        assert places(report) == [("order-1", 2)]
+        assert "quorum" in report.problems[0].what
+
+
+# -- grants and tokens
+
+
+@pytest.fixture
+def granted(tmp_path: Path) -> object:
+    with opened(World(tmp_path)) as world:
+        request = world.ask("order-1")
+        world.approve(request, grant={"scope": "any", "uses": 5})
+        for name in ("order-2", "order-3"):
+            with world.gate.run(name):
+                world.send("bob@example.com")
+        assert world.sql("SELECT uses_left FROM standing") == [(3,)]
+        create_token(world.store, "ana", by="root", groups=["finance"])
+        assert world.verify().ok
+        yield world
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("agent = 'eve'", "agent"),
+        ("tool_digest = 'x'", "tool"),
+        ("scope = '{\"const\": 1}'", "scope"),
+        ("given_by = 'eve'", "by"),
+        ("ends = NULL", "ends"),
+        ("revoked = 1", "revoked"),
+        ("uses_left = 4", "uses_left"),
+        ("uses_left = NULL", "uses_left"),
+    ],
+)
+def test_an_edited_grant_is_named(granted: World, change: str, what: str) -> None:
+    granted.sql(f"UPDATE standing SET {change}")
+    report = granted.verify()
+    assert places(report) == [(SYSTEM_THREAD, 1)]
+    assert report.problems[0].what.endswith(f": {what}")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("person = 'eve'", "person"),
+        ("role = 'admin'", "role"),
+        ('groups = \'["finance", "ops"]\'', "groups"),
+        ("ends = 1", "ends"),
+        ("revoked = 1", "revoked"),
+    ],
+)
+def test_an_edited_token_is_named(granted: World, change: str, what: str) -> None:
+    granted.sql(f"UPDATE principal SET {change}")
+    report = granted.verify()
+    assert places(report) == [(SYSTEM_THREAD, 2)]
+    assert report.problems[0].what.endswith(f": {what}")
+
+
+@pytest.mark.parametrize(("table", "seq"), [("standing", 1), ("principal", 2)])
+def test_a_missing_grant_or_token_is_named(granted: World, table: str, seq: int) -> None:
+    granted.sql(f"DELETE FROM {table}")
+    report = granted.verify()
+    assert places(report) == [(SYSTEM_THREAD, seq)]
+    assert "its row is missing" in report.problems[0].what
+
+
+@pytest.mark.parametrize(("table", "noun"), [("standing", "grant"), ("principal", "token")])
+def test_a_grant_or_token_that_nobody_gave_is_named(granted: World, table: str, noun: str) -> None:
+    granted.sql(f"CREATE TABLE forged AS SELECT * FROM {table}")
+    granted.sql("UPDATE forged SET id = 'forged'")
+    if table == "principal":
+        granted.sql("UPDATE forged SET token_hash = 'x'")
+    granted.sql(f"INSERT INTO {table} SELECT * FROM forged")
+    report = granted.verify()
+    assert places(report) == [(SYSTEM_THREAD, 0)]
+    assert f"{noun} forged is in the table, and nobody gave it" == report.problems[0].what
+
+
+def test_grants_and_tokens_that_were_revoked_stay_so(granted: World) -> None:
+    (grant,) = granted.inbox.grants_sync()
+    granted.inbox.revoke_sync(grant.id, by="ana")
+    revoke_token(granted.store, granted.store.principals()[0].id, by="root")
+    assert granted.verify().ok
+    granted.sql("UPDATE standing SET revoked = NULL")
+    granted.sql("UPDATE principal SET revoked = NULL")
+    assert places(granted.verify()) == [(SYSTEM_THREAD, 1), (SYSTEM_THREAD, 2)]
+
+
+def test_tokens_that_cannot_be_read_are_told(granted: World) -> None:
+    granted.sql("UPDATE principal SET groups = 'x'")
+    report = granted.verify()
+    assert places(report) == [(SYSTEM_THREAD, 0)]
+    assert "cannot be read" in report.problems[0].what
+
+
+def test_a_system_row_that_cannot_be_understood_gives_nothing(tmp_path: Path) -> None:
+    with opened(World(tmp_path, SERVER_KEY)) as server:
+        create_token(server.store, "ana", by="root")
+        server.rewrite(
+            SYSTEM_THREAD,
+            plain,
+            lambda event: edited(event._replace(type="token_revoked"), token=0),
+        )
+        assert places(server.verify()) == [(SYSTEM_THREAD, 0)]

@@ -1,0 +1,174 @@
+"""A store with requests in it, the command line over it, and a person at a real terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pexpect
+from typer.testing import CliRunner
+
+from assent import Gate, Inbox, Paused, Request
+from assent.channels.desk import os_user
+from assent.cli.main import app
+
+ME = os_user().name
+CONTROLS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class Broke(BaseException):
+    """Cuts a running tool short, as a killed process would."""
+
+
+class World:
+    """One store; each method opens it anew, as the processes of real life do."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder / 'assent.db'}"
+        self.ran: list[Any] = []
+        self.broken = False
+
+    # -- agents
+
+    def ask(self, run: str, act: Callable[[Gate], Any], **options: Any) -> str:
+        """Let an agent do something that pauses; gives the id of its request."""
+        gate = Gate(self.url, agent=options.pop("agent", "assistant"), wait=0)
+        try:
+            with gate.run(run, requester=options.pop("requester", "")):
+                act(gate)
+        except Paused as paused:
+            return paused.requests[0].id
+        finally:
+            gate.close()
+        raise AssertionError(f"{run} did not pause")
+
+    def mail(self, run: str = "r1", to: str = "ana@example.com", body: str = "Hi", **how: Any) -> str:
+        """A mail that waits for approval."""
+        return self.ask(run, lambda gate: self.mailer(gate, **how)(to=to, body=body))
+
+    def mailer(self, gate: Gate, **how: Any) -> Callable[..., Any]:
+        def send_email(to: str, body: str = "", copies: list[str] | None = None) -> str:
+            """Send an email."""
+            self.ran.append((to, body))
+            if self.broken:
+                raise Broke
+            return f"sent to {to}"
+
+        return gate.guard(**{"needs_approval": True, **how})(send_email)
+
+    def resume(self, run: str = "r1", to: str = "ana@example.com", body: str = "Hi", **how: Any) -> Any:
+        """Come back to a run that asked for a mail."""
+        gate = Gate(self.url, agent="assistant", wait=0)
+        try:
+            with gate.run(run):
+                return self.mailer(gate, **how)(to=to, body=body)
+        finally:
+            gate.close()
+
+    def doubt(self, run: str = "r1") -> str:
+        """A mail that was approved and started, and whose process died."""
+        request = self.mail(run)
+        self.cli("approve", request, "--digest", self.get(request).digest)
+        self.broken = True
+        with suppress(Broke):
+            self.resume(run)
+        self.broken = False
+        self.ran.clear()
+        assert self.get(request).kind == "in_doubt"
+        return request
+
+    def get(self, request: str) -> Request:
+        """The request as it stands."""
+        inbox = Inbox(self.url)
+        try:
+            return inbox.get_sync(request)
+        finally:
+            inbox.close()
+
+    # -- scripts
+
+    def cli(self, *args: str, code: int = 0, token: str = "", **more: Any) -> str:
+        """Run a command as a script does; gives what it printed."""
+        env = {"ASSENT_STORE": self.url, "ASSENT_TOKEN": token or None, "COLUMNS": "100", **more}
+        stdin = env.pop("stdin", None)
+        result = CliRunner().invoke(app, list(args), env=env, input=stdin)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, (result.exit_code, result.output)
+        return result.output
+
+    def json(self, *args: str, code: int = 0, token: str = "") -> Any:
+        """Run a command with --json; gives what it printed, read back."""
+        return json.loads(self.cli(*args, "--json", code=code, token=token))
+
+    def token(self, person: str, *options: str) -> str:
+        """A token for somebody."""
+        made: str = self.json("token", "create", person, *options)["token"]
+        return made
+
+    # -- people
+
+    def person(self, *args: str, rows: int = 40, columns: int = 80, **env: str) -> Person:
+        """Somebody who types a command into a terminal."""
+        return Person(self, args, rows, columns, env)
+
+    def editor(self, body: str) -> str:
+        """An editor that changes the JSON in ``value`` as the body says, or the file at ``path``."""
+        path = self.folder / "fake_editor.py"
+        head = "import json, os, pathlib, stat, sys\npath = pathlib.Path(sys.argv[-1])\n"
+        read = "value = json.loads(path.read_text())\n" if "value" in body else ""
+        write = "path.write_text(json.dumps(value))\n" if "value" in body else ""
+        path.write_text(head + read + body + "\n" + write)
+        return f"{sys.executable} {path}"
+
+
+class Person:
+    """A process of the command line on a pseudo-terminal."""
+
+    def __init__(
+        self, world: World, args: tuple[str, ...], rows: int, columns: int, env: dict[str, str]
+    ) -> None:
+        keep = {k: v for k, v in os.environ.items() if k not in ("CI", "ASSENT_TOKEN", "VISUAL")}
+        whole = {**keep, "ASSENT_STORE": world.url, "TERM": "xterm-256color", "NO_COLOR": "1", **env}
+        self.process = pexpect.spawn(
+            sys.executable,
+            ["-m", "assent.cli.main", *args],
+            env=whole,
+            dimensions=(rows, columns),
+            encoding="utf-8",
+            timeout=30,
+        )
+        self.said = ""
+
+    def sees(self, pattern: str) -> str:
+        """Wait for something on the screen; gives what came before it."""
+        self.process.expect(pattern)
+        before: str = self.process.before + self.process.after
+        self.said += before
+        return CONTROLS.sub("", before)
+
+    def types(self, words: str) -> None:
+        """Type a line and Enter."""
+        self.process.send(words + "\r")
+
+    def at_prompt(self, words: str, prompt: str = r"\] *quit > |uit > ") -> str:
+        """Wait for the prompt, then answer it."""
+        seen = self.sees(prompt)
+        self.types(words)
+        return seen
+
+    def ends(self, code: int) -> str:
+        """Wait for the end; gives everything that was on the screen, without its controls."""
+        self.process.expect(pexpect.EOF)
+        self.said += self.process.before
+        self.process.close()
+        screen = CONTROLS.sub("", self.said)
+        assert self.process.exitstatus == code, (self.process.exitstatus, screen)
+        return screen

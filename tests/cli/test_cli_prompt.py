@@ -1,0 +1,592 @@
+"""The interactive prompt, in real pseudo-terminals: nothing is ever decided by accident."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pexpect
+import pytest
+from cli_world import ME, World
+
+from assent import Gate, Inbox, Option, Question, Respond, Reviewer
+
+SURE = r"go back: "
+
+
+# -- deciding
+
+
+def test_a_approves_what_was_shown(world: World) -> None:
+    request = world.mail()
+    person = world.person("approve", request)
+    card = person.at_prompt("a")
+    assert "APPROVE?  send_email  risk LOW" in card
+    assert re.search(r"to: +ana@example.com", card)
+    assert "Approved." in person.ends(0)
+    done = world.get(request)
+    assert (done.status, done.decision and done.decision.by) == ("approved", ME)
+    assert done.decision is not None
+    assert (done.decision.assurance, done.decision.channel) == ("os-user", "cli")
+    assert world.resume() == "sent to ana@example.com"
+
+
+def test_bare_enter_asks_again_and_five_of_them_leave_it_pending(world: World) -> None:
+    request = world.mail()
+    person = world.person("approve", request)
+    for _ in range(5):
+        person.at_prompt("")
+    screen = person.ends(75)
+    assert screen.count("Nothing was decided: type one of a, e, r, m, s, v, d, ?, q") == 5
+    assert f"Left pending: {request}" in screen
+    assert world.get(request).status == "pending"
+
+
+@pytest.mark.parametrize("word", ["y", "yes", "ok", "approve", "aa", "1", "ä", "\x1b[A"])
+def test_what_is_not_a_key_decides_nothing(world: World, word: str) -> None:
+    request = world.mail()
+    person = world.person("approve", request)
+    person.at_prompt(word)
+    person.at_prompt("q")
+    assert "Nothing was decided" in person.ends(75)
+    assert world.get(request).status == "pending"
+
+
+def test_keys_typed_before_the_card_do_not_count(world: World) -> None:
+    request = world.mail()
+    person = world.person("approve", request)
+    for _ in range(3):
+        person.types("a")
+    person.sees("digest ")
+    person.types("a")  # within the time in which nobody can have read it
+    person.at_prompt("s")
+    person.ends(75)
+    assert world.get(request).status == "pending"
+
+
+def test_a_paste_decides_nothing(world: World) -> None:
+    request = world.mail()
+    person = world.person("approve", request)
+    person.at_prompt("\x1b[200~a\x1b[201~")
+    person.at_prompt("\x1b[200~x\ra\ra\x1b[201~")
+    person.at_prompt("q")
+    assert person.ends(75).count("A paste decides nothing") == 2
+    assert world.get(request).status == "pending"
+
+
+@pytest.mark.parametrize("key", ["\x03", "\x04", "a\x04\x04", "a\x03"])
+def test_control_c_and_control_d_leave_it_pending(world: World, key: str) -> None:
+    request = world.mail()
+    person = world.person("approve", request)
+    person.sees("uit > ")
+    person.process.send(key)
+    screen = person.ends(75)
+    assert f"Left pending: {request}" in screen
+    assert "Traceback" not in screen
+    assert world.get(request).status == "pending"
+
+
+def test_control_c_at_the_reason_leaves_it_pending(world: World) -> None:
+    request = world.mail()
+    person = world.person("reject", request)
+    person.sees("no reason\\):")
+    person.process.sendintr()
+    person.ends(75)
+    assert world.get(request).status == "pending"
+
+
+def test_sigterm_leaves_it_pending(world: World) -> None:
+    request = world.mail()
+    person = world.person("approve", request)
+    person.sees("uit > ")
+    person.process.kill(signal.SIGTERM)
+    person.ends(75)
+    assert world.get(request).status == "pending"
+
+
+def test_a_closed_terminal_leaves_it_pending(world: World) -> None:
+    request = world.mail()
+    person = world.person("approve", request)
+    person.sees("uit > ")
+    person.process.close(force=True)
+    assert world.get(request).status == "pending"
+
+
+def test_resizing_changes_nothing(world: World) -> None:
+    request = world.mail()
+    person = world.person("approve", request)
+    person.sees("uit > ")
+    person.process.setwinsize(20, 50)
+    person.types("v")
+    person.at_prompt("a")
+    assert "Approved." in person.ends(0)
+
+
+def test_the_terminal_is_given_back_as_it_was(world: World) -> None:
+    request = world.mail()
+    person = world.person("approve", request)
+    person.at_prompt("q")
+    person.process.expect(pexpect.EOF)
+    said = person.said + person.process.before
+    assert said.count("\x1b[?2004h") == said.count("\x1b[?2004l") >= 1
+
+
+def test_reject_with_a_reason(world: World) -> None:
+    request = world.mail()
+    person = world.person("approve", request)
+    person.at_prompt("r")
+    person.at_prompt("not today", r"no reason\): ")
+    assert "Rejected." in person.ends(0)
+    done = world.get(request)
+    assert done.decision is not None
+    assert (done.status, done.decision.message) == ("rejected", "not today")
+
+
+def test_what_the_rule_does_not_allow_is_not_offered(world: World) -> None:
+    request = world.mail(allowed=("approve", "reject"))
+    person = world.person("approve", request)
+    assert "[e]dit" not in person.at_prompt("e")
+    person.at_prompt("m")
+    person.at_prompt("q")
+    assert person.ends(75).count("Nothing was decided") == 2
+
+
+def test_respond_gives_a_result_in_place_of_the_run(world: World) -> None:
+    request = world.mail()
+    person = world.person("respond", request)
+    person.at_prompt('{"broken', r"goes back\): ")
+    person.at_prompt("m")
+    person.at_prompt("sent by hand", r"goes back\): ")
+    assert "The result (text):" in person.at_prompt("n", r"\[n\]o > ")
+    person.at_prompt("m")
+    person.at_prompt("sent by hand", r"goes back\): ")
+    person.at_prompt("y", r"\[n\]o > ")
+    assert "Answered." in person.ends(0)
+    assert world.resume() == "sent by hand"
+    assert world.ran == []
+
+
+def test_help_details_and_view(world: World) -> None:
+    request = world.mail(note="please", risk="medium")
+    person = world.person("approve", request, rows=50)
+    person.at_prompt("?")
+    assert "approve: run it exactly as shown" in person.at_prompt("d")
+    seen = person.at_prompt("v")
+    assert "Schema of the arguments" in seen
+    assert "asked  agent:assistant" in seen
+    assert "The agent says (not verified)" in person.at_prompt("s")
+    person.ends(75)
+
+
+# -- what was not shown
+
+
+def test_long_arguments_cannot_be_approved_before_their_end(world: World) -> None:
+    request = world.mail(body="\n".join(f"line {n}" for n in range(60)))
+    person = world.person("approve", request, rows=24)
+    assert "rows 1-20 of" in person.at_prompt("a")
+    assert "were not shown" in person.at_prompt("yes", SURE)
+    person.at_prompt("v")
+    person.at_prompt("q", r"go back: ")
+    person.at_prompt("a")
+    assert re.search(r"Not yet: rows 41-\d+ were not shown", person.at_prompt("", SURE))
+    person.at_prompt("v")
+    for _ in range(2):
+        person.at_prompt("", r"to go back: ")
+    person.at_prompt("a")
+    screen = person.ends(0)
+    assert [f"line {n}" in screen for n in range(60)] == [True] * 60
+    assert world.get(request).status == "approved"
+
+
+def test_long_arguments_can_be_approved_unseen_by_typing_the_name(world: World) -> None:
+    request = world.mail(body="x" * 100_000)
+    person = world.person("approve", request, rows=24)
+    person.at_prompt("a")
+    person.at_prompt("\x1b[200~send_email\x1b[201~", SURE)
+    person.at_prompt("a")
+    person.at_prompt("send_email", SURE)
+    assert "A paste does not count" in person.ends(0)
+    assert world.get(request).status == "approved"
+
+
+def test_high_risk_wants_the_name_of_the_tool(world: World) -> None:
+    request = world.mail(risk="high")
+    person = world.person("approve", request)
+    person.at_prompt("a")
+    assert "the risk is HIGH" in person.at_prompt("", SURE)
+    person.at_prompt("a")
+    person.at_prompt("a", SURE)
+    person.at_prompt("a")
+    person.at_prompt("send_email", SURE)
+    assert "Approved." in person.ends(0)
+
+
+# -- editing
+
+
+def test_edit_shows_the_diff_and_asks_again(world: World) -> None:
+    request = world.mail()
+    editor = world.editor("value['to'] = 'ben@example.com'")
+    person = world.person("edit", request, EDITOR=editor)
+    diff = person.at_prompt("a", r"\[b\]ack > ")
+    assert re.search(r"- to: +ana@example.com", diff)
+    assert re.search(r"\+ to: +ben@example.com", diff)
+    assert "Approved with your changes." in person.ends(0)
+    done = world.get(request)
+    assert (done.status, done.args["to"]) == ("edited", "ben@example.com")
+    assert world.resume() == "sent to ben@example.com"
+    assert world.ran == [("ben@example.com", "Hi")]
+
+
+def test_the_file_that_is_edited_is_private_and_goes_away(world: World) -> None:
+    request = world.mail(body="\x1b[2J\u202e ü")
+    copy = world.folder / "copy"
+    editor = world.editor(
+        "mode = stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)\n"
+        f"pathlib.Path({str(copy)!r}).write_text(f'{{mode[0]:o}} {{mode[1]:o}} {{path}}\\n' + path.read_text())"
+    )
+    person = world.person("edit", request, EDITOR=editor)
+    person.at_prompt("q")
+    assert "Nothing was changed" in person.ends(75)
+    head, _, text = copy.read_text().partition("\n")
+    file_mode, folder_mode, path = head.split()
+    assert (file_mode, folder_mode, os.path.exists(path)) == ("600", "700", False)
+    assert "\\u001b[2J\\u202e ü" in text
+
+
+def test_an_edit_that_is_no_json_or_breaks_the_schema_is_edited_again_or_left(world: World) -> None:
+    request = world.mail()
+    step = world.folder / "step"
+    editor = world.editor(
+        f"step = pathlib.Path({str(step)!r})\n"
+        "n = int(step.read_text()) if step.exists() else 0\n"
+        "step.write_text(str(n + 1))\n"
+        "texts = ['{\"to\": ', '{\"to\": 5}', '{\"to\": \"a\", \"cc\": \"b\"}', '[]', '{\"to\":1,\"to\":2}',"
+        " '{\"body\": \"Ho\", \"copies\": null, \"to\": \"x\"}']\n"
+        "path.write_text(texts[n])"
+    )
+    person = world.person("edit", request, EDITOR=editor)
+    for fault in ("not valid JSON", "5 is not of type", "'cc'", "is not of type 'object'", "stands twice"):
+        assert fault in person.at_prompt("e", r"\[b\]ack > ")
+    person.at_prompt("b", r"\[b\]ack > ")
+    person.at_prompt("q")
+    person.ends(75)
+    assert world.get(request).status == "pending"
+
+
+def test_an_edit_that_changes_nothing_or_fails_is_no_edit(world: World) -> None:
+    request = world.mail()
+    for editor, said in (
+        (world.editor("pass"), "Nothing was changed"),
+        ("false", "ended with code 1"),
+        ("no-such-editor-at-all", "could not be used"),
+        ("'", "cannot be read"),
+    ):
+        person = world.person("edit", request, EDITOR=editor)
+        person.at_prompt("q")
+        assert said in person.ends(75)
+    emptied = world.editor("path.write_text('')")
+    person = world.person("approve", request, EDITOR=emptied)
+    person.at_prompt("e")
+    person.at_prompt("q")
+    assert "The file is empty" in person.ends(75)
+    assert world.get(request).status == "pending"
+
+
+def test_visual_comes_before_editor(world: World) -> None:
+    request = world.mail()
+    editor = world.editor("value['body'] = 'Ho'")
+    person = world.person("edit", request, EDITOR="false", VISUAL=editor)
+    person.at_prompt("b", r"\[b\]ack > ")
+    person.at_prompt("q")
+    person.ends(75)
+
+
+# -- questions
+
+
+def test_options_are_picked_by_number(world: World) -> None:
+    size = Question("Which size?", ("Small", Option("Large", 2, "for two")))
+    request = world.ask("q", lambda gate: gate.ask_sync(size))
+    person = world.person("respond", request)
+    card = person.at_prompt("3")
+    assert "1) Small" in card
+    assert "for two" in card
+    person.at_prompt("1,2")
+    person.at_prompt("m")
+    person.at_prompt("2")
+    assert "Answered." in person.ends(0)
+    gate = Gate(world.url, agent="assistant", wait=0)
+    with gate.run("q"):
+        assert gate.ask_sync(size) == 2
+    gate.close()
+
+
+def test_several_options_and_own_words(world: World) -> None:
+    tops = Question("Toppings?", ("Ham", "Olives", "Corn"), multiple=True, free_text=True)
+    request = world.ask("q", lambda gate: gate.ask_sync(tops))
+    person = world.person("respond", request)
+    person.at_prompt("m")
+    person.at_prompt("anchovies", r"go back\): ")
+    person.at_prompt("1,3", r"for none\): ")
+    person.ends(0)
+    assert world.json("show", request)["decision"]["value"] == ["Ham", "Corn", "anchovies"]
+    other = world.ask("q2", lambda gate: gate.ask_sync(tops))
+    person = world.person("respond", other)
+    person.at_prompt("1, 3")
+    person.ends(0)
+    assert world.json("show", other)["decision"]["value"] == ["Ham", "Corn"]
+
+
+def test_free_text_is_taken_as_it_is_typed_or_pasted(world: World) -> None:
+    request = world.ask("q", lambda gate: gate.ask_sync("Why?"))
+    person = world.person("respond", request)
+    person.at_prompt("", r"go back\): ")
+    person.at_prompt("m")
+    person.at_prompt("\x1b[200~two\rlines\x1b[201~", r"go back\): ")
+    person.ends(0)
+    assert world.json("show", request)["decision"]["value"] == "two\nlines"
+
+
+def test_a_schema_is_answered_in_the_editor(world: World) -> None:
+    schema = {"type": "object", "properties": {"zip": {"type": "string", "pattern": "^[0-9]+$"}}}
+    request = world.ask("q", lambda gate: gate.ask_sync(Question("Zip?", schema=schema)))
+    person = world.person("respond", request, EDITOR=world.editor("value['zip'] = 'abc'"))
+    assert "does not match" in person.at_prompt("b", r"\[b\]ack > ")
+    person.at_prompt("q")
+    person.ends(75)
+    person = world.person("respond", request, EDITOR=world.editor("value['zip'] = '10115'"))
+    person.at_prompt("y", r"\[n\]o > ")
+    assert "Answered." in person.ends(0)
+    assert world.json("show", request)["decision"]["value"] == {"zip": "10115"}
+
+
+def test_a_question_can_be_refused(world: World) -> None:
+    request = world.ask("q", lambda gate: gate.ask_sync("Why?"))
+    person = world.person("reject", request)
+    person.at_prompt("", r"no reason\): ")
+    person.ends(0)
+    assert world.get(request).status == "rejected"
+
+
+def test_an_approval_of_a_text_shows_text_and_details(world: World) -> None:
+    request = world.ask("q", lambda gate: gate.approve_sync("Publish?", {"files": ["a", "b"]}))
+    person = world.person("approve", request)
+    card = person.at_prompt("a")
+    assert "│ Publish?" in card
+    assert "- a" in card
+    person.ends(0)
+
+
+# -- in doubt
+
+
+def test_in_doubt_it_did_run(world: World) -> None:
+    request = world.doubt()
+    person = world.person("approve", request)
+    card = person.at_prompt("a")
+    assert "IN DOUBT  send_email" in card
+    assert "nobody knows how it ended" in card
+    person.at_prompt("1")
+    person.at_prompt('"it arrived"', r"goes back\): ")
+    person.at_prompt("y", r"\[n\]o > ")
+    assert "Recorded as its result." in person.ends(0)
+    assert world.resume() == "it arrived"
+    assert world.ran == []
+
+
+def test_in_doubt_run_it_again(world: World) -> None:
+    request = world.doubt()
+    person = world.person("approve", request)
+    person.at_prompt("2")
+    assert "It will run again." in person.ends(0)
+    assert world.resume() == "sent to ana@example.com"
+    assert len(world.ran) == 1
+
+
+def test_in_doubt_give_up(world: World) -> None:
+    request = world.doubt()
+    person = world.person("reject", request)
+    person.at_prompt("never mind", r"no reason\): ")
+    assert "Given up" in person.ends(0)
+    assert world.get(request).execution.status == "failed"
+
+
+# -- others
+
+
+def test_a_decision_made_elsewhere_closes_the_prompt(world: World) -> None:
+    request = world.mail()
+    person = world.person("approve", request)
+    person.sees("uit > ")
+    inbox = Inbox(world.url)
+    inbox.decide_sync(request, world.get(request).reject("no way"), by=Reviewer("Ben"))
+    inbox.close()
+    assert "Decided by Ben (python)" in person.ends(5)
+
+
+def test_an_edit_made_elsewhere_is_shown_before_anything_is_decided(world: World) -> None:
+    request = world.mail(quorum=2)
+    person = world.person("approve", request)
+    person.sees("uit > ")
+    inbox = Inbox(world.url)
+    edit = world.get(request).edit({"to": "eve@example.com"})
+    inbox.decide_sync(request, edit, by=Reviewer("Ben", assurance="token"))
+    inbox.close()
+    card = person.at_prompt("a")
+    assert re.search(r"\+ to: +eve@example.com", card)
+    assert "1 of 2 people: Ben" in card
+    assert "Approved." in person.ends(0)
+    assert world.get(request).args["to"] == "eve@example.com"
+
+
+def test_expiry_closes_the_prompt(world: World) -> None:
+    request = world.mail(expires_in=4)
+    person = world.person("approve", request)
+    person.sees("uit > ")
+    assert "is expired" in person.ends(7)
+    assert world.get(request).status == "expired"
+
+
+def test_one_who_may_not_is_told_so(world: World) -> None:
+    request = world.mail(reviewers=("somebody-else",))
+    person = world.person("approve", request)
+    person.at_prompt("a")
+    assert "may not decide" in person.ends(6)
+    assert world.get(request).status == "pending"
+
+
+# -- several
+
+
+def test_walk_through_the_inbox(world: World) -> None:
+    first, second, third = (world.mail(f"r{n}", to=f"{n}@example.com") for n in range(3))
+    person = world.person("inbox", "--decide", rows=60)
+    person.at_prompt("w", "quits > ")
+    person.at_prompt("a")
+    person.at_prompt("s")
+    person.at_prompt("q")
+    person.ends(75)
+    statuses = [world.get(request).status for request in (first, second, third)]
+    assert statuses == ["approved", "pending", "pending"]
+    person = world.person("inbox", "--decide", rows=60)
+    person.at_prompt("7", "quits > ")
+    person.at_prompt("2", "quits > ")
+    person.at_prompt("a")
+    person.at_prompt("q", "quits > ")
+    person.ends(0)
+    assert world.get(third).status == "approved"
+
+
+def test_several_at_once_after_all_were_shown(world: World) -> None:
+    requests = [world.mail(f"r{n}", to=f"{n}@example.com") for n in range(4)]
+    person = world.person("inbox", "--decide", rows=100)
+    person.at_prompt("1,3-4 a", "quits > ")
+    shown = person.at_prompt("a", r"or Enter to go back: ")
+    assert "0@example.com" in shown
+    assert "2@example.com" in shown
+    person.at_prompt("1,3-4 a", "quits > ")
+    person.at_prompt("3", r"or Enter to go back: ")
+    person.at_prompt("1 r", "quits > ")
+    person.at_prompt("1", r"or Enter to go back: ")
+    person.at_prompt("no", r"no reason\): ")
+    assert "Nothing is waiting." in person.ends(0)
+    statuses = [world.get(request).status for request in requests]
+    assert statuses == ["approved", "rejected", "approved", "approved"]
+
+
+def test_several_never_with_high_risk_or_unlike_ones(world: World) -> None:
+    world.mail("r1", risk="high")
+    world.mail("r2")
+    world.ask("r3", lambda gate: gate.approve_sync("Publish?"))
+    person = world.person("inbox", "--decide", rows=100)
+    person.at_prompt("1-2 a", "quits > ")
+    person.at_prompt("2-3 a", "quits > ")
+    person.at_prompt("2", r"or Enter to go back: ")
+    person.at_prompt("q", "quits > ")
+    screen = person.ends(0)
+    assert "is of high risk" in screen
+    assert "only where agent, tool and kind are the same" in screen
+    assert world.json("history")["items"] == []
+
+
+# -- no terminal
+
+
+def command(*args: str) -> list[str]:
+    return [sys.executable, "-m", "assent.cli.main", *args]
+
+
+def environment(world: World, **more: str) -> dict[str, str]:
+    keep = {k: v for k, v in os.environ.items() if k not in ("CI", "ASSENT_TOKEN")}
+    return {**keep, "ASSENT_STORE": world.url, "TERM": "xterm", **more}
+
+
+def test_yes_piped_in_decides_nothing(world: World) -> None:
+    request = world.mail()
+    line = f"yes a | {' '.join(command('approve', request))}"
+    done = subprocess.run(line, shell=True, env=environment(world), capture_output=True, text=True)
+    assert done.returncode == 3
+    assert "nobody can be asked here" in done.stderr
+    assert world.get(request).status == "pending"
+
+
+def test_a_closed_stdin_decides_nothing(world: World) -> None:
+    request = world.mail()
+    line = f"{' '.join(command('approve', request))} <&-"
+    done = subprocess.run(line, shell=True, env=environment(world), capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
+    assert world.get(request).status == "pending"
+
+
+def test_a_terminal_on_one_side_only_is_no_terminal(world: World) -> None:
+    request = world.mail()
+    main, other = pty.openpty()
+    done = subprocess.run(
+        command("approve", request), stdin=other, env=environment(world), capture_output=True
+    )
+    os.close(main)
+    os.close(other)
+    assert done.returncode == 3
+    assert world.get(request).status == "pending"
+
+
+@pytest.mark.parametrize("variable", [{"CI": "true"}, {"TERM": "dumb"}])
+def test_no_prompt_in_ci_or_on_a_dumb_terminal(world: World, variable: dict[str, str]) -> None:
+    request = world.mail()
+    for args in (("approve", request), ("edit", request), ("respond", request), ("inbox", "--decide")):
+        assert "nobody can be asked here" in world.person(*args, **variable).ends(3)
+    assert world.get(request).status == "pending"
+
+
+def test_two_people_at_once_one_wins(world: World) -> None:
+    request = world.mail()
+    people = [world.person("approve", request) for _ in range(2)]
+    for person in people:
+        person.sees("uit > ")
+    threads = [threading.Thread(target=person.types, args=("a",)) for person in people]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    time.sleep(0.1)
+    # The same user twice: the slower one hears an echo, or that it is closed.
+    codes = []
+    for person in people:
+        person.process.expect(pexpect.EOF)
+        person.process.close()
+        codes.append(person.process.exitstatus)
+    assert set(codes) <= {0, 5}
+    assert 0 in codes
+    inbox = Inbox(world.url)
+    decided = [event for event in inbox.events_sync(request) if event.type == "decided"]
+    inbox.close()
+    assert len(decided) == 1
+    assert Respond(1).type == "respond"

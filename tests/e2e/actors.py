@@ -1,0 +1,245 @@
+"""What the other processes do: decide, resume, wait, and tell how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from stories import append
+
+from assent import AlreadyDecided, AssentError, Gate, Inbox, Paused, Reviewer
+from assent.engine.commands import Note
+from assent.gate.guard import this_call
+from assent.stores.sqlite import SqliteStore
+from assent.types import Decision, Request
+
+TYPES = ("approve", "reject", "respond", "edit")
+
+
+def until(path: Path, seconds: float = 60.0) -> None:
+    """Wait for a file."""
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} did not come"
+        time.sleep(0.002)
+
+
+def open_at(folder: str, **options: Any) -> SqliteStore:
+    """The store that all of them share."""
+    return SqliteStore(Path(folder, "assent.db"), **options)
+
+
+# -- deciding
+
+
+def answer(request: Request, type: str, by: str) -> Decision:
+    """One of four contrary answers, each of which tells whose it is."""
+    if type == "approve":
+        return request.approve()
+    if type == "reject":
+        return request.reject(f"no, says {by}")
+    if type == "respond":
+        return request.respond(f"by {by}")
+    return request.edit({"to": by})
+
+
+def decide_all(store: SqliteStore, requests: list[Request], by: str, type: str) -> list[Any]:
+    """One person's answers to all requests, in an order of their own, and what they were told."""
+    inbox = Inbox(store)
+    told = []
+    for request in random.Random(by).sample(requests, len(requests)):
+        began = time.monotonic()
+        try:
+            decided = inbox.decide_sync(request.id, answer(request, type, by), by=by)
+            outcome, who = "won", decided.decision.by if decided.decision else ""
+        except AlreadyDecided as lost:
+            outcome, who = "lost", str(lost).split(" decided ", 1)[0]
+        except BaseException as error:
+            outcome, who = f"{error!r}", ""
+        told.append([request.id, by, outcome, who, time.monotonic() - began])
+    return told
+
+
+def many_deciders(store: SqliteStore, requests: list[Request], people: list[str]) -> list[Any]:
+    """A thread for each of these people, all at once."""
+    told: list[Any] = []
+    gate = threading.Barrier(len(people))
+
+    def body(by: str) -> None:
+        gate.wait()
+        told.extend(decide_all(store, requests, by, TYPES[sum(by.encode()) % 4]))
+
+    threads = [threading.Thread(target=body, args=(by,)) for by in people]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return told
+
+
+def deciders(folder: str, people: list[str]) -> list[Any]:
+    """The same as a process of its own, from the moment on at which it may."""
+    store = open_at(folder)
+    requests = list(Inbox(store).pending_sync(limit=500).items)
+    append(Path(folder, "there"), people[0])
+    until(Path(folder, "go"))
+    told = many_deciders(store, requests, people)
+    store.close()
+    return told
+
+
+def write_for(folder: str, name: str, seconds: float) -> dict[str, Any]:
+    """Commit as often as possible for a while, and say how often that was."""
+    store = open_at(folder)
+    append(Path(folder, "there"), name)
+    until(Path(folder, "go"))
+    count, longest, end = 0, 0.0, time.monotonic() + seconds
+    while (began := time.monotonic()) < end:
+        store.transact(Note(type="noted", actor=name, body={"n": count}))
+        longest = max(longest, time.monotonic() - began)
+        count += 1
+    store.close()
+    return {"count": count, "longest": longest}
+
+
+# -- running
+
+
+def paying(gate: Gate, folder: str, **options: Any) -> Any:
+    """A guarded function whose effects are counted outside the store."""
+
+    @gate.guard(**{"needs_approval": True, **options})
+    def pay(to: str) -> str:
+        append(Path(folder, "effects"), this_call().run, this_call().attempt, to)
+        return f"paid {to}"
+
+    return pay
+
+
+def resume_all(folder: str, runs: list[str], seed: int) -> dict[str, str]:
+    """Come back to every run, in an order of one's own, and wait where others are at it."""
+    store = open_at(folder)
+    gate = Gate(store, wait=0, agent="bot")
+    pay = paying(gate, folder)
+    append(Path(folder, "there"), seed)
+    until(Path(folder, "go"))
+    got = {}
+    for run in random.Random(seed).sample(runs, len(runs)):
+        try:
+            with gate.run(run):
+                got[run] = pay("bo")
+        except (AssentError, Paused) as error:
+            got[run] = type(error).__name__
+    gate.close()
+    return got
+
+
+def call(
+    folder: str,
+    run: str,
+    to: str = "bo",
+    wait: float | None = 0,
+    lease: float = 30.0,
+    hold: str = "",
+    stop: str = "",
+) -> str:
+    """One call in one run. ``hold`` names a file that the effect waits for; ``stop`` is where the
+    process stops itself, as if the machine had gone to sleep."""
+
+    def sleep_at(point: str) -> None:
+        if stop == point:
+            append(Path(folder, "stopped"), os.getpid())
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    store = open_at(folder, boundary=lambda name, when: sleep_at(f"{name} {when}"))
+    gate = Gate(store, wait=wait, agent="bot", lease=lease)
+
+    @gate.guard(needs_approval=True)
+    def pay(to: str) -> str:
+        append(Path(folder, "effects"), this_call().run, this_call().attempt, to)
+        if hold and this_call().attempt == 1:
+            until(Path(folder, hold))
+        sleep_at("effect")
+        return f"paid {to} by attempt {this_call().attempt}"
+
+    try:
+        with gate.run(run):
+            return str(pay(to))
+    except (AssentError, Paused) as error:
+        return type(error).__name__
+    finally:
+        gate.close()
+
+
+def call_async(folder: str, run: str) -> str:
+    """The same as a coroutine that waits as long as it takes."""
+    gate = Gate(open_at(folder), wait=None, agent="bot")
+
+    @gate.guard(needs_approval=True)
+    async def pay(to: str) -> str:
+        append(Path(folder, "effects"), this_call().run, this_call().attempt, to)
+        return f"paid {to} by attempt {this_call().attempt}"
+
+    async def body() -> str:
+        async with gate.run(run):
+            return str(await pay("bo"))
+
+    got = asyncio.run(body())
+    gate.close()
+    return got
+
+
+def interrupted(folder: str, run: str) -> str:
+    """Ctrl-C, as the terminal sends it, while the effect is under way."""
+    gate = Gate(open_at(folder), wait=0, agent="bot")
+
+    @gate.guard(needs_approval=True)
+    def pay(to: str) -> str:
+        append(Path(folder, "effects"), this_call().run, this_call().attempt, to)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+        return "not reached"
+
+    try:
+        with gate.run(run):
+            return str(pay("bo"))
+    except KeyboardInterrupt:
+        return "KeyboardInterrupt"
+    finally:
+        gate.close()
+
+
+def forked(folder: str) -> dict[str, Any]:
+    """A process that has used its store, in both colours, and forks: both go on."""
+    store = open_at(folder)
+    gate = Gate(store, wait=0, agent="bot")
+
+    async def step(name: str) -> Any:
+        async with gate.run(name):
+            return await gate.once("step", lambda: name)
+
+    def both(name: str) -> list[Any]:
+        with gate.run(f"{name} sync"):
+            first = gate.once_sync("step", lambda: name)
+        return [first, asyncio.run(step(f"{name} async"))]
+
+    told = {"before": both("before")}
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if both("child") == ["child", "child async"] else 2
+        finally:
+            os._exit(code)
+    told["parent"] = both("parent")
+    # Neither has the other's lock: a store that shared one would let both write at once.
+    told["child"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    told["again"] = both("again")
+    gate.close()
+    return told

@@ -1,0 +1,206 @@
+"""Dying at every point of a story, and what must hold afterwards.
+
+Each story is played once to learn the points that it crosses. Then a child is killed at each of them
+in turn, in a fresh store, and another process takes the story to its end. What must hold is computed
+from the point alone: the commits before it are there and nothing else is, a call that had started and
+was not recorded is in doubt, and no other call is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stories import BY_HAND, lines
+from tales import TALES
+from zygote import Zygote
+
+from assent import codec
+from assent.audit import verify
+from assent.rows import Event
+from assent.stores.sqlite import SqliteStore
+from assent.testing import check_store
+
+LATER = 3_600.0
+ANSWERS = ("approve", "respond", "reject")
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a process dies: the n-th crossing of a boundary, and how many events stood then."""
+
+    name: str
+    nth: int
+    when: str
+    events: int
+
+    @property
+    def kill(self) -> tuple[str, int, str]:
+        return self.name, self.nth, self.when
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A story as it goes when nobody dies."""
+
+    story: str
+    points: tuple[Point, ...]
+    events: tuple[tuple[str, str], ...]
+
+    def kills(self) -> list[Point]:
+        only = TALES[self.story].only
+        return [point for point in self.points if not only or point.name in only]
+
+    def hanging(self, point: Point) -> int:
+        """How many calls had started and not ended when that point was reached."""
+        started: set[str] = set()
+        for type, call in self.events[: point.events]:
+            if type == "started":
+                started.add(call)
+            elif type in ("recorded", "suspended", "in_doubt"):
+                started.discard(call)
+        return len(started)
+
+    def doubts(self, point: Point) -> tuple[int, int]:
+        """How many doubts there will have been, and how many of them people have yet to settle."""
+        before = [type for type, _ in self.events[: point.events]]
+        hanging = self.hanging(point)
+        raised = max(before.count("in_doubt") + hanging, TALES[self.story].interrupts)
+        settled = before.count("retried")
+        if "in_doubt" in before:
+            settled += before[before.index("in_doubt") :].count("decided")
+        if TALES[self.story].options.get("idempotent"):
+            settled += hanging  # nobody is asked about what may simply run again
+        return raised, raised - settled
+
+
+def plot_of(zygote: Zygote, story: str, folder: Path, later: float = 0.0) -> Plot:
+    told = zygote.value("stories:play", folder=str(folder), story=story, later=later)
+    assert told["value"] == value_of(story)
+    return Plot(
+        story,
+        tuple(Point(*point) for point in told["points"]),
+        tuple((type, call) for type, call in told["events"]),
+    )
+
+
+def value_of(story: str) -> Any:
+    value = TALES[story].value
+    return list(value) if isinstance(value, tuple) else value
+
+
+# -- what holds after a death
+
+
+def events_of(folder: Path) -> list[Event]:
+    store = SqliteStore(folder / "assent.db")
+    try:
+        runs = {event.run for _, event in store.events() if event.run}
+        check_store(store, [run for run in runs if store.run(run) is not None])
+        return [event for _, event in store.events()]
+    finally:
+        store.close()
+
+
+def check_prefix(plot: Plot, point: Point, folder: Path) -> None:
+    """Every commit before the death is there, whole, and nothing of the one that was cut short."""
+    types = [event.type for event in events_of(folder)]
+    assert types == [type for type, _ in plot.events[: point.events]]
+
+
+def check_end(plot: Plot, point: Point, told: dict[str, Any], answer: str, folder: Path) -> None:
+    events = events_of(folder)
+    check_acknowledged(events, folder)
+    check_effects(events, folder)
+    doubts, asked = plot.doubts(point)
+    assert sum(event.type == "in_doubt" for event in events) == doubts
+    assert told["value"] in expected(plot.story, asked, answer)
+    store = SqliteStore(folder / "assent.db")
+    try:
+        report = verify(store)
+        assert report.ok, report
+    finally:
+        store.close()
+
+
+def expected(story: str, doubts: int, answer: str) -> list[Any]:
+    """What the agent may have been given in the end."""
+    value = value_of(story)
+    if not doubts or answer == "approve" or story == "free, no run":
+        return [value]
+    if answer == "reject":
+        return ["InDoubt"]
+    return [[BY_HAND, "paid"], ["paid", BY_HAND]] if isinstance(value, list) else [BY_HAND]
+
+
+def check_acknowledged(events: list[Event], folder: Path) -> None:
+    """Nothing lost: every decision that somebody was told of stands in the record."""
+    stored = {
+        (event.call, codec.loads(event.body)["decision"], event.actor)
+        for event in events
+        if event.type in ("decided", "voted") and event.body
+    }
+    assert {tuple(ack) for ack in lines(folder / "acks")} <= stored
+
+
+def check_effects(events: list[Event], folder: Path) -> None:
+    """Nothing twice: each effect is of an attempt of its own, and each attempt had its reason."""
+    effects = Counter((call, attempt) for call, attempt, _ in lines(folder / "effects"))
+    assert max(effects.values(), default=1) == 1
+    types: dict[str, list[str]] = {}
+    for event in events:
+        body = codec.loads(event.body or "{}")
+        types.setdefault(event.call, []).append(body.get("decision", event.type))
+    for call, happened in types.items():
+        again = happened.count("suspended") + happened.count("retried")
+        if "in_doubt" in happened:
+            again += happened[happened.index("in_doubt") :].count("approve")
+        assert happened.count("started") <= 1 + again, happened
+        ran = sum(done == call for done, _ in effects)
+        if "recorded" in happened and call in {done for done, _ in effects}:
+            assert ran <= 1 + again
+            assert "in_doubt" in happened or ran == 1, happened
+    assert {call for call, _ in effects} <= {c for c, had in types.items() if "started" in had}
+
+
+# -- the sweep
+
+
+def sweep(zygote: Zygote, plot: Plot, tmp_path: Path, begin: Path | None = None) -> int:
+    """Die at every point of a story, come back, and look; gives the number of deaths."""
+    deaths = 0
+    later = LATER if begin is not None else 0.0
+    for number, point in enumerate(plot.kills()):
+        folder = tmp_path / f"{number}"
+        if begin is None:
+            folder.mkdir()
+        else:
+            shutil.copytree(begin, folder)
+        died = zygote.run(
+            "stories:play", folder=str(folder), story=plot.story, kill=point.kill, later=later
+        )
+        assert died.killed, f"{point} of {plot.story} was not reached: {died}"
+        deaths += 1
+        check_prefix(plot, point, folder)
+        if plot.story == "approved" and plot.hanging(point):
+            for answer in ANSWERS[:2]:
+                shutil.copytree(folder, tmp_path / answer)
+                finish(zygote, plot, point, tmp_path / answer, answer, later + LATER)
+            finish(zygote, plot, point, folder, ANSWERS[2], later + LATER)
+        else:
+            finish(zygote, plot, point, folder, ANSWERS[number % 3], later + LATER)
+    return deaths
+
+
+def finish(
+    zygote: Zygote, plot: Plot, point: Point, folder: Path, answer: str, later: float
+) -> None:
+    """Take the story to its end from what the dead left behind, an hour later."""
+    told = zygote.value(
+        "stories:play", folder=str(folder), story=plot.story, later=later, doubt=answer
+    )
+    check_end(plot, point, told, answer, folder)
+    shutil.rmtree(folder)

@@ -1,0 +1,364 @@
+"""The stories themselves: between them they cross every commit boundary that a store has."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+from stories import RUN, Story, World, append, in_doubt
+
+from assent import Option, Paused, Question
+from assent.engine.commands import AddGrant, Claim, Recover
+from assent.inbox import create_token, revoke_token
+from assent.types import Grant, Request
+
+
+class Free(Story):
+    """Nobody has to be asked."""
+
+    options: ClassVar[dict[str, Any]] = {"needs_approval": False}
+
+
+class Alone(Story):
+    """No run was named: the pause says how to come back, if it was heard."""
+
+    def agent(self, world: World) -> Any:
+        pay = self.guarded(world)
+        name = world.folder / "run"
+        if name.exists():
+            with world.gate.run(name.read_text()):
+                return pay("bo")
+        try:
+            return pay("bo")
+        except Paused as paused:
+            name.write_text(paused.run)
+            raise
+
+
+class FreeAlone(Story):
+    """Nobody is asked and no run is named: who calls again after a crash makes another call."""
+
+    options: ClassVar[dict[str, Any]] = {"needs_approval": False}
+
+    def agent(self, world: World) -> Any:
+        world.inbox.pending_sync()  # who looks at the inbox sees what the dead left in doubt
+        return self.guarded(world)("bo")
+
+
+class Asynchronous(Story):
+    """The same as coroutines."""
+
+    def agent(self, world: World) -> Any:
+        async def pay(to: str, amount: int = 3) -> str:
+            await asyncio.sleep(0)
+            return self.effect(world, to, amount)
+
+        guarded = world.gate.guard(**self.options)(pay)
+
+        async def body() -> Any:
+            async with world.gate.run(RUN):
+                return await guarded("bo")
+
+        return asyncio.run(body())
+
+
+class AsyncFree(Asynchronous):
+    options: ClassVar[dict[str, Any]] = {"needs_approval": False}
+
+
+class Edited(Story):
+    def decide(self, world: World, request: Request) -> None:
+        world.decide(request, request.edit({"amount": 2}))
+
+
+class Rejected(Story):
+    value = "Rejected"
+
+    def decide(self, world: World, request: Request) -> None:
+        world.decide(request, request.reject("too much"))
+
+
+class Asked(Story):
+    """A question with options, which has no effect of its own."""
+
+    value = "blue"
+
+    def agent(self, world: World) -> Any:
+        with world.gate.run(RUN):
+            return world.gate.ask_sync(Question("Which?", (Option("red"), Option("blue"))))
+
+    def decide(self, world: World, request: Request) -> None:
+        world.decide(request, request.respond("blue"))
+
+
+class Text(Story):
+    value = True
+
+    def agent(self, world: World) -> Any:
+        with world.gate.run(RUN):
+            return world.gate.approve_sync("Publish the notes?", {"pages": 3})
+
+
+class TextAlone(Alone):
+    value = True
+
+    def guarded(self, world: World, **more: Any) -> Any:
+        return lambda to: world.gate.approve_sync(f"Publish the notes of {to}?")
+
+
+class Once(Story):
+    """A step that needs nobody, and has no call of its own to look at."""
+
+    value = "step"
+
+    def agent(self, world: World) -> Any:
+        def step() -> str:
+            world.cross("effect", "before")
+            append(world.folder / "steps", "step")
+            world.cross("effect", "after")
+            return "step"
+
+        with world.gate.run(RUN):
+            return world.gate.once_sync("step", step)
+
+
+class Nested(Story):
+    """A guarded function that does a step once and then asks: it starts again at its top."""
+
+    value = "paid from giro"
+
+    def effect(self, world: World, to: str, amount: int) -> str:
+        account = world.gate.ask_sync("From which account?")
+        world.effect(f"{to} {amount}")
+        return f"paid from {account}"
+
+    def decide(self, world: World, request: Request) -> None:
+        answer = request.respond("giro") if request.question else request.approve()
+        world.decide(request, answer)
+
+
+class Idempotent(Story):
+    options: ClassVar[dict[str, Any]] = {"needs_approval": True, "idempotent": True}
+
+
+class Quorum(Story):
+    options: ClassVar[dict[str, Any]] = {"needs_approval": True, "quorum": 2}
+
+    def person(self, world: World, doubt: str) -> None:
+        for request in world.inbox.pending_sync().items:
+            again = request.kind == "in_doubt"
+            decision = in_doubt(request, doubt) if again else request.approve()
+            names = {"ana", "bea"} if decision.type == "approve" else {"ana"}
+            for name in sorted(names - {vote.by for vote in request.votes}):
+                world.decide(request, decision, by=name)
+
+
+class Granted(Story):
+    """The first call is approved with a standing yes, under which the second one runs."""
+
+    value = ("paid", "paid")
+
+    def agent(self, world: World) -> Any:
+        pay = self.guarded(world)
+        with world.gate.run(RUN):
+            return [pay("bo"), pay("bo", amount=4)]
+
+    def decide(self, world: World, request: Request) -> None:
+        world.decide(request, request.approve(), grant={"scope": "any", "uses": 5})
+
+
+class Expiring(Story):
+    value = "Expired"
+    on_expiry = "reject"
+
+    def agent(self, world: World) -> Any:
+        with world.gate.run(RUN):
+            return world.gate.ask_sync("Anybody?", expires_in=60, on_expiry=self.on_expiry)
+
+    def decide(self, world: World, request: Request) -> None:
+        world.later += 120
+
+
+class ExpiringRun(Expiring):
+    on_expiry = "cancel"
+
+
+class CancelledRequest(Story):
+    value = "Cancelled"
+
+    def decide(self, world: World, request: Request) -> None:
+        world.inbox.cancel_sync(request.id, by="ana")
+
+
+class CancelledRun(Story):
+    value = "Cancelled"
+
+    def decide(self, world: World, request: Request) -> None:
+        world.gate.cancel_sync(RUN)
+
+
+class Superseded(Story):
+    value = "Superseded"
+
+    def decide(self, world: World, request: Request) -> None:
+        world.gate.supersede_sync(RUN)
+
+
+class Changed(Story):
+    """The tool changes after the approval, so that it is asked about again."""
+
+    def agent(self, world: World) -> Any:
+        version = "2" if world.has("decided") else "1"
+        with world.gate.run(RUN):
+            return self.guarded(world, version=version)("bo")
+
+
+class Outlived(Story):
+    """The first approval gets too old before the start."""
+
+    options: ClassVar[dict[str, Any]] = {"needs_approval": True, "valid_for": 60}
+
+    def decide(self, world: World, request: Request) -> None:
+        again = world.has("decided")
+        super().decide(world, request)
+        if not again:
+            world.later += 120
+
+
+class Long(Story):
+    """A call that takes longer than a third of its lease, so that it is renewed."""
+
+    only = ("renew",)
+    gate: ClassVar[dict[str, Any]] = {"lease": 0.9}
+
+    def effect(self, world: World, to: str, amount: int) -> str:
+        world.effect(f"{to} {amount}")
+        assert world.renewed.wait(20)
+        return "paid"
+
+
+class Interrupted(Story):
+    """Ctrl-C after the start: the process itself says that nobody knows."""
+
+    interrupts = 1
+
+    def effect(self, world: World, to: str, amount: int) -> str:
+        world.effect(f"{to} {amount}")
+        if not world.has("in_doubt"):
+            raise KeyboardInterrupt
+        return "paid"
+
+
+class Claimed(Story):
+    """A worker takes the run before it goes on with it."""
+
+    def agent(self, world: World) -> Any:
+        for run in world.store.ready(["bot"]):
+            claim = Claim(thread=run.thread, run=run.id, owner=world.gate.owner, lease=30_000_000)
+            world.store.transact(claim)
+        return super().agent(world)
+
+
+class Recovered(Story):
+    """Everything that was ready is in doubt after a restore."""
+
+    interrupts = 1
+
+    def agent(self, world: World) -> Any:
+        if world.approved() and not world.has("in_doubt"):
+            for run in world.store.open_runs():
+                world.store.transact(Recover(thread=run.thread, run=run.id, by="ops"))
+        return super().agent(world)
+
+
+class RecoveredIdempotent(Recovered):
+    options: ClassVar[dict[str, Any]] = {"needs_approval": True, "idempotent": True}
+
+
+class Standing(Story):
+    """What belongs to no conversation: a token, a grant, their ends, a policy, a seal."""
+
+    value = "all there"
+
+    def agent(self, world: World) -> Any:
+        store = world.store
+        if not store.principals():
+            create_token(store, "ana", by="ops")
+        if not store.grants(live_only=False):
+            store.transact(AddGrant(grant=_grant()))
+        (token,), (grant,) = store.principals(), store.grants(live_only=False)
+        if token.revoked is None:
+            revoke_token(store, token.id, by="ops")
+        if grant.revoked is None:
+            world.inbox.revoke_sync(grant.id, by="ana")
+        store.seal()
+        return "all there"
+
+
+class Noted(Story):
+    """A policy file is read, and that is noted."""
+
+    value = "noted"
+
+    def agent(self, world: World) -> Any:
+        from assent import Gate
+
+        path = world.folder / "policy.toml"
+        path.write_text('[[rule]]\ntool = "*"\nverdict = "ask"\n')
+        Gate(world.store, policy=path)
+        return "noted"
+
+
+class Pruned(Free):
+    """An old run is forgotten, and the record of it stays whole."""
+
+    value = 1
+    only = ("prune", "seal")
+
+    def agent(self, world: World) -> Any:
+        if not world.has("pruned"):
+            super().agent(world)
+            world.store.prune(world.clock() + 1, "ops")
+            world.store.seal()
+        return [event.type for _, event in world.store.events()].count("pruned")
+
+
+def _grant() -> Grant:
+    return Grant(
+        id="grt_1", agent="bot", tool="pay", tool_digest="0" * 64, scope="{}", by="ana", created=0
+    )
+
+
+TALES: dict[str, Story] = {
+    "approved": Story(),
+    "approved, async": Asynchronous(),
+    "approved, no run": Alone(),
+    "cancelled": CancelledRequest(),
+    "changed": Changed(),
+    "claimed": Claimed(),
+    "edited": Edited(),
+    "expired": Expiring(),
+    "expired, run": ExpiringRun(),
+    "free": Free(),
+    "free, async": AsyncFree(),
+    "free, no run": FreeAlone(),
+    "granted": Granted(),
+    "idempotent": Idempotent(),
+    "interrupted": Interrupted(),
+    "long": Long(),
+    "nested": Nested(),
+    "noted": Noted(),
+    "once": Once(),
+    "outlived": Outlived(),
+    "pruned": Pruned(),
+    "question": Asked(),
+    "quorum": Quorum(),
+    "recovered": Recovered(),
+    "recovered, idempotent": RecoveredIdempotent(),
+    "rejected": Rejected(),
+    "run cancelled": CancelledRun(),
+    "standing": Standing(),
+    "superseded": Superseded(),
+    "text": Text(),
+    "text, no run": TextAlone(),
+}

@@ -1,0 +1,127 @@
+"""Many people and many processes at the same requests: one outcome each, and nobody left behind."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from actors import many_deciders, open_at, paying
+from stories import lines
+from zygote import Zygote
+
+from assent import Gate, Inbox, Paused
+from assent.audit import verify
+from assent.testing import check_store
+
+REQUESTS = 50
+THREADS = 100
+PROCESSES = 20
+
+
+def ask_many(folder: Path, number: int) -> list[str]:
+    """Requests that wait, each in a run of its own."""
+    gate = Gate(open_at(str(folder)), wait=0, agent="bot")
+    pay = paying(gate, str(folder))
+    runs = [f"run {n}" for n in range(number)]
+    for run in runs:
+        with pytest.raises(Paused), gate.run(run):
+            pay("bo")
+    gate.close()
+    return runs
+
+
+def all_there(folder: Path, number: int) -> None:
+    """Let the others begin as soon as every one of them is ready."""
+    import time
+
+    while len(lines(folder / "there")) < number:
+        time.sleep(0.01)
+    (folder / "go").touch()
+
+
+def test_a_hundred_threads_and_twenty_processes_decide_the_same(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    runs = ask_many(tmp_path, REQUESTS)
+    store = open_at(str(tmp_path))
+    requests = list(Inbox(store).pending_sync(limit=500).items)
+    folder = str(tmp_path)
+    pids = [
+        zygote.spawn("actors:deciders", folder=folder, people=[f"p{n}a", f"p{n}b"])
+        for n in range(PROCESSES)
+    ]
+    all_there(tmp_path, PROCESSES)
+    told = many_deciders(store, requests, [f"t{n}" for n in range(THREADS)])
+    for pid in pids:
+        ended = zygote.wait(pid)
+        assert not ended.error, ended.error
+        told += ended.value
+    check_one_outcome_each(store, told)
+    check_store(store, runs)
+    assert verify(store).ok
+    store.close()
+
+
+def check_one_outcome_each(store: Any, told: list[Any]) -> None:
+    people = THREADS + 2 * PROCESSES
+    assert len(told) == people * REQUESTS
+    assert {outcome for _, _, outcome, _, _ in told} == {"won", "lost"}
+    winners: dict[str, list[str]] = defaultdict(list)
+    for request, by, outcome, _, _ in told:
+        if outcome == "won":
+            winners[request].append(by)
+    assert {len(by) for by in winners.values()} == {1}
+    assert len(winners) == REQUESTS
+    assert {(request, who) for request, _, _, who, _ in told} == {
+        (request, by[0]) for request, by in winners.items()
+    }
+    for request, (by,) in winners.items():
+        decision = Inbox(store).get_sync(request).decision
+        assert decision is not None
+        assert decision.by == by
+
+
+def test_no_process_starves(zygote: Zygote, tmp_path: Path) -> None:
+    open_at(str(tmp_path)).close()
+    pids = [
+        zygote.spawn("actors:write_for", folder=str(tmp_path), name=f"p{n}", seconds=3.0)
+        for n in range(PROCESSES)
+    ]
+    all_there(tmp_path, PROCESSES)
+    told = [zygote.wait(pid) for pid in pids]
+    assert [ended.error for ended in told if ended.error] == []
+    counts = sorted(ended.value["count"] for ended in told)
+    fair = sum(counts) / PROCESSES
+    assert counts[0] >= fair / 5, counts
+    assert max(ended.value["longest"] for ended in told) < 2.5
+    store = open_at(str(tmp_path))
+    assert len(store.events("", 10**6)) == sum(counts)
+    check_store(store)
+    store.close()
+
+
+def test_several_processes_resume_the_same_runs(zygote: Zygote, tmp_path: Path) -> None:
+    runs = ask_many(tmp_path, REQUESTS)
+    store = open_at(str(tmp_path))
+    inbox = Inbox(store)
+    for number, request in enumerate(inbox.pending_sync(limit=500).items):
+        decision = request.reject() if number % 5 == 0 else request.approve()
+        inbox.decide_sync(request.id, decision, by="ana")
+    pids = [
+        zygote.spawn("actors:resume_all", folder=str(tmp_path), runs=runs, seed=seed)
+        for seed in range(8)
+    ]
+    all_there(tmp_path, 8)
+    told = [zygote.wait(pid) for pid in pids]
+    assert [ended.error for ended in told if ended.error] == []
+    approved = [run for number, run in enumerate(runs) if number % 5]
+    for ended in told:
+        assert {run for run, got in ended.value.items() if got == "paid bo"} == set(approved)
+        assert {got for run, got in ended.value.items() if run not in approved} == {"Rejected"}
+    effects = lines(tmp_path / "effects")
+    assert sorted(effects) == sorted([run, 1, "bo"] for run in approved)
+    check_store(store, runs)
+    assert verify(store).ok
+    store.close()

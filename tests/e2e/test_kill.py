@@ -1,0 +1,73 @@
+"""SIGKILL at every commit boundary, before and after the COMMIT, and inside the effect."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sweep import LATER, Plot, plot_of, sweep
+from tales import TALES
+from zygote import Zygote
+
+from assent.engine import COMMANDS
+from assent.stores import sqlite
+
+#: The store's own commits, beside those of the engine's commands.
+OWN = set(re.findall(r'_submit\(\["(\w+)"\]', inspect.getsource(sqlite)))
+BOUNDARIES = {command.name for command in COMMANDS} | OWN
+
+LEAST_KILLS = 300
+
+#: Where a first process died, so that a second one meets what it left.
+SECOND_DEATHS = {
+    "approved": ("effect", 1, "after"),
+    "granted": ("start", 2, "after"),
+    "idempotent": ("record", 1, "before"),
+    "nested": ("effect", 1, "before"),
+}
+
+
+@pytest.fixture(scope="module")
+def plots(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Plot]:
+    """Each story as it goes when nobody dies, played on first use."""
+    known: dict[str, Plot] = {}
+
+    def plot(story: str) -> Plot:
+        if story not in known:
+            known[story] = plot_of(zygote, story, tmp_path_factory.mktemp("plot"))
+        return known[story]
+
+    return plot
+
+
+def test_every_boundary_of_the_store_has_a_story(plots: Callable[[str], Plot]) -> None:
+    assert {"seal", "prune"} <= OWN
+    kills = [point for story in TALES for point in plots(story).kills()]
+    for when in ("before", "after"):
+        crossed = {name for point in kills if point.when == when for name in point.name.split("+")}
+        assert crossed == BOUNDARIES | {"effect"}
+    assert len(kills) >= LEAST_KILLS
+
+
+@pytest.mark.parametrize("story", TALES)
+def test_a_process_dies_at_every_point_of(
+    story: str, plots: Callable[[str], Plot], zygote: Zygote, tmp_path: Path
+) -> None:
+    plot = plots(story)
+    assert sweep(zygote, plot, tmp_path) == len(plot.kills()) > 0
+
+
+@pytest.mark.parametrize("story", SECOND_DEATHS)
+def test_the_next_process_dies_too(story: str, zygote: Zygote, tmp_path: Path) -> None:
+    begin, whole = tmp_path / "begin", tmp_path / "whole"
+    begin.mkdir()
+    died = zygote.run("stories:play", folder=str(begin), story=story, kill=SECOND_DEATHS[story])
+    assert died.killed
+    shutil.copytree(begin, whole)
+    plot = plot_of(zygote, story, whole, later=LATER)
+    assert "doubt" in {point.name for point in plot.points}
+    assert sweep(zygote, plot, tmp_path, begin) == len(plot.kills()) > 0

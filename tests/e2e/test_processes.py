@@ -1,0 +1,238 @@
+"""One process asks, another decides, a third comes back; one sleeps through its lease."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from actors import open_at, until
+from stories import lines
+from zygote import Zygote
+
+from assent import Inbox, Request
+from assent.rows import RunStatus
+from assent.testing import check_store
+
+RUN = "order-17"
+ENOUGH = 30.0
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Iterator[Inbox]:
+    inbox = Inbox(open_at(str(tmp_path)))
+    yield inbox
+    check_store(inbox.store, [RUN])
+    inbox.close()
+
+
+def soon(look: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + ENOUGH
+    while not look():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
+def pending(inbox: Inbox, kind: str = "approval") -> Request:
+    """The one request that waits, as soon as it does."""
+    soon(lambda: inbox.pending_sync(kind=kind).items)
+    (request,) = inbox.pending_sync(kind=kind).items
+    return request
+
+
+def approve(inbox: Inbox, kind: str = "approval") -> Request:
+    request = pending(inbox, kind)
+    return inbox.decide_sync(request.id, request.approve(), by="ana")
+
+
+def ready(zygote: Zygote, inbox: Inbox, folder: Path) -> None:
+    """A call that was asked about in one process and approved in another."""
+    assert zygote.value("actors:call", folder=str(folder), run=RUN) == "Paused"
+    approve(inbox)
+
+
+def effects(folder: Path) -> list[list[object]]:
+    return [effect[1:] for effect in lines(folder / "effects")]
+
+
+@pytest.mark.parametrize("task", ["actors:call", "actors:call_async"])
+def test_who_waits_is_woken_by_a_decision_elsewhere(
+    task: str, zygote: Zygote, inbox: Inbox, tmp_path: Path
+) -> None:
+    options = {"wait": None} if task == "actors:call" else {}
+    pid = zygote.spawn(task, folder=str(tmp_path), run=RUN, **options)
+    approve(inbox)
+    began = time.monotonic()
+    assert zygote.wait(pid).value == "paid bo by attempt 1"
+    assert time.monotonic() - began < 5
+    assert effects(tmp_path) == [[1, "bo"]]
+
+
+def test_who_came_back_later_gets_the_stored_result(
+    zygote: Zygote, inbox: Inbox, tmp_path: Path
+) -> None:
+    ready(zygote, inbox, tmp_path)
+    for _ in range(3):
+        got = zygote.value("actors:call", folder=str(tmp_path), run=RUN)
+        assert got == "paid bo by attempt 1"
+    assert effects(tmp_path) == [[1, "bo"]]
+    assert inbox.store.run(RUN).status is RunStatus.DONE
+
+
+def test_two_processes_in_one_run_go_one_at_a_time(
+    zygote: Zygote, inbox: Inbox, tmp_path: Path
+) -> None:
+    ready(zygote, inbox, tmp_path)
+    folder = str(tmp_path)
+    assert zygote.value("actors:call", folder=folder, run=RUN, to="cy") == "Paused"
+    approve(inbox)
+    first = zygote.spawn("actors:call", folder=folder, run=RUN, hold="go")
+    soon(lambda: effects(tmp_path))
+    same = zygote.spawn("actors:call", folder=folder, run=RUN, hold="go")
+    other = zygote.spawn("actors:call", folder=folder, run=RUN, to="cy")
+    time.sleep(0.4)
+    assert effects(tmp_path) == [[1, "bo"]]
+    (tmp_path / "go").touch()
+    assert [zygote.wait(pid).value for pid in (first, same, other)] == [
+        "paid bo by attempt 1",
+        "paid bo by attempt 1",
+        "paid cy by attempt 1",
+    ]
+    assert effects(tmp_path) == [[1, "bo"], [1, "cy"]]
+
+
+def test_a_heartbeat_keeps_a_long_call(zygote: Zygote, inbox: Inbox, tmp_path: Path) -> None:
+    ready(zygote, inbox, tmp_path)
+    folder = str(tmp_path)
+    pid = zygote.spawn("actors:call", folder=folder, run=RUN, hold="go", lease=0.6)
+    soon(lambda: effects(tmp_path))
+    attached = zygote.spawn("actors:call", folder=folder, run=RUN, lease=0.6)
+    end = time.monotonic() + 1.8
+    while time.monotonic() < end:
+        assert inbox.pending_sync().items == ()
+        time.sleep(0.05)
+    (tmp_path / "go").touch()
+    assert zygote.wait(pid).value == zygote.wait(attached).value == "paid bo by attempt 1"
+    assert effects(tmp_path) == [[1, "bo"]]
+
+
+# -- a process that slept through its lease
+
+
+def asleep(zygote: Zygote, inbox: Inbox, folder: Path, stop: str) -> int:
+    """A process that stopped at a point of an approved call, and whose lease has lapsed since."""
+    ready(zygote, inbox, folder)
+    pid = zygote.spawn("actors:call", folder=str(folder), run=RUN, lease=0.5, stop=stop)
+    until(folder / "stopped")
+    return pid
+
+
+def test_a_late_result_closes_a_doubt_that_nobody_settled(
+    zygote: Zygote, inbox: Inbox, tmp_path: Path
+) -> None:
+    pid = asleep(zygote, inbox, tmp_path, "effect")
+    request = pending(inbox, "in_doubt")
+    os.kill(pid, signal.SIGCONT)
+    assert zygote.wait(pid).value == "paid bo by attempt 1"
+    late = inbox.get_sync(request.id)
+    assert (late.status, late.execution.status) == ("approved", "done")
+    assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == "paid bo by attempt 1"
+    assert effects(tmp_path) == [[1, "bo"]]
+
+
+def test_a_result_after_the_decision_is_kept_as_a_fact(
+    zygote: Zygote, inbox: Inbox, tmp_path: Path
+) -> None:
+    pid = asleep(zygote, inbox, tmp_path, "effect")
+    request = pending(inbox, "in_doubt")
+    inbox.decide_sync(request.id, request.respond("it did, I looked"), by="ana")
+    os.kill(pid, signal.SIGCONT)
+    zygote.wait(pid)
+    assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == "it did, I looked"
+    events = inbox.events_sync(request.id)
+    assert [event.type for event in events][-3:] == ["in_doubt", "decided", "late"]
+    assert "paid bo by attempt 1" in (events[-1].body or "")
+    assert effects(tmp_path) == [[1, "bo"]]
+
+
+def test_a_result_after_run_it_again_belongs_to_no_attempt(
+    zygote: Zygote, inbox: Inbox, tmp_path: Path
+) -> None:
+    pid = asleep(zygote, inbox, tmp_path, "effect")
+    request = approve(inbox, "in_doubt")
+    again = zygote.value("actors:call", folder=str(tmp_path), run=RUN)
+    os.kill(pid, signal.SIGCONT)
+    zygote.wait(pid)
+    assert again == "paid bo by attempt 2"
+    assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == again
+    assert effects(tmp_path) == [[1, "bo"], [2, "bo"]]
+    assert [event.type for event in inbox.events_sync(request.id)][-1] == "late"
+
+
+def test_a_process_that_slept_before_the_effect_does_not_run_it(
+    zygote: Zygote, inbox: Inbox, tmp_path: Path
+) -> None:
+    pid = asleep(zygote, inbox, tmp_path, "start after")
+    time.sleep(0.6)
+    os.kill(pid, signal.SIGCONT)
+    assert zygote.wait(pid).value == "Paused"
+    assert effects(tmp_path) == []
+    approve(inbox, "in_doubt")
+    assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == "paid bo by attempt 2"
+    assert effects(tmp_path) == [[2, "bo"]]
+
+
+def test_ctrl_c_in_the_effect_is_in_doubt(zygote: Zygote, inbox: Inbox, tmp_path: Path) -> None:
+    ready(zygote, inbox, tmp_path)
+    assert zygote.value("actors:interrupted", folder=str(tmp_path), run=RUN) == "KeyboardInterrupt"
+    request = pending(inbox, "in_doubt")
+    reason = inbox.events_sync(request.id)[-1].body or ""
+    assert "interrupted by KeyboardInterrupt" in reason
+    inbox.decide_sync(request.id, request.reject("let it be"), by="ana")
+    assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == "InDoubt"
+    assert effects(tmp_path) == [[1, "bo"]]
+
+
+# -- the rest
+
+
+async def test_watch_hears_of_other_processes(zygote: Zygote, inbox: Inbox, tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    async def listen() -> None:
+        async for event in inbox.watch():
+            heard.append(event.type)
+            if event.type == "finished":
+                return
+
+    listening = asyncio.create_task(listen())
+    await asyncio.sleep(0.05)
+    await asyncio.to_thread(ready, zygote, inbox, tmp_path)
+    await asyncio.to_thread(zygote.value, "actors:call", folder=str(tmp_path), run=RUN)
+    await asyncio.wait_for(listening, ENOUGH)
+    assert heard == ["asked", "decided", "started", "recorded", "finished"]
+
+
+async def test_watch_replays_from_a_cursor(zygote: Zygote, inbox: Inbox, tmp_path: Path) -> None:
+    await asyncio.to_thread(ready, zygote, inbox, tmp_path)
+    events = inbox.watch(after="")
+    assert [(await anext(events)).type, (await anext(events)).type] == ["asked", "decided"]
+    await events.aclose()
+
+
+def test_a_store_survives_a_fork(zygote: Zygote, tmp_path: Path) -> None:
+    told = zygote.value("actors:forked", folder=str(tmp_path))
+    assert told == {
+        "before": ["before", "before async"],
+        "parent": ["parent", "parent async"],
+        "again": ["again", "again async"],
+        "child": 0,
+    }
+    store = open_at(str(tmp_path))
+    check_store(store, ["before sync", "child sync", "child async", "parent sync", "again async"])
+    store.close()

@@ -1,0 +1,135 @@
+"""Every example runs by itself, without a terminal, and prints what its page says it does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+MOST_LINES = 60
+MOST_SECONDS = 60
+
+#: Lines that must be printed, in this order.
+EXPECTED = {
+    "ask_question.py": [
+        "asked: Which size?",
+        "  not an answer: answer with 'small' or 'large'",
+        "  answered: small",
+        "asked: What goes on it?",
+        "  answered: ['cheese']",
+        "asked: Where to?",
+        "the order: ['small', ['cheese'], {'floor': 2, 'street': 'Elm Road 3'}]",
+    ],
+    "async_gate.py": [
+        "str: rain in Oslo",
+        "Rejected: ana rejected it: too big for this example",
+    ],
+    "crash_and_resume.py": [
+        "  it says: the bank takes 120 euros",
+        "  in_doubt: charge {'card': '…1234', 'euros': 120}",
+        "  a person may approve or respond or reject",
+        "  the job goes on with: receipt 4711",
+    ],
+    "guard_function.py": [
+        "  the bank moves 20 euros",
+        "  paused: 1 request",
+        "  edited by ana",
+        "  the bank moves 120 euros",
+        "  120 euros for A-17 (late delivery)",
+        "  120 euros for A-17 (late delivery)",
+    ],
+    "policy_file.py": [
+        "ran: SELECT name FROM customers",
+        "asked by the rule 'writing', risk medium",
+        "  a person may approve or reject",
+        "rejected: ana rejected it: all of them? add a WHERE",
+    ],
+    "quorum_and_grants.py": [
+        "ana approves: 1 of 2",
+        "cy approves: 2 of 2",
+        "mallory is gone",
+        "wednesday: reminded bob@example.com",
+        "the standing yes of ana has 3 uses left",
+    ],
+}
+#: What must be printed so often and no more: effects happen once.
+ONCE = {
+    "crash_and_resume.py": "the bank takes 120 euros",
+    "guard_function.py": "the bank moves 120 euros",
+}
+
+
+def run(command: list[str], folder: Path) -> str:
+    """What a command prints in an empty folder, without a terminal and without our variables."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        cwd=folder,
+        env={**clean, "PYTHONIOENCODING": "utf-8"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=MOST_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def in_order(wanted: list[str], printed: list[str]) -> list[str]:
+    """The wanted lines that do not follow on each other in what was printed."""
+    rest = iter(printed)
+    return [line for line in wanted if line not in rest]
+
+
+def test_every_example_is_expected_to_print_something() -> None:
+    assert sorted(EXPECTED) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_an_example(name: str, tmp_path: Path) -> None:
+    printed = run([str(EXAMPLES / name)], tmp_path)
+    assert in_order(EXPECTED[name], printed.splitlines()) == []
+    if name in ONCE:
+        assert printed.count(ONCE[name]) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_an_example_is_short(name: str) -> None:
+    assert len((EXAMPLES / name).read_text("utf-8").splitlines()) <= MOST_LINES
+
+
+PLAY = "import assent.demo, sys; sys.exit(assent.demo.main(*sys.argv[1:]))"
+
+
+def effects(printed: str) -> list[str]:
+    """What the demo says has really run, without times."""
+    lines = printed.partition("What really ran:\n")[2].partition("\n\n")[0].splitlines()
+    return [line.split(maxsplit=3)[3] for line in lines]
+
+
+def test_the_demo_runs_everything_once(tmp_path: Path) -> None:
+    printed = run(["-c", PLAY], tmp_path)
+    assert "a scripted person decides" in printed
+    assert effects(printed) == [
+        'send_welcome_mail {"to": "ada@example.com"}',
+        'refund {"order": "A-17", "euros": 110}',
+        'publish {"version": "2.1"}',
+    ]
+    processes = {line.split()[2] for line in printed.splitlines() if "  process " in line}
+    assert len(processes) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_plays_on_a_given_store_as_often_as_one_likes(tmp_path: Path) -> None:
+    for _ in range(2):
+        printed = run(["-c", PLAY, "sqlite:///demo.db"], tmp_path)
+        assert len(effects(printed)) == 3
+        assert "assent history --store sqlite:///demo.db" in printed
+    assert (tmp_path / "demo.db").exists()
