@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from assent.agent import Agent, Context, RunState, ask_user, ask_user_for, tool
     from assent.errors import (
         AlreadyDecided,
         AssentError,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "assent.agent": ("Agent", "Context", "RunState", "ask_user", "ask_user_for", "tool"),
     "assent.errors": (
         "AlreadyDecided",
         "AssentError",
@@ -97,12 +99,14 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Agent",
     "AlreadyDecided",
     "Approve",
     "AssentError",
     "CallFailed",
     "Cancelled",
     "Conflict",
+    "Context",
     "Decision",
     "Denied",
     "Edit",
@@ -129,11 +133,15 @@ __all__ = [
     "Reviewer",
     "Risk",
     "Rule",
+    "RunState",
     "StoreError",
     "StoreVersion",
     "Superseded",
     "Tampered",
     "ToolCall",
+    "ask_user",
+    "ask_user_for",
+    "tool",
 ]
 
 

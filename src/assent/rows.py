@@ -65,6 +65,8 @@ class Call(NamedTuple):
     nonce: str
     terms: Terms
     created: Micros
+    #: Who wanted the run, kept here too, so that a list of requests reads one table.
+    requester: str = ""
     digest: str = ""
     rev: int = 1
     binds: str = ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,10 @@ _direct: contextvars.ContextVar[bool] = contextvars.ContextVar("assent_direct", 
 @cache
 def _workers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=16, thread_name_prefix="assent-io")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_workers.cache_clear)  # threads do not cross a fork
 
 
 async def hop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

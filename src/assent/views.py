@@ -62,7 +62,7 @@ def is_request(call: Call) -> bool:
     return call.asked or call.status is CallStatus.IN_DOUBT
 
 
-def request_of(call: Call, tool: Tool | None, requester: str) -> Request:
+def request_of(call: Call, tool: Tool | None) -> Request:
     """Everything that a person needs in order to decide."""
     in_doubt = call.status is CallStatus.IN_DOUBT
     args = codec.loads(call.args)
@@ -91,7 +91,7 @@ def request_of(call: Call, tool: Tool | None, requester: str) -> Request:
         votes=call.votes,
         risk=terms.risk,
         rule=terms.rule,
-        requester=requester,
+        requester=call.requester,
         created_at=moment(call.created),
         expires_at=None if call.expires_at is None else moment(call.expires_at),
         decision=None if in_doubt else call.decision,

@@ -49,7 +49,9 @@ class World:
             gate.close()
         raise AssertionError(f"{run} did not pause")
 
-    def mail(self, run: str = "r1", to: str = "ana@example.com", body: str = "Hi", **how: Any) -> str:
+    def mail(
+        self, run: str = "r1", to: str = "ana@example.com", body: str = "Hi", **how: Any
+    ) -> str:
         """A mail that waits for approval."""
         return self.ask(run, lambda gate: self.mailer(gate, **how)(to=to, body=body))
 
@@ -63,7 +65,9 @@ class World:
 
         return gate.guard(**{"needs_approval": True, **how})(send_email)
 
-    def resume(self, run: str = "r1", to: str = "ana@example.com", body: str = "Hi", **how: Any) -> Any:
+    def resume(
+        self, run: str = "r1", to: str = "ana@example.com", body: str = "Hi", **how: Any
+    ) -> Any:
         """Come back to a run that asked for a mail."""
         gate = Gate(self.url, agent="assistant", wait=0)
         try:
@@ -120,7 +124,7 @@ class World:
         return Person(self, args, rows, columns, env)
 
     def editor(self, body: str) -> str:
-        """An editor that changes the JSON in ``value`` as the body says, or the file at ``path``."""
+        """An editor that changes the JSON in ``value``, or the file at ``path``."""
         path = self.folder / "fake_editor.py"
         head = "import json, os, pathlib, stat, sys\npath = pathlib.Path(sys.argv[-1])\n"
         read = "value = json.loads(path.read_text())\n" if "value" in body else ""
@@ -136,7 +140,13 @@ class Person:
         self, world: World, args: tuple[str, ...], rows: int, columns: int, env: dict[str, str]
     ) -> None:
         keep = {k: v for k, v in os.environ.items() if k not in ("CI", "ASSENT_TOKEN", "VISUAL")}
-        whole = {**keep, "ASSENT_STORE": world.url, "TERM": "xterm-256color", "NO_COLOR": "1", **env}
+        whole = {
+            **keep,
+            "ASSENT_STORE": world.url,
+            "TERM": "xterm-256color",
+            "NO_COLOR": "1",
+            **env,
+        }
         self.process = pexpect.spawn(
             sys.executable,
             ["-m", "assent.cli.main", *args],

@@ -9,13 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pexpect
 import pytest
 from cli_world import ME, World
 
-from assent import Gate, Inbox, Option, Question, Respond, Reviewer
+from assent import Gate, Inbox, Option, Question, Reviewer
 
 SURE = r"go back: "
 
@@ -197,8 +196,7 @@ def test_long_arguments_cannot_be_approved_before_their_end(world: World) -> Non
     person.at_prompt("a")
     assert re.search(r"Not yet: rows 41-\d+ were not shown", person.at_prompt("", SURE))
     person.at_prompt("v")
-    for _ in range(2):
-        person.at_prompt("", r"to go back: ")
+    person.at_prompt("", r"to go back: ")
     person.at_prompt("a")
     screen = person.ends(0)
     assert [f"line {n}" in screen for n in range(60)] == [True] * 60
@@ -250,7 +248,8 @@ def test_the_file_that_is_edited_is_private_and_goes_away(world: World) -> None:
     copy = world.folder / "copy"
     editor = world.editor(
         "mode = stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)\n"
-        f"pathlib.Path({str(copy)!r}).write_text(f'{{mode[0]:o}} {{mode[1]:o}} {{path}}\\n' + path.read_text())"
+        f"copy = pathlib.Path({str(copy)!r})\n"
+        "copy.write_text(f'{mode[0]:o} {mode[1]:o} {path}\\n' + path.read_text())"
     )
     person = world.person("edit", request, EDITOR=editor)
     person.at_prompt("q")
@@ -264,16 +263,22 @@ def test_the_file_that_is_edited_is_private_and_goes_away(world: World) -> None:
 def test_an_edit_that_is_no_json_or_breaks_the_schema_is_edited_again_or_left(world: World) -> None:
     request = world.mail()
     step = world.folder / "step"
+    twice = '{"to": 1, "to": 2}'
+    texts = ['{"to": ', '{"to": 5}', '{"to": "a", "cc": "b"}', "[]", twice, '{"to": "x"']
     editor = world.editor(
         f"step = pathlib.Path({str(step)!r})\n"
         "n = int(step.read_text()) if step.exists() else 0\n"
         "step.write_text(str(n + 1))\n"
-        "texts = ['{\"to\": ', '{\"to\": 5}', '{\"to\": \"a\", \"cc\": \"b\"}', '[]', '{\"to\":1,\"to\":2}',"
-        " '{\"body\": \"Ho\", \"copies\": null, \"to\": \"x\"}']\n"
-        "path.write_text(texts[n])"
+        f"path.write_text({texts!r}[n])"
     )
     person = world.person("edit", request, EDITOR=editor)
-    for fault in ("not valid JSON", "5 is not of type", "'cc'", "is not of type 'object'", "stands twice"):
+    for fault in (
+        "not valid JSON",
+        "5 is not of type",
+        "'cc'",
+        "is not of type 'object'",
+        "stands twice",
+    ):
         assert fault in person.at_prompt("e", r"\[b\]ack > ")
     person.at_prompt("b", r"\[b\]ack > ")
     person.at_prompt("q")
@@ -561,7 +566,12 @@ def test_a_terminal_on_one_side_only_is_no_terminal(world: World) -> None:
 @pytest.mark.parametrize("variable", [{"CI": "true"}, {"TERM": "dumb"}])
 def test_no_prompt_in_ci_or_on_a_dumb_terminal(world: World, variable: dict[str, str]) -> None:
     request = world.mail()
-    for args in (("approve", request), ("edit", request), ("respond", request), ("inbox", "--decide")):
+    for args in (
+        ("approve", request),
+        ("edit", request),
+        ("respond", request),
+        ("inbox", "--decide"),
+    ):
         assert "nobody can be asked here" in world.person(*args, **variable).ends(3)
     assert world.get(request).status == "pending"
 
@@ -576,7 +586,6 @@ def test_two_people_at_once_one_wins(world: World) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    time.sleep(0.1)
     # The same user twice: the slower one hears an echo, or that it is closed.
     codes = []
     for person in people:
@@ -589,4 +598,3 @@ def test_two_people_at_once_one_wins(world: World) -> None:
     decided = [event for event in inbox.events_sync(request) if event.type == "decided"]
     inbox.close()
     assert len(decided) == 1
-    assert Respond(1).type == "respond"

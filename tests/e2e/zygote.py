@@ -14,12 +14,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 MODULES = ("actors", "stories", "tales")
+PATIENCE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,14 @@ def _fork(folder: str, task: str, arguments: dict[str, Any]) -> int:
 
 
 def _wait(folder: str, pid: int) -> dict[str, Any]:
-    status = os.waitpid(pid, 0)[1]
+    end = time.monotonic() + PATIENCE
+    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return {"signal": 0, "error": f"it did not end within {PATIENCE} seconds"}
+        time.sleep(0.0005)
+    status = ended[1]
     told = Path(folder, str(pid))
     said = json.loads(told.read_text()) if told.exists() else {}
     return {"signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, **said}

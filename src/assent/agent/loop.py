@@ -374,7 +374,7 @@ class Advance:
 
     def _request(self, call: Call) -> Request:
         tool = self.store.tool(call.tool_digest) if call.tool_digest else None
-        return request_of(call, tool, self.requester)
+        return request_of(call, tool)
 
     def _paused(self) -> Result:
         turn = self.turn

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from assent import codec, schema, text
+from assent import codec, text
 from assent.errors import InvalidCall
 from assent.types import Json
 
@@ -63,8 +63,9 @@ def _editor() -> list[str]:
 
 def parsed(written: str, rules: Mapping[str, Json] | None) -> Json:
     """The JSON that was written, if it is valid and fits the schema; else ``InvalidCall``."""
+    from assent import schema  # brings pydantic, which most people at a prompt do not need
+
     value = codec.parse(written)
-    codec.canonical(value)
     wrong = schema.errors(rules, value) if rules is not None else []
     if wrong:
         path, message = wrong[0]

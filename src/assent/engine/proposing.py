@@ -85,6 +85,7 @@ def _new_call(work: Work, command: Propose, new: NewCall) -> Call:
         nonce=new.nonce,
         terms=new.terms,
         created=work.now,
+        requester=work.the_run().requester,
         binds=new.binds,
         note=new.note,
         preview=new.preview,

@@ -163,7 +163,7 @@ class CallLife:
 
     def _request(self, call: Call) -> Request:
         tool = self.store.tool(call.tool_digest) if call.tool_digest else None
-        return request_of(call, tool, self.scope.requester)
+        return request_of(call, tool)
 
     # -- waiting
 

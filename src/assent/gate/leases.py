@@ -12,6 +12,8 @@ from assent.stores.base import Store
 
 log = logging.getLogger("assent.gate")
 
+_IDLE = 5.0
+
 
 class Lease:
     """The right to work on one run for a while; its end is watched on the monotonic clock."""
@@ -52,21 +54,27 @@ class Lease:
 
 
 class Keeper:
-    """Renews leases at a third of their length for as long as they are kept."""
+    """Renews leases at a third of their length for as long as they are kept.
+
+    The thread wakes by itself often enough for a lease of usual length, so that a call that ends at
+    once costs no hand-over between threads.
+    """
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._leases: dict[Lease, float] = {}
         self._thread: threading.Thread | None = None
+        self._wakes_at = 0.0
 
     def keep(self, lease: Lease) -> None:
         """Renew this lease from now on."""
+        due = time.monotonic() + lease.length / 3
         with self._condition:
-            self._leases[lease] = time.monotonic() + lease.length / 3
+            self._leases[lease] = due
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="assent-lease", daemon=True)
                 self._thread.start()
-            elif len(self._leases) == 1:
+            elif due < self._wakes_at:
                 self._condition.notify()
 
     def drop(self, lease: Lease) -> None:
@@ -77,13 +85,11 @@ class Keeper:
     def _run(self) -> None:
         while True:
             with self._condition:
-                if not self._leases:
-                    self._condition.wait()
-                    continue
                 now = time.monotonic()
                 due = [lease for lease, at in self._leases.items() if at <= now]
                 if not due:
-                    self._condition.wait(min(self._leases.values()) - now)
+                    self._wakes_at = min([now + _IDLE, *self._leases.values()])
+                    self._condition.wait(self._wakes_at - now)
                     continue
                 for lease in due:
                     self._leases[lease] = now + lease.length / 3

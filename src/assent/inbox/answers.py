@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assent import codec, schema
+from assent import codec
 from assent.errors import InvalidCall, InvalidDecision
 from assent.rows import Call, CallStatus, Tool
 from assent.types import Json, Question
@@ -39,6 +39,8 @@ def checked_edit(call: Call, tool: Tool | None, args: object) -> str:
 
 
 def _checked(rules: Mapping[str, Any], value: Json, name: str) -> str:
+    from assent import schema  # brings pydantic, which reading the inbox does not need
+
     try:
         text = codec.canonical(value).decode()
         wrong = schema.errors(rules, codec.loads(text))

@@ -13,7 +13,7 @@ from assent.errors import AssentError, Conflict, Expired, InvalidDecision, NotFo
 from assent.inbox.answers import checked_edit, checked_text, checked_value
 from assent.inbox.people import authenticate
 from assent.inbox.standing import new_grant
-from assent.rows import Call, Event
+from assent.rows import Call, Event, Tool
 from assent.stores import open_store
 from assent.stores.base import Query, Store
 from assent.twin import News, hop, run_sync
@@ -49,6 +49,7 @@ class Inbox:
     def __init__(self, store: str | Store, *, judge: Judge | None = None) -> None:
         self.store = open_store(store)
         self._judge = judge
+        self._tools: dict[str, Tool] = {}
 
     # -- reading
 
@@ -110,9 +111,18 @@ class Inbox:
         return call
 
     def _request(self, call: Call) -> Request:
-        run = self.store.run(call.run)
-        tool = self.store.tool(call.tool_digest) if call.tool_digest else None
-        return request_of(call, tool, run.requester if run is not None else "")
+        return request_of(call, self._tool(call))
+
+    def _tool(self, call: Call) -> Tool | None:
+        """The face of a call's tool; it never changes, since its digest names it."""
+        if not call.tool_digest:
+            return None
+        if call.tool_digest not in self._tools:
+            found = self.store.tool(call.tool_digest)
+            if found is None:
+                return None
+            self._tools[call.tool_digest] = found
+        return self._tools[call.tool_digest]
 
     def _sweep(self) -> None:
         """Close what is overdue and show what is in doubt, even where no worker runs."""
@@ -180,7 +190,7 @@ class Inbox:
         channel: str,
         grant: Mapping[str, Any] | None,
     ) -> Decide:
-        tool = self.store.tool(call.tool_digest) if call.tool_digest else None
+        tool = self._tool(call)
         message = value = args = terms = None
         if isinstance(decision, Reject):
             message = checked_text(decision.message, "message")

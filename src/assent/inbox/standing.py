@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from assent import codec, schema
+from assent import codec
 from assent.errors import InvalidCall, InvalidDecision
 from assent.rows import Call
 from assent.types import Grant, Json, Micros
@@ -46,6 +46,8 @@ def _scope(call: Call, scope: Json) -> Mapping[str, Json]:
         return {"const": codec.loads(call.args)}
     if scope == "any":
         return {}
+    from assent import schema  # brings pydantic, which reading the inbox does not need
+
     try:
         schema.check_schema(scope)
     except InvalidCall as error:

@@ -17,6 +17,15 @@ def migrations(dialect: str) -> list[tuple[int, str]]:
     return sorted((int(entry.name[:4]), entry.read_text()) for entry in found)
 
 
+def version_of(names: set[str], execute: Callable[[str, Sequence[Any]], Any], url: str) -> int:
+    """How far the schema with these tables has come; 0 if there are none at all."""
+    if not names:
+        return 0
+    if not {"meta", "thread", "call", "event"} <= names:
+        raise StoreError(f"{url} holds something else, not a store of Assent: name another one")
+    return int(execute("SELECT value FROM meta WHERE key = 'version'", ()).fetchone()[0])
+
+
 def check_version(version: int, dialect: str, url: str) -> None:
     """Refuse a store that a newer version of Assent has written."""
     newest = migrations(dialect)[-1][0]

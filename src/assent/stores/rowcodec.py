@@ -166,6 +166,7 @@ def call_from(row: Row) -> Call:
         token=row[26],
         result=row[27],
         created=row[28],
+        requester=row[29],
     )
 
 

@@ -55,8 +55,8 @@ class Sidecar:
         if fcntl is None:
             yield
             return
-        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
         try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
             yield
         finally:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
@@ -71,6 +71,13 @@ class Sidecar:
             self._write(_RESTORED)
         elif marked is None or marked[0] != incarnation:
             self.mark(pos)
+
+    def still_behind(self) -> bool:
+        """Look again, because another process may have recovered the store meanwhile."""
+        if self.behind:
+            marked = self._read()
+            self.behind = marked is None or marked[1] == _RESTORED
+        return self.behind
 
     def _read(self) -> tuple[str, int] | None:
         try:
@@ -104,6 +111,7 @@ def _file_system(path: Path) -> str:
         mounts = Path("/proc/self/mounts").read_text().splitlines()
     except OSError:
         return ""
+    path = Path(os.path.realpath(path))
     best, kind = "", ""
     for line in mounts:
         fields = line.split()

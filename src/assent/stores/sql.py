@@ -54,7 +54,7 @@ _RUN = (
 CALL = (
     "id, run, thread, key, kind, agent, tool, tool_digest, args, args_hash, nonce, rev, digest, "
     "terms, binds, note, preview, status, asked, original, expires_at, votes, decision, "
-    "valid_until, grant_id, attempt, token, result, created"
+    "valid_until, grant_id, attempt, token, result, created, requester"
 )
 GRANT = "id, agent, tool, tool_digest, scope, given_by, uses_left, ends, revoked, created"
 EVENT = "pos, thread, seq, at, type, run, call, actor, body, digest, hash"
@@ -217,7 +217,7 @@ class SqlTransaction:
 
     def _save_run(self, run: Run, new: bool) -> None:
         changes = (
-            run.status,
+            run.status.value,  # plain text binds at once, an enum is adapted first
             run.stop,
             run.wake,
             run.token,
@@ -254,9 +254,9 @@ class SqlTransaction:
             fixed = (call.id, call.run, call.thread, call.key, call.kind, call.agent, call.tool)
             content = (call.tool_digest, call.args, call.args_hash, call.nonce, call.rev)
             shown = (call.digest, terms, call.binds, call.note, call.preview)
-            state = (call.status, int(call.asked))
-            self._execute(ADD_CALL, (*fixed, *content, *shown, *state, *outcome, call.created))
+            state = (call.status.value, int(call.asked))
+            self._execute(ADD_CALL, (*fixed, *content, *shown, *state, *outcome, call.created, call.requester))
         else:
             changes = (call.tool_digest, call.args, call.args_hash, call.rev, call.digest, terms)
-            stands = (call.binds, call.status, int(call.asked))
+            stands = (call.binds, call.status.value, int(call.asked))
             self._execute(SAVE_CALL, (*changes, *stands, *outcome, call.id))

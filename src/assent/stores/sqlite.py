@@ -37,7 +37,7 @@ from assent.stores.base import (
     means_of,
 )
 from assent.stores.hub import Hub, Listener
-from assent.stores.migrate import check_key, check_version, migrate
+from assent.stores.migrate import check_key, check_version, migrate, version_of
 from assent.stores.rowcodec import event_from
 from assent.stores.sidecar import Sidecar
 from assent.stores.sqlprune import prune
@@ -47,6 +47,8 @@ from assent.stores.watcher import Watcher
 from assent.types import Micros
 
 _BUSY_MS = 10_000
+#: What SQLite says against the values of one operation.
+_ITS_OWN = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 _RETRIES = 5
 
 
@@ -83,13 +85,22 @@ class SqliteStore(SqlReads):
         self.boundary = boundary
         self._clock = clock
         self._sidecar = Sidecar(self.path)
-        self.keys = keys or Keyring.for_store(self.path)
+        try:
+            self.keys = keys or Keyring.for_store(self.path)
+            self._set_up()
+        except BaseException:
+            self._sidecar.close()
+            raise
+
+    def _set_up(self) -> None:
         self._means = means_of(self.keys)
         self._writer_lock = threading.Lock()
         self._queue: deque[_Operation] = deque()
         self._known_tools: set[str] = set()
         self._new_tools: set[str] = set()
         self._threads_moved: set[str] = set()
+        self._batch: list[_Operation] = []
+        self._committing = False
         self._hub = Hub(self._start_watching)
         self._reset()
         self._open()
@@ -114,23 +125,24 @@ class SqliteStore(SqlReads):
             self._writer = connection
 
     def _connect(self, *, writable: bool = True) -> sqlite3.Connection:
+        connection = None
+        settings = ("journal_mode=WAL", "synchronous=FULL") if writable else ("query_only=1",)
         try:
             connection = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False, cached_statements=256
             )
-            connection.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
-            if writable:
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("PRAGMA synchronous=FULL")
-            else:
-                connection.execute("PRAGMA query_only=1")
+            for setting in (f"busy_timeout={_BUSY_MS}", *settings):
+                connection.execute(f"PRAGMA {setting}")
         except sqlite3.Error as error:
+            if connection is not None:
+                connection.close()
             raise StoreError(f"cannot open {self.path}: {error}") from error
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         try:
-            version = self._version(connection)
+            names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+            version = version_of(names, connection.execute, self.url)
             check_version(version, "sqlite", self.url)
             connection.execute("BEGIN IMMEDIATE")
             migrate(version, "sqlite", connection.execute, self.keys.primary_id)
@@ -142,17 +154,6 @@ class SqliteStore(SqlReads):
         self.incarnation = facts["incarnation"]
         self._sidecar.adopt(self.incarnation, self._last_pos(connection))
         self._seen = self._last_pos(connection)
-
-    def _version(self, connection: sqlite3.Connection) -> int:
-        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-        if not names:
-            return 0
-        if not {"meta", "thread", "call", "event"} <= names:
-            raise StoreError(
-                f"{self.path} holds something else, not a store of Assent: name another file"
-            )
-        row = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
-        return int(row[0])
 
     @staticmethod
     def _last_pos(connection: sqlite3.Connection) -> int:
@@ -182,17 +183,16 @@ class SqliteStore(SqlReads):
         if self._pid != os.getpid():
             self._after_fork()
         operation = _Operation(names, body)
-        self._queue.append(operation)
         moved: set[str] = set()
         try:
+            self._queue.append(operation)
             with self._writer_lock:
                 if not operation.done:
                     moved = self._commit_queue()
-        except BaseException:
+        finally:
             # Who gives up takes the operation along, or somebody would carry it out later.
             with contextlib.suppress(ValueError):
                 self._queue.remove(operation)
-            raise
         self._hub.publish(moved)
         if operation.error is not None:
             raise operation.error
@@ -220,28 +220,32 @@ class SqliteStore(SqlReads):
         """Commit what has queued up; gives the threads that moved."""
         writer = self._writer
         if writer is None:
-            self._queue.clear()
             raise StoreError(f"{self.url} is closed: open it again")
-        batch: list[_Operation] = []
-        while self._queue:
-            batch.append(self._queue.popleft())
+        self._mend(writer)
+        self._batch = [operation for operation in list(self._queue) if not operation.done]
         try:
             with self._sidecar.lock():
-                self._commit(writer, batch)
+                self._commit(writer, self._batch)
         except (sqlite3.Error, OSError) as error:
+            self._committing = False
             self._roll_back(writer)
-            self._fail(batch, StoreError(f"{self.path} could not be written: {error}"))
-        except BaseException:
-            # Interrupted: what was committed is done, what was not goes back to its callers.
-            if writer.in_transaction:
-                self._roll_back(writer)
-                self._queue.extendleft(reversed(batch))
-            else:
-                self._finish(batch)
-            raise
+            self._fail(self._batch, StoreError(f"{self.path} could not be written: {error}"))
         finally:
-            moved, self._threads_moved, self._new_tools = self._threads_moved, set(), set()
+            moved = self._threads_moved
+            self._mend(writer)
         return moved
+
+    def _mend(self, writer: sqlite3.Connection) -> None:
+        """Settle the last batch, wherever it was interrupted: it is committed, or undone.
+
+        Once ``_committing`` is set, nothing but the COMMIT ends the transaction. What was undone is
+        still in the queue, and its callers try again.
+        """
+        if self._committing and not writer.in_transaction:
+            self._finish(self._batch)
+        self._roll_back(writer)
+        self._batch, self._committing = [], False
+        self._threads_moved, self._new_tools = set(), set()
 
     def _commit(self, writer: sqlite3.Connection, batch: list[_Operation]) -> None:
         writer.execute("BEGIN IMMEDIATE")
@@ -252,6 +256,7 @@ class SqliteStore(SqlReads):
         pos = self._last_pos(writer)
         self._cross(batch, "before")
         if writer.in_transaction:
+            self._committing = True
             writer.execute("COMMIT")
             self._known_tools |= self._new_tools
         self._cross(batch, "after")
@@ -266,7 +271,7 @@ class SqliteStore(SqlReads):
         try:
             operation.result = operation.body(transaction)
         except Exception as error:
-            if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
+            if isinstance(error, sqlite3.Error) and not isinstance(error, _ITS_OWN):
                 raise  # it is the disk, and concerns the whole batch
             writer.execute("ROLLBACK" if alone else "ROLLBACK TO operation")
             operation.error = _explained(error)
@@ -375,7 +380,7 @@ class SqliteStore(SqlReads):
 
     def restored(self) -> bool:
         """Whether the file is older than its mark: somebody put a copy back."""
-        return self._sidecar.behind
+        return self._sidecar.still_behind()
 
     def mark_recovered(self) -> None:
         """Everything that may have run is in doubt now: go on from here."""
@@ -401,4 +406,4 @@ class SqliteStore(SqlReads):
 def _explained(error: BaseException) -> BaseException:
     if isinstance(error, sqlite3.IntegrityError):
         return Conflict(f"another live run or call is in the way: {error}")
-    return error
+    return StoreError(f"that cannot be kept: {error}") if isinstance(error, _ITS_OWN) else error

@@ -18,16 +18,35 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from assent.testing.checks import check_store
     from assent.testing.clock import FakeClock
+    from assent.testing.openai_server import FakeOpenAI
     from assent.testing.reviewer import ScriptedReviewer
+    from assent.testing.scripted_model import ScriptedModel, call, calls, refuse, say
     from assent.testing.store_suite import StoreSuite
 
-__all__ = ["FakeClock", "ScriptedReviewer", "StoreSuite", "check_store"]
+__all__ = [
+    "FakeClock",
+    "FakeOpenAI",
+    "ScriptedModel",
+    "ScriptedReviewer",
+    "StoreSuite",
+    "call",
+    "calls",
+    "check_store",
+    "refuse",
+    "say",
+]
 
 _HOMES = {
     "FakeClock": "assent.testing.clock",
+    "FakeOpenAI": "assent.testing.openai_server",
+    "ScriptedModel": "assent.testing.scripted_model",
     "ScriptedReviewer": "assent.testing.reviewer",
     "StoreSuite": "assent.testing.store_suite",
+    "call": "assent.testing.scripted_model",
+    "calls": "assent.testing.scripted_model",
     "check_store": "assent.testing.checks",
+    "refuse": "assent.testing.scripted_model",
+    "say": "assent.testing.scripted_model",
 }
 # Modules whose bare asserts should explain themselves when a test of somebody else fails.
 _ASSERTING = ("assent.testing.checks", "assent.testing.suite", "assent.testing.store_suite")

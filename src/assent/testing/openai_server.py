@@ -17,8 +17,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import SHUT_RDWR
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -156,7 +158,8 @@ class FakeOpenAI:
     ) -> None:
         self.stopping.set()
         self._http.shutdown()
-        self._http.server_close()
+        self._http.hang_up()
+        self._http.server_close()  # waits for the handlers
         self._thread.join()
 
     def next_step(self) -> Step:
@@ -171,8 +174,26 @@ class FakeOpenAI:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+    daemon_threads = False
     fake: FakeOpenAI
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._connections: set[Any] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """End the connections that clients keep open."""
+        for connection in list(self._connections):
+            with suppress(OSError):
+                connection.shutdown(SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a client that went away is no news, and the handler keeps the rest."""
@@ -278,7 +299,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
-        self.send_header("connection", "close")
         self.end_headers()
         for number, event in enumerate(events):
             if cut is not None and number >= cut.after:
@@ -286,6 +306,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_chunk(_sse(event))
         if cut is None or cut.politely:
             self._send_chunk(b"")
+        else:
+            self.close_connection = True
 
     def _send_chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
@@ -302,10 +324,11 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> None:
         self.send_response(status)
         plain = {"content-type": "application/json", "content-length": str(len(data))}
-        for key, value in {**plain, "connection": "close", **(headers or {})}.items():
+        for key, value in {**plain, **(headers or {})}.items():
             self.send_header(key, value)
         self.end_headers()
         self.wfile.write(data[:sent])
+        self.close_connection = self.close_connection or sent is not None
 
     def log_message(self, format: str, *args: Any) -> None:
         """Stay silent; ``requests`` and ``errors`` say all there is."""

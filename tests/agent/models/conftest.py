@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+import openai
 import pytest
 
 from assent.agent.models import (
@@ -27,13 +28,22 @@ def server() -> Iterator[FakeOpenAI]:
 
 
 @pytest.fixture
-def chat(server: FakeOpenAI) -> OpenAIChat:
-    return OpenAIChat("gpt-4o", base_url=server.base_url, api_key="test")
+async def client(server: FakeOpenAI) -> AsyncIterator[openai.AsyncOpenAI]:
+    """The real client, but for the certificates, whose reading takes longer than any test."""
+    http = openai.DefaultAsyncHttpxClient(verify=False)
+    url = server.base_url
+    async with openai.AsyncOpenAI(base_url=url, api_key="test", http_client=http) as client:
+        yield client
 
 
 @pytest.fixture
-def responses(server: FakeOpenAI) -> OpenAIResponses:
-    return OpenAIResponses("gpt-5", base_url=server.base_url, api_key="test")
+def chat(client: openai.AsyncOpenAI) -> OpenAIChat:
+    return OpenAIChat("gpt-4o", client=client)
+
+
+@pytest.fixture
+def responses(client: openai.AsyncOpenAI) -> OpenAIResponses:
+    return OpenAIResponses("gpt-5", client=client)
 
 
 @pytest.fixture(params=["chat", "responses"])

@@ -124,19 +124,35 @@ async def test_a_stream_can_be_left(server: FakeOpenAI, either: Model) -> None:
 # --- the client's life ---
 
 
-def test_each_event_loop_has_its_own_client(server: FakeOpenAI, either: Model) -> None:
+@pytest.mark.parametrize("cls", [OpenAIChat, OpenAIResponses])
+def test_each_event_loop_has_its_own_client(server: FakeOpenAI, cls: type[OpenAIChat]) -> None:
     """As with ``run_sync``; an open connection would be a ResourceWarning, and so an error."""
     server.add("one", "two", "three")
-    said = [asyncio.run(either.reply(ASKING)).text for _ in range(3)]
+    model = cls("m", base_url=server.base_url, api_key="test")
+    said = [asyncio.run(model.reply(ASKING)).text for _ in range(3)]
     gc.collect()
     assert said == ["one", "two", "three"]
-    assert either._client._kept == {}  # type: ignore[attr-defined]
+    assert model._client._kept == {}
 
 
-async def test_one_client_for_all_requests_of_a_loop(server: FakeOpenAI, chat: OpenAIChat) -> None:
+async def test_one_client_for_all_requests_of_a_loop(server: FakeOpenAI) -> None:
     server.add(*["ok"] * 5)
-    await asyncio.gather(*(chat.reply(ASKING) for _ in range(5)))
-    assert len(chat._client._kept) == 1
+    model = OpenAIChat("m", base_url=server.base_url, api_key="test")
+    await asyncio.gather(*(model.reply(ASKING) for _ in range(5)))
+    assert len(model._client._kept) == 1
+    assert len(server.requests) == 5
+
+
+def test_a_loop_that_was_not_shut_down_is_forgotten(server: FakeOpenAI) -> None:
+    server.add("one", "two")
+    model = OpenAIChat("m", base_url=server.base_url, api_key="test")
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(model.reply(ASKING))
+    client, _ = model._client._kept[loop]
+    loop.run_until_complete(client.close())
+    loop.close()
+    assert asyncio.run(model.reply(ASKING)).text == "two"
+    assert model._client._kept == {}
 
 
 async def test_a_client_that_is_given_stays_open(server: FakeOpenAI) -> None:

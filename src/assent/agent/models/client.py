@@ -83,6 +83,7 @@ class Client:
         if self._given is not None:
             return self._given
         loop = asyncio.get_running_loop()
+        loop = 0
         if loop not in self._kept:
             self._forget_closed_loops()
             client = load_openai().AsyncOpenAI(**self._options)

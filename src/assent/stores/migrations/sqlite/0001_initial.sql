@@ -79,6 +79,7 @@ CREATE TABLE call (
     token INTEGER NOT NULL,
     result TEXT,
     created INTEGER NOT NULL,
+    requester TEXT NOT NULL,
     UNIQUE (run, key)
 );
 CREATE INDEX call_pending ON call (n) WHERE status IN ('asked', 'in_doubt');

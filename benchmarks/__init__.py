@@ -1,0 +1,1 @@
+"""Measured beside the peers, in one run, on one machine: `make bench`."""

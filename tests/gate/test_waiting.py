@@ -1,0 +1,278 @@
+"""Waiting for people: as long as it takes, for a while, or not at all, and coming back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+from cases import RUN, Case, aside, soon
+
+from assent import AssentError, Conflict, Gate, InvalidCall, Paused, Rejected, Request
+from assent.testing import ScriptedReviewer
+
+
+def answer_soon(case: Case, decide: Any = Request.approve) -> None:
+    """Somebody decides the next request from another thread."""
+
+    def body() -> None:
+        soon(lambda: case.inbox.pending_sync().items)
+        case.decide(decide(case.pending()))
+
+    aside(body)
+
+
+# -- how long
+
+
+def test_not_waiting_raises_at_once_and_leaves_the_request(case: Case) -> None:
+    began = time.monotonic()
+    request = case.paused(lambda: case.paying(wait=0)("bo"))
+    assert time.monotonic() - began < 2
+    assert case.pending() == request
+    assert case.ran == []
+
+
+def test_waiting_for_a_while_then_raises(case: Case) -> None:
+    pay = case.paying(wait=0.2)
+    began = time.monotonic()
+    case.paused(lambda: pay("bo"))
+    assert 0.2 <= time.monotonic() - began < 5
+
+
+def test_waiting_for_a_while_is_enough_if_somebody_decides(case: Case) -> None:
+    answer_soon(case)
+    assert case.enter(lambda: case.paying(wait=20)("bo")) == "paid bo 3"
+
+
+def test_waiting_as_long_as_it_takes(case: Case) -> None:
+    answer_soon(case, lambda request: request.reject("too much"))
+    with pytest.raises(Rejected, match="ana rejected it: too much"):
+        case.enter(lambda: case.paying(wait=None)("bo"))
+    assert case.ran == []
+
+
+async def test_waiting_on_a_loop(case: Case) -> None:
+    answer_soon(case, lambda request: request.respond("green"))
+    async with case.gate.run(RUN):
+        assert await case.gate.ask("Which colour?", wait=None) == "green"
+
+
+@pytest.mark.parametrize("wait", [-1, "soon", True])
+def test_a_wait_that_means_nothing_is_refused(case: Case, wait: Any) -> None:
+    with pytest.raises(InvalidCall, match="wait="):
+        case.gate.ask_sync("Which colour?", wait=wait)
+    with pytest.raises(InvalidCall, match="wait="):
+        Gate(case.store, wait=wait)
+
+
+async def test_a_thousand_waiters_cost_no_thread_each(case: Case) -> None:
+    async def wait_for(number: int) -> Any:
+        async with case.gate.run(f"run {number}"):
+            return await case.gate.ask(f"What is {number}?", wait=None)
+
+    waiters = [asyncio.create_task(wait_for(number)) for number in range(1000)]
+    requests: dict[str, Request] = {}
+    while len(requests) < 1000:
+        page = await case.inbox.pending(limit=500)
+        while page.items:
+            requests |= {request.run: request for request in page.items}
+            page = await case.inbox.pending(limit=500, after=page.next or "1000000")
+        await asyncio.sleep(0.02)
+    assert threading.active_count() < 50
+    assert not any(waiter.done() for waiter in waiters)
+    for run, request in requests.items():
+        await case.inbox.decide(request.id, request.respond(f"{run}!"), by="ana")
+    answers = await asyncio.wait_for(asyncio.gather(*waiters), 30)
+    assert answers == [f"run {number}!" for number in range(1000)]
+
+
+# -- colours
+
+
+async def test_a_sync_function_on_a_loop_gives_advice(case: Case) -> None:
+    pay = case.paying()
+    with pytest.raises(AssentError, match=r"await asyncio\.to_thread\(pay, \.\.\.\)"):
+        pay("bo")
+    with pytest.raises(AssentError, match="await the method without _sync"):
+        case.gate.ask_sync("Which colour?")
+    with pytest.raises(AssentError, match=r"async with gate\.run"), case.gate.run(RUN):
+        pass
+    assert case.inbox.store.events() == []
+    answer_soon(case)
+    async with case.gate.run(RUN):
+        assert await asyncio.to_thread(case.paying(wait=None), "bo") == "paid bo 3"
+
+
+async def test_async_functions_side_by_side(case: Case) -> None:
+    @case.gate.guard(needs_approval=True, wait=None)
+    async def pay(to: str) -> str:
+        await asyncio.sleep(0)
+        case.ran.append(to)
+        return f"paid {to}"
+
+    async def decide_last_first() -> None:
+        while len((await case.inbox.pending()).items) < 3:
+            await asyncio.sleep(0.005)
+        for request in reversed((await case.inbox.pending()).items):
+            await case.inbox.decide(request.id, request.approve(), by="ana")
+
+    async with case.gate.run(RUN):
+        *paid, _ = await asyncio.gather(pay("bo"), pay("cy"), pay("di"), decide_last_first())
+    assert paid == ["paid bo", "paid cy", "paid di"]
+    assert sorted(case.ran) == ["bo", "cy", "di"]
+
+
+def test_a_sync_function_may_run_a_loop_of_its_own(case: Case) -> None:
+    @case.gate.guard(needs_approval=False)
+    def plan() -> list[str]:
+        async def both() -> list[str]:
+            asked = (case.gate.ask(f"{n}?", wait=None) for n in ("one", "two"))
+            return await asyncio.gather(*asked)
+
+        return asyncio.run(both())
+
+    def decide_both_at_once() -> None:
+        soon(lambda: len(case.inbox.pending_sync().items) == 2)
+        for request in case.inbox.pending_sync().items:
+            assert request.question is not None
+            case.decide(request.respond(request.question.text))
+
+    aside(decide_both_at_once)
+    assert case.enter(plan) == ["one?", "two?"]
+
+
+# -- Paused
+
+
+def test_paused_passes_where_exceptions_are_swallowed(case: Case) -> None:
+    def framework() -> str:
+        try:
+            return case.paying()("bo")
+        except Exception as error:
+            return f"the tool said {error}"
+
+    assert not issubclass(Paused, Exception)
+    request = case.paused(framework)
+    assert request.tool == "pay"
+
+
+def test_paused_says_how_to_come_back(case: Case) -> None:
+    with pytest.raises(Paused, match=r"gate\.run\('order-17'\)") as caught:
+        case.enter(lambda: case.paying()("bo"))
+    assert caught.value.run == RUN
+    assert caught.value.requests[0].id in str(caught.value)
+
+
+def test_a_run_without_a_name_gets_one(case: Case) -> None:
+    pay = case.paying()
+    with pytest.raises(Paused) as caught:
+        pay("bo")
+    request = case.pending()
+    assert request.run == caught.value.run != ""
+    case.decide(request.approve())
+    assert case.enter(lambda: pay("bo"), caught.value.run) == "paid bo 3"
+    with pytest.raises(Paused) as caught:
+        pay("bo")
+    assert caught.value.requests[0].id != request.id
+
+
+@pytest.mark.parametrize("name", ["", "  ", "@system", "x" * 201, 5, None])
+def test_a_run_name_that_cannot_be_is_refused(case: Case, name: Any) -> None:
+    with pytest.raises(InvalidCall):
+        case.gate.run(name)
+
+
+# -- which call is which
+
+
+def test_the_same_call_of_the_same_run_is_the_same_request(case: Case) -> None:
+    pay = case.paying()
+    first = case.paused(lambda: pay("bo"))
+    assert case.paused(lambda: pay("bo")).id == first.id
+    assert case.paused(lambda: pay(to="bo")).id == first.id
+    assert case.paused(lambda: pay("cy")).id != first.id
+    assert case.paused(lambda: pay("bo"), "order-18").id != first.id
+
+
+def test_the_same_content_asked_again_on_purpose_is_new(case: Case) -> None:
+    pay = case.paying()
+
+    def twice() -> list[str]:
+        return [pay("bo"), pay("bo")]
+
+    first = case.approved(twice)
+    second = case.approved(twice)
+    assert second.id != first.id
+    assert second.digest != first.digest
+    assert case.enter(twice) == ["paid bo 3", "paid bo 3"]
+    assert case.ran == [("bo", 3), ("bo", 3)]
+    assert case.enter(twice) == ["paid bo 3", "paid bo 3"]
+    assert len(case.ran) == 2
+
+
+def test_a_question_is_known_by_its_content_or_its_key(case: Case) -> None:
+    ask = case.gate.ask_sync
+    first = case.paused(lambda: ask("Which colour?"))
+    assert case.paused(lambda: ask("Which colour?")).id == first.id
+    assert case.paused(lambda: ask("Which size?")).id != first.id
+    named = case.paused(lambda: ask("Which colour?", key="colour"))
+    assert named.id != first.id
+    with pytest.raises(Conflict, match="made before with other content"):
+        case.enter(lambda: ask("Which shade?", key="colour"))
+
+
+def test_a_default_that_changes_makes_no_other_call(case: Case) -> None:
+    first = case.paused(lambda: case.paying()("bo"))
+
+    @case.gate.guard(needs_approval=True)
+    def pay(to: str, amount: int = 4) -> str:
+        return f"paid {to} {amount}"
+
+    case.decide(first.approve())
+    changed = case.paused(lambda: pay("bo"))
+    assert (changed.id, changed.revision) == (first.id, 2)
+    assert changed.args == {"to": "bo", "amount": 3}
+    assert changed.digest != first.digest
+
+
+def test_many_threads_at_one_call_run_it_once(case: Case) -> None:
+    case.approved(lambda: case.paying()("bo"))
+    got: list[str] = []
+    barrier = threading.Barrier(16)
+
+    def body() -> None:
+        pay = case.paying()
+        barrier.wait()
+        got.append(case.enter(lambda: pay("bo")))
+
+    threads = [aside(body) for _ in range(16)]
+    for thread in threads:
+        thread.join(30)
+    assert got == ["paid bo 3"] * 16
+    assert case.ran == [("bo", 3)]
+
+
+# -- channels
+
+
+def test_a_channel_that_decides_saves_the_pause(case: Case) -> None:
+    reviewer = ScriptedReviewer(case.store, [Request.approve, lambda r: r.respond("red")])
+    told = Case(case.store, channels=[reviewer])
+    assert told.enter(lambda: told.paying()("bo")) == "paid bo 3"
+    assert told.enter(lambda: told.gate.ask_sync("Which?")) == "red"
+    assert [request.status for request in reviewer.decided] == ["approved", "responded"]
+
+
+def test_a_channel_that_fails_leaves_the_request_pending(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(request: Request) -> None:
+        raise OSError("no line to the chat")
+
+    told = Case(case.store, channels=[broken])
+    request = told.paused(lambda: told.paying()("bo"))
+    assert case.pending().id == request.id
+    assert "no line to the chat" in caplog.text

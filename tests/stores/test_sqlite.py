@@ -1,0 +1,458 @@
+"""One SQLite file: opening it, refusing what is none, keeping it, and letting go of it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assent.errors import StoreError, StoreVersion
+from assent.keys import Keyring, new_key
+from assent.stores import migrate, open_store, sidecar
+from assent.stores import sqlite as sqlite_module
+from assent.stores.sqlite import SqliteStore
+from assent.testing import FakeClock
+from assent.testing.checks import all_seals
+from assent.testing.world import World, tool_of
+
+Opener = Callable[..., SqliteStore]
+
+
+def rows(path: Path, statement: str) -> list[Any]:
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(statement).fetchall()
+    finally:
+        connection.close()
+
+
+def descriptors() -> set[str]:
+    return {os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")}
+
+
+# -- opening
+
+
+def test_what_a_url_opens(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url, file in [
+        ("sqlite:///relative.db", tmp_path / "relative.db"),
+        (f"sqlite:///{tmp_path}/absolute.db", tmp_path / "absolute.db"),
+    ]:
+        store = open_store(url, clock=clock)
+        assert store.url == f"sqlite:///{file}"
+        assert store.now() == clock()
+        assert file.exists()
+        assert open_store(store) is store
+        store.close()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite://assent.db", "mysql://x", "x"])
+def test_what_no_url_opens(url: str) -> None:
+    with pytest.raises(StoreError, match="sqlite:///"):
+        open_store(url)
+
+
+def test_a_missing_folder_is_made(tmp_path: Path, open_again: Opener, clock: FakeClock) -> None:
+    store = open_again(tmp_path / "a" / "b" / "store.db")
+    World(store, clock).ask()
+    assert (tmp_path / "a" / "b" / "store.db").exists()
+
+
+def test_a_folder_cannot_be_made_inside_a_file(tmp_path: Path, open_again: Opener) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(StoreError, match="cannot open"):
+        open_again(tmp_path / "file" / "store.db")
+
+
+def test_a_folder_is_no_store(tmp_path: Path, open_again: Opener) -> None:
+    (tmp_path / "folder.db").mkdir()
+    with pytest.raises(StoreError, match=r"folder\.db"):
+        open_again(tmp_path / "folder.db")
+
+
+def test_files_of_the_store_are_private(world: World, path: Path) -> None:
+    for name in (".lock", ".mark"):
+        mode = stat.S_IMODE(os.stat(f"{path}{name}").st_mode)
+        assert mode & 0o077 == 0, name
+
+
+def test_it_is_durable(world: World) -> None:
+    writer = world.store._writer  # type: ignore[attr-defined]
+    assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert writer.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_it_has_a_name_of_its_own_that_stays(
+    world: World, open_again: Opener, tmp_path: Path
+) -> None:
+    name = world.store.incarnation
+    world.reopen()
+    assert world.store.incarnation == name
+    assert open_again(tmp_path / "other.db").incarnation != name
+
+
+# -- what is no store
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"just some text, not a database", b"\x00" * 5000, b"SQLite format 3\x00" + b"\xff" * 5000],
+    ids=["text", "zeros", "header only"],
+)
+def test_a_broken_file_is_refused(path: Path, open_again: Opener, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"store\.db"):
+        open_again()
+    assert path.read_bytes() == content
+
+
+def test_a_file_that_broke_later_says_so(world: World, path: Path, open_again: Opener) -> None:
+    for _ in range(50):
+        world.ask(args={"blob": "x" * 500})
+    world.store.close()
+    data = bytearray(path.read_bytes())
+    size = len(data)
+    data[4096 * 3 : size - 100] = os.urandom(size - 100 - 4096 * 3)
+    path.write_bytes(bytes(data))
+
+    def use() -> None:
+        store = open_again()
+        World(store, FakeClock()).propose()
+        store.calls_of("r")
+        store.chain("t")
+
+    with pytest.raises(StoreError, match=r"store\.db"):
+        use()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT)",
+        "CREATE TABLE meta (key TEXT, value TEXT)",
+        "CREATE TABLE meta (something INTEGER)",
+    ],
+)
+def test_a_database_of_somebody_else_is_refused_and_left_alone(
+    path: Path, open_again: Opener, statement: str
+) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    with pytest.raises(StoreError, match="something else"):
+        open_again()
+    assert rows(path, "SELECT sql FROM sqlite_master") == [(statement,)]
+
+
+def test_an_empty_file_becomes_a_store(path: Path, open_again: Opener, clock: FakeClock) -> None:
+    path.touch()
+    World(open_again(), clock).ask()
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "fuse.sshfs"])
+def test_a_network_file_system_is_refused(
+    open_again: Opener, path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(sidecar, "_file_system", lambda path: kind)
+    with pytest.raises(StoreError, match=f"network file system .{kind}.*local disk"):
+        open_again()
+    assert not path.exists()
+
+
+def test_a_network_file_system_is_known_by_its_mount(
+    tmp_path: Path, open_again: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "far away").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far away")
+    point = str(tmp_path / "far away").replace(" ", "\\040")
+    mounts = (
+        f"/dev/sda / ext4 rw 0 0\nserver:/x {point} nfs4 rw 0 0\ntmpfs {tmp_path}/far tmpfs 0\n"
+    )
+    read_text = Path.read_text
+
+    def fake(self: Path, *args: Any, **options: Any) -> str:
+        return mounts if str(self) == "/proc/self/mounts" else read_text(self, *args, **options)
+
+    monkeypatch.setattr(Path, "read_text", fake)
+    for folder in ("far away", "link"):
+        with pytest.raises(StoreError, match="nfs4"):
+            open_again(tmp_path / folder / "store.db")
+    open_again(tmp_path / "far away too.db")
+
+
+def test_a_store_that_is_refused_holds_on_to_nothing(path: Path, open_again: Opener) -> None:
+    path.write_text("not a database")
+    before = descriptors()
+    for _ in range(5):
+        with pytest.raises(StoreError):
+            open_again()
+    assert descriptors() == before
+
+
+# -- versions and keys
+
+
+def test_migrations_are_numbered_from_one() -> None:
+    numbers = [number for number, _ in migrate.migrations("sqlite")]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Pretends to be a later version, with one more migration."""
+    real = migrate.migrations
+
+    def pretend(text: str) -> None:
+        known = real("sqlite")
+        number = known[-1][0] + 1
+        monkeypatch.setattr(migrate, "migrations", lambda dialect: [*known, (number, text)])
+
+    yield pretend
+    monkeypatch.setattr(migrate, "migrations", real)
+
+
+def version(path: Path) -> int:
+    return int(rows(path, "SELECT value FROM meta WHERE key = 'version'")[0][0])
+
+
+def test_a_store_of_an_older_version_is_migrated(
+    world: World, path: Path, newer: Callable[[str], None]
+) -> None:
+    call = world.decide(world.ask(args={"to": "bo"}, note="from before"))
+    world.store.seal()
+    before, was = world.everything(), version(path)
+    newer(
+        "-- a comment; with a semicolon\n"
+        "ALTER TABLE call ADD COLUMN colour TEXT NOT NULL DEFAULT 'grey';\n"
+        "CREATE TABLE extra (x INTEGER);\n"
+        "INSERT INTO extra SELECT count(*) FROM call;\n"
+    )
+    world.reopen()
+    assert version(path) == was + 1
+    assert rows(path, "SELECT x FROM extra") == [(1,)]
+    assert rows(path, "SELECT colour FROM call") == [("grey",)]
+    assert world.everything() == before
+    assert world.record(world.start(call)[0]).status == "done"
+    world.reopen()
+    assert rows(path, "SELECT x FROM extra") == [(1,)], "a migration ran twice"
+    world.check()
+
+
+def test_a_store_of_a_newer_version_is_refused(
+    world: World,
+    path: Path,
+    open_again: Opener,
+    newer: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    was = version(path)
+    with monkeypatch.context() as later:
+        known = migrate.migrations("sqlite")
+        text = "CREATE TABLE extra (x)"
+        later.setattr(migrate, "migrations", lambda dialect: [*known, (was + 1, text)])
+        world.reopen()
+        world.ask()
+        world.store.close()
+    sentence = f"newer version of Assent .schema {was + 1}, this one knows {was}.*upgrade"
+    with pytest.raises(StoreVersion, match=sentence):
+        open_again()
+    assert version(path) == was + 1
+
+
+def test_a_migration_that_fails_changes_nothing(
+    world: World, path: Path, open_again: Opener, newer: Callable[[str], None]
+) -> None:
+    world.ask()
+    world.store.seal()
+    before, was = world.everything(), version(path)
+    world.store.close()
+    newer("CREATE TABLE extra (x);\nINSERT INTO nowhere VALUES (1);\n")
+    with pytest.raises(StoreError, match="nowhere"):
+        open_again()
+    assert version(path) == was
+    assert rows(path, "SELECT 1 FROM sqlite_master WHERE name = 'extra'") == []
+    newer("CREATE TABLE extra (x)")
+    world.reopen()
+    assert world.everything() == before
+
+
+def test_another_key_is_refused(world: World, open_again: Opener, keys: Keyring) -> None:
+    world.ask()
+    world.store.close()
+    with pytest.raises(StoreError, match=f"key {keys.primary_id}.*ASSENT_KEY"):
+        open_again(keys=Keyring.parse(new_key()))
+
+
+def test_a_new_key_in_front_of_the_old_one_goes_on(open_again: Opener, clock: FakeClock) -> None:
+    old, new = new_key(), new_key()
+    world = World(open_again(keys=Keyring.parse(old)), clock)
+    world.ask()
+    world.store.close()
+    both = Keyring.parse(f"{new},{old}")
+    world.store = open_again(keys=both)
+    world.ask()
+    world.store.seal()
+    world.check()
+
+
+def test_the_key_stands_beside_the_file(path: Path, clock: FakeClock) -> None:
+    for _ in range(2):
+        store = SqliteStore(path, clock=clock)
+        assert stat.S_IMODE(os.stat(f"{path}.key").st_mode) == 0o600
+        World(store, clock).ask()
+        store.close()
+
+
+# -- a disk that does not do its part
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder that another user can reach, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """Root may write anything, so be somebody else for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_what_may_not_be_written_is_refused(
+    shared_folder: Path, open_again: Opener, request: pytest.FixtureRequest
+) -> None:
+    path = shared_folder / "store.db"
+    open_again(path).close()
+    for file in shared_folder.iterdir():
+        file.chmod(0o444)
+    shared_folder.chmod(0o555)
+    request.getfixturevalue("nobody")
+    with pytest.raises(StoreError, match="cannot open"):
+        open_again(path)
+    with pytest.raises(StoreError):
+        open_again(shared_folder / "new.db")
+
+
+def test_a_disk_that_became_read_only_refuses_the_decision(world: World) -> None:
+    call = world.ask()
+    before = world.everything()
+    writer = world.store._writer  # type: ignore[attr-defined]
+    writer.execute("PRAGMA query_only=1")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="could not be written"):
+            world.decide(call)
+    assert world.everything() == before
+    writer.execute("PRAGMA query_only=0")
+    assert world.decide(call).status == "ready"
+
+
+def test_a_full_disk_refuses_and_forgets_nothing(world: World) -> None:
+    world.ask("known")
+    before = world.everything()
+    writer = world.store._writer  # type: ignore[attr-defined]
+    pages = writer.execute("PRAGMA page_count").fetchone()[0]
+    writer.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(StoreError, match="full"):
+        world.ask("new tool", args={"blob": "x" * 100_000})
+    assert world.everything() == before
+    writer.execute("PRAGMA max_page_count=1000000")
+    world.ask("new tool")
+    assert world.store.tool(tool_of("new tool").digest) == tool_of("new tool")
+    world.check()
+
+
+# -- sealing by itself
+
+
+def test_it_seals_after_so_many_events(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_module, "SEAL_EVENTS", 5)
+    for _ in range(12):
+        world.ask()
+    assert len(all_seals(world.store)) == 2
+
+
+def test_it_seals_after_so_many_seconds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.ask()
+    assert all_seals(world.store) == []
+    monkeypatch.setattr(sqlite_module, "SEAL_SECONDS", 0.0)
+    world.ask()
+    assert len(all_seals(world.store)) == 1
+
+
+def test_it_seals_when_it_is_closed(world: World) -> None:
+    world.ask()
+    world.reopen()
+    assert len(all_seals(world.store)) == 1
+    world.reopen()
+    assert len(all_seals(world.store)) == 1
+
+
+# -- letting go
+
+
+def test_a_closed_store_says_so(world: World, open_again: Opener) -> None:
+    call = world.ask()
+    store = world.store
+    store.close()
+    store.close()
+    for act in (
+        lambda: store.call(call.id),
+        lambda: store.events(),
+        lambda: world.ask(),
+        lambda: store.seal(),
+    ):
+        with pytest.raises(StoreError, match="closed"):
+            act()
+
+
+def test_closing_lets_go_of_every_file_and_thread(
+    path: Path, clock: FakeClock, keys: Keyring
+) -> None:
+    before = descriptors()
+    store = SqliteStore(path, clock=clock, keys=keys)
+    world = World(store, clock)
+    world.ask()
+    store.subscribe(None, lambda: None)
+    store.calls_of("r")
+    store.close()
+    for _ in range(200):
+        if not _watchers():
+            break
+        time.sleep(0.01)
+    assert _watchers() == 0
+    assert descriptors() == before
+
+
+def test_one_watcher_is_enough(world: World) -> None:
+    for _ in range(50):
+        world.store.subscribe("t", lambda: None).cancel()
+        subscription = world.store.subscribe("t", lambda: None)
+        assert _watchers() <= 2
+        subscription.cancel()
+    time.sleep(0.1)
+    assert _watchers() == 0
+
+
+def _watchers() -> int:
+    return sum(thread.name == "assent-watch" for thread in threading.enumerate())
