@@ -1,4 +1,4 @@
-"""How a row is measured: both halves in fresh processes, alternating, and the median of the rounds."""
+"""How a row is measured: both halves in fresh processes, in turn, and the median of the rounds."""
 
 from __future__ import annotations
 

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import assent
-from assent.rows import Message
-from assent.engine.commands import Propose
 from assent.stores.sqlite import SqliteStore
 
 CYCLES = 60
@@ -89,15 +87,6 @@ def cycle(gate: assent.Gate, inbox: assent.Inbox, send: Any, i: int) -> dict[str
         "rows": store._open_writer().total_changes - rows,
         "bytes": os.path.getsize(f"{store.path}-wal") - wal,
     }
-
-
-def speak(store: SqliteStore, thread: str, turns: int) -> None:
-    """A thread with this many turns behind it."""
-    body = json.dumps({"role": "user", "content": "x" * 200})
-    said = tuple(Message("before", body) for _ in range(turns * 4))
-    for start in range(0, len(said), 500):
-        part = said[start : start + 500]
-        store.transact(Propose(thread=thread, run="before", agent="bench", messages=part))
 
 
 def main() -> None:

@@ -9,7 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assent.agent import Agent, Context, RunState, ask_user, ask_user_for, tool
+    from assent.agent import Agent, Context, RunState
+    from assent.agent.ask_user import ask_user, ask_user_for
+    from assent.agent.tool import tool
     from assent.errors import (
         AlreadyDecided,
         AssentError,

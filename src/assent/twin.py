@@ -36,7 +36,7 @@ if hasattr(os, "register_at_fork"):
 
 async def hop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a blocking function without blocking the loop, if there is one."""
-    if _direct.get():
+    if _is_direct():
         return function(*args, **kwargs)
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_workers(), partial(function, *args, **kwargs))
@@ -71,9 +71,14 @@ def on_loop() -> bool:
     return True
 
 
+def _is_direct() -> bool:
+    """Whether ``run_sync`` drives; a function that it called may have a loop of its own."""
+    return _direct.get() and not on_loop()
+
+
 async def drive(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Await somebody else's coroutine, on the running loop or on one of its own."""
-    if not _direct.get():
+    if not _is_direct():
         return await make()
     return in_thread(lambda: asyncio.run(make()))
 
@@ -111,7 +116,7 @@ class News:
     """Waits for commits on one thread of a store, in either colour and without polling."""
 
     def __init__(self, source: Source, thread: str | None) -> None:
-        self._loop = None if _direct.get() else asyncio.get_running_loop()
+        self._loop = None if _is_direct() else asyncio.get_running_loop()
         self._event: threading.Event | asyncio.Event = (
             threading.Event() if self._loop is None else asyncio.Event()
         )

@@ -83,7 +83,7 @@ def test_a_number_that_is_none_is_named(world: World) -> None:
 def test_a_deleted_event_is_named(world: World, seqs: str, first: int) -> None:
     world.sql(f"DELETE FROM event {HERE} {seqs}")
     report = world.verify()
-    assert places(report)[0] == ("order-2", first)
+    assert places(report) == [("order-2", first)]
     assert "missing" in report.problems[0].what
 
 

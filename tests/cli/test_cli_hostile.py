@@ -118,9 +118,8 @@ def test_deciding_commands_print_it_inert(evil: World) -> None:
     evil.token(f"name {EVIL}", "--group", EVIL)
     inert(evil.cli("token", "list"))
     rules = evil.folder / "p.toml"
-    rules.write_text(
-        f"[[rule]]\nname = {json.dumps(EVIL)}\ntool = 'x'\ndescription = {json.dumps(EVIL)}\n"
-    )
+    words = json.dumps("".join(char for char in EVIL if char <= "\uffff" and char != "\x7f"))
+    rules.write_text(f"[[rule]]\nname = {words}\ntool = 'x'\ndescription = {words}\n")
     inert(evil.cli("policy", "check", str(rules)))
     inert(evil.cli("policy", "check", str(rules), "--tool", "x", "--agent", EVIL))
     inert(evil.cli("policy", "check", str(rules), "--tool", EVIL))

@@ -79,6 +79,13 @@ _ALWAYS = {
     "?": Key("[?]", "this help", _help),
     "q": Key("[q]uit", "quit: leave it pending", _quit),
 }
+#: All keys, for the page that lists them.
+TABLES = {
+    "at a tool call": _APPROVAL,
+    "at a question": _QUESTION,
+    "at a call in doubt": _DOUBT,
+    "always": _ALWAYS,
+}
 _DECISION_OF = {"a": "approve", "e": "edit", "r": "reject", "m": "respond"}
 
 

@@ -32,10 +32,14 @@ def approve(
     digest: options.Digest = None,
     always: Annotated[
         Scope | None,
-        typer.Option("--always", help="Also say yes in future: to these arguments, or to any."),
+        typer.Option(
+            "--always",
+            metavar=options.choices(Scope),
+            help="Also say yes in future: to exactly these arguments, or to any.",
+        ),
     ] = None,
     uses: Annotated[
-        int | None, typer.Option("--uses", min=1, help="With --always: how often.")
+        int | None, typer.Option("--uses", metavar="N", min=1, help="With --always: how often.")
     ] = None,
     length: Annotated[
         str | None,

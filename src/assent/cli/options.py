@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -30,6 +30,12 @@ Status = Literal[
     "superseded",
     "any",
 ]
+
+
+def choices(literal: Any) -> str:
+    """The values of an option, as its help shows them."""
+    return "|".join(get_args(literal))
+
 
 StoreUrl = Annotated[
     str,
@@ -59,7 +65,10 @@ Digest = Annotated[
         help="The digest of what you saw (`assent show ID --json`): decide without being asked.",
     ),
 ]
-KindFilter = Annotated[Kind | None, typer.Option("--kind", help="Only requests of this kind.")]
+KindFilter = Annotated[
+    Kind | None,
+    typer.Option("--kind", metavar=choices(Kind), help="Only requests of this kind."),
+]
 AgentFilter = Annotated[
     str | None, typer.Option("--agent", metavar="NAME", help="Only requests of this agent.")
 ]
@@ -76,8 +85,13 @@ TextFilter = Annotated[
     str | None,
     typer.Option("--q", metavar="TEXT", help="Only where id, tool, agent, note or rule hold this."),
 ]
-SortOrder = Annotated[Sort, typer.Option("--sort", help="Which come first.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=500, help="How many at most.")]
+StatusFilter = Annotated[
+    Status, typer.Option("--status", metavar=choices(Status), help="How it ended.")
+]
+SortOrder = Annotated[Sort, typer.Option("--sort", metavar=choices(Sort), help="Which come first.")]
+Limit = Annotated[
+    int, typer.Option("--limit", metavar="N", min=1, max=500, help="How many at most, up to 500.")
+]
 After = Annotated[
     str | None,
     typer.Option("--after", metavar="NEXT", help="Go on after the `next` of the page before."),

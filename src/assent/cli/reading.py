@@ -56,7 +56,7 @@ def inbox(
 
 
 def history(
-    status: Annotated[options.Status, typer.Option("--status", help="How it ended.")] = "closed",
+    status: options.StatusFilter = "closed",
     kind: options.KindFilter = None,
     agent: options.AgentFilter = None,
     tool: options.ToolFilter = None,

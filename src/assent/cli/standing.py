@@ -80,7 +80,9 @@ def _one(ids: list[str], prefix: str, noun: str, where: str) -> str:
 @tokens.command("create")
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
-    role: Annotated[Role, typer.Option("--role", help="What it is for.")] = "reviewer",
+    role: Annotated[
+        Role, typer.Option("--role", metavar=options.choices(Role), help="What it is for.")
+    ] = "reviewer",
     group: Annotated[
         list[str] | None,
         typer.Option("--group", metavar="NAME", help="A group of that person; may be repeated."),

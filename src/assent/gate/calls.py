@@ -86,6 +86,8 @@ class CallLife:
         call = None
         if not self.scope.alone:
             call = await hop(self.store.call_by_key, self.scope.name, self.plan.key)
+            if call is not None and self.plan.named and call.args != self.plan.args:
+                call = None  # proposing it says which content the key was used for before
         try:
             if call is None:
                 call = await self._propose()

@@ -173,6 +173,7 @@ class Gate:
             terms=terms,
             note=options.get("note", ""),
             wait=self._wait_of(options.get("wait", UNSET)),
+            named=bool(options.get("key")),
         )
         return await CallLife(self, scope, plan).outcome()
 

@@ -29,3 +29,5 @@ class Plan:
     #: Reads a stored result back.
     load: Callable[[str], Any] = codec.loads
     wait: float | None = 0
+    #: The caller chose the key: other content under it is a mistake, and not the same call.
+    named: bool = False

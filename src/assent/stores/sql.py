@@ -255,7 +255,9 @@ class SqlTransaction:
             content = (call.tool_digest, call.args, call.args_hash, call.nonce, call.rev)
             shown = (call.digest, terms, call.binds, call.note, call.preview)
             state = (call.status.value, int(call.asked))
-            self._execute(ADD_CALL, (*fixed, *content, *shown, *state, *outcome, call.created, call.requester))
+            self._execute(
+                ADD_CALL, (*fixed, *content, *shown, *state, *outcome, call.created, call.requester)
+            )
         else:
             changes = (call.tool_digest, call.args, call.args_hash, call.rev, call.digest, terms)
             stands = (call.binds, call.status.value, int(call.asked))

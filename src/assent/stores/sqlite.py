@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from assent.engine import Command
-from assent.errors import Conflict, StoreError
+from assent.errors import StoreError
 from assent.keys import Keyring
 from assent.rows import SYSTEM_THREAD, Event
 from assent.stores import sql
@@ -38,6 +38,7 @@ from assent.stores.base import (
 )
 from assent.stores.hub import Hub, Listener
 from assent.stores.migrate import check_key, check_version, migrate, version_of
+from assent.stores.operation import Operation
 from assent.stores.rowcodec import event_from
 from assent.stores.sidecar import Sidecar
 from assent.stores.sqlprune import prune
@@ -47,26 +48,11 @@ from assent.stores.watcher import Watcher
 from assent.types import Micros
 
 _BUSY_MS = 10_000
-#: What SQLite says against the values of one operation.
-_ITS_OWN = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 _RETRIES = 5
 
 
 def _wall_clock() -> Micros:
     return time.time_ns() // 1000
-
-
-class _Operation:
-    """Something queued for the next commit, and what came of it."""
-
-    __slots__ = ("body", "done", "error", "names", "result")
-
-    def __init__(self, names: Sequence[str], body: Callable[[sql.SqlTransaction], Any]) -> None:
-        self.names = names
-        self.body = body
-        self.done = False
-        self.result: Any = None
-        self.error: BaseException | None = None
 
 
 class SqliteStore(SqlReads):
@@ -95,11 +81,11 @@ class SqliteStore(SqlReads):
     def _set_up(self) -> None:
         self._means = means_of(self.keys)
         self._writer_lock = threading.Lock()
-        self._queue: deque[_Operation] = deque()
+        self._queue: deque[Operation] = deque()
         self._known_tools: set[str] = set()
         self._new_tools: set[str] = set()
         self._threads_moved: set[str] = set()
-        self._batch: list[_Operation] = []
+        self._batch: list[Operation] = []
         self._committing = False
         self._hub = Hub(self._start_watching)
         self._reset()
@@ -182,7 +168,7 @@ class SqliteStore(SqlReads):
     def _submit(self, names: Sequence[str], body: Callable[[sql.SqlTransaction], Any]) -> Any:
         if self._pid != os.getpid():
             self._after_fork()
-        operation = _Operation(names, body)
+        operation = Operation(names, body)
         moved: set[str] = set()
         try:
             self._queue.append(operation)
@@ -247,10 +233,11 @@ class SqliteStore(SqlReads):
         self._batch, self._committing = [], False
         self._threads_moved, self._new_tools = set(), set()
 
-    def _commit(self, writer: sqlite3.Connection, batch: list[_Operation]) -> None:
+    def _commit(self, writer: sqlite3.Connection, batch: list[Operation]) -> None:
         writer.execute("BEGIN IMMEDIATE")
         for operation in batch:
-            self._run(writer, operation, alone=len(batch) == 1)
+            transaction = sql.SqlTransaction(writer.execute, self._known_tools)
+            operation.run(writer.execute, transaction, alone=len(batch) == 1)
         if writer.in_transaction:
             self._seal_if_due(writer)
         pos = self._last_pos(writer)
@@ -263,22 +250,7 @@ class SqliteStore(SqlReads):
         self._sidecar.mark(pos)
         self._finish(batch)
 
-    def _run(self, writer: sqlite3.Connection, operation: _Operation, *, alone: bool) -> None:
-        transaction = sql.SqlTransaction(writer.execute, self._known_tools)
-        operation.error = None
-        if not alone:
-            writer.execute("SAVEPOINT operation")
-        try:
-            operation.result = operation.body(transaction)
-        except Exception as error:
-            if isinstance(error, sqlite3.Error) and not isinstance(error, _ITS_OWN):
-                raise  # it is the disk, and concerns the whole batch
-            writer.execute("ROLLBACK" if alone else "ROLLBACK TO operation")
-            operation.error = _explained(error)
-        if not alone:
-            writer.execute("RELEASE operation")
-
-    def _cross(self, batch: list[_Operation], when: str) -> None:
+    def _cross(self, batch: list[Operation], when: str) -> None:
         if self.boundary is not None:
             for operation in batch:
                 if operation.error is None:
@@ -293,11 +265,11 @@ class SqliteStore(SqlReads):
                 writer.close()
 
     @staticmethod
-    def _finish(batch: list[_Operation]) -> None:
+    def _finish(batch: list[Operation]) -> None:
         for operation in batch:
             operation.done = True
 
-    def _fail(self, batch: list[_Operation], error: StoreError) -> None:
+    def _fail(self, batch: list[Operation], error: StoreError) -> None:
         for operation in batch:
             operation.error = operation.error or error
         self._finish(batch)
@@ -401,9 +373,3 @@ class SqliteStore(SqlReads):
                 while self._readers:
                     self._readers.pop().close()
                 self._sidecar.close()
-
-
-def _explained(error: BaseException) -> BaseException:
-    if isinstance(error, sqlite3.IntegrityError):
-        return Conflict(f"another live run or call is in the way: {error}")
-    return StoreError(f"that cannot be kept: {error}") if isinstance(error, _ITS_OWN) else error

@@ -168,44 +168,12 @@ def test_options_that_are_refused(server: FakeOpenAI, options: Body, fault: str)
     assert re.search(fault, error["message"])
 
 
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        ({"additionalProperties": True}, "'additionalProperties' is required"),
-        ({"required": []}, r"Missing \['n'\]"),
-        ({"required": ["n", "m"]}, r"Extra required key \['m'\]"),
-        ({"type": "array"}, "must be a JSON Schema of 'type: \"object\"'"),
-        ({"properties": {"n": {}}}, r"context=\('properties', 'n'\), schema must have a 'type'"),
-        ({"properties": {"n": {"type": "string", "default": ""}}}, "'default' is not permitted"),
-        ({"properties": {"n": {"type": "array"}}}, "array schema missing items"),
-        ({"properties": {"n": {"oneOf": []}}}, "'oneOf' is not permitted"),
-        (
-            {"properties": {"n": {"$ref": "#/$defs/x", "description": "x"}}},
-            r"\$ref cannot have keywords",
-        ),
-        ({"properties": {"n": {"type": "array", "items": {"type": "object"}}}}, "'additionalProp"),
-        ({"properties": {"n": {"anyOf": [{"type": "object"}]}}}, "'additionalProperties'"),
-        ({"$defs": {"x": {"type": "object"}}}, "'additionalProperties'"),
-    ],
-)
-def test_strict_schemas_that_are_refused(server: FakeOpenAI, change: Body, fault: str) -> None:
-    status, error = chat(
-        server, tools=[nested(name="pay", strict=True, parameters={**STRICT, **change})]
-    )
+def test_strict_schemas_are_checked(server: FakeOpenAI) -> None:
+    loose = {**STRICT, "additionalProperties": True}
+    status, error = chat(server, tools=[nested(name="pay", strict=True, parameters=loose)])
     assert (status, error["code"]) == (400, "invalid_function_parameters")
     assert error["param"] == "tools[0].function.parameters"
-    assert re.search(fault, error["message"])
-
-
-def test_schemas_that_are_too_big(server: FakeOpenAI) -> None:
-    deep: Body = {"type": "integer"}
-    for _ in range(11):
-        deep = {**STRICT, "properties": {"n": deep}}
-    wide = {f"p{n}": {"type": "integer"} for n in range(5_001)}
-    for schema in (deep, {**STRICT, "properties": wide, "required": list(wide)}):
-        status, error = chat(server, tools=[nested(name="p", strict=True, parameters=schema)])
-        assert status == 400
-        assert re.search("more than", error["message"])
+    assert error["message"].startswith("Invalid schema for function 'pay': In context=()")
 
 
 def test_our_own_strict_schemas_are_taken(server: FakeOpenAI) -> None:

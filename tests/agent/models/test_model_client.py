@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import replace
 
 import openai
 import pytest
@@ -67,6 +68,16 @@ async def test_a_bad_request_is_the_servers_word(server: FakeOpenAI, chat: OpenA
     with pytest.raises(ModelError, match="must be a response to a preceeding message"):
         await chat.reply(ModelRequest(messages=[*ASKING.messages, lost]))
     assert len(server.requests) == 1
+
+
+async def test_a_setting_that_the_client_does_not_know(
+    server: FakeOpenAI, either: Model, ask: Callable
+) -> None:
+    with pytest.raises(ModelError, match=r"argument 'top_z' .* extra_body="):
+        await ask(either, replace(ASKING, settings={"top_z": 1}))
+    server.add("ok")
+    await ask(either, replace(ASKING, settings={"extra_body": {"top_z": 1}}))
+    assert server.bodies[0]["top_z"] == 1
 
 
 async def test_nobody_there() -> None:

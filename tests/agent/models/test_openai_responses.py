@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from assent.agent.models import (
-    HostedApproval,
     ModelCall,
     ModelError,
     ModelReply,
@@ -255,85 +254,6 @@ async def test_a_refusal_from_the_other_api(server: FakeOpenAI, responses: OpenA
     old = {"role": "assistant", "content": "", "calls": [], "refusal": "No.", "items": [extra]}
     await responses.reply(asking(old, HI))
     assert server.bodies[0]["input"][1] == {"role": "assistant", "content": "No."}
-
-
-# --- hosted tools ---
-
-
-async def test_a_hosted_tool_waits_for_approval_and_goes_on(
-    server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
-) -> None:
-    listed = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "shop", "tools": []}
-    asked = HostedApproval("mcpr_1", "shop", "buy", '{"what":"hat"}')
-    other = HostedApproval("mcpr_2", "shop", "buy", "{}")
-    server.add(ModelReply(approvals=(asked, other), items=(listed,), finish="calls"))
-    hosted = {"settings": {"tools": [MCP]}}
-    first = await ask(responses, asking(**hosted))
-    assert (first.approvals, first.calls, first.finish) == ((asked, other), (), "calls")
-    done = {"type": "mcp_call", "id": "mcp_1", "server_label": "shop", "name": "buy"}
-    done |= {"arguments": "{}", "output": "sold", "error": None, "approval_request_id": "mcpr_1"}
-    server.add(Output((done, message("msg_1", "Bought."))), "Bye.")
-    answers = [
-        {"role": "approval", "request_id": "mcpr_1", "approve": True, "reason": ""},
-        {"role": "approval", "request_id": "mcpr_2", "approve": False, "reason": "Too dear."},
-    ]
-    second = await ask(responses, asking(first.message, *answers, **hosted))
-    assert server.bodies[1]["tools"][1] == MCP
-    assert server.bodies[1]["input"][1:] == [
-        listed,
-        {
-            "type": "mcp_approval_request",
-            "id": "mcpr_1",
-            "server_label": "shop",
-            "name": "buy",
-            "arguments": '{"what":"hat"}',
-        },
-        {
-            "type": "mcp_approval_request",
-            "id": "mcpr_2",
-            "server_label": "shop",
-            "name": "buy",
-            "arguments": "{}",
-        },
-        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
-        {
-            "type": "mcp_approval_response",
-            "approval_request_id": "mcpr_2",
-            "approve": False,
-            "reason": "Too dear.",
-        },
-    ]
-    assert (second.text, second.finish) == ("Bought.", "stop")
-    await ask(responses, asking(first.message, *answers, second.message, HI, **hosted))
-    assert server.bodies[2]["input"][6]["output"] == "sold"
-
-
-async def test_an_approval_that_nobody_answered_is_refused(
-    server: FakeOpenAI, responses: OpenAIResponses
-) -> None:
-    asked = HostedApproval("mcpr_1", "shop", "buy")
-    server.add(ModelReply(approvals=(asked,), finish="calls"))
-    first = await responses.reply(asking(settings={"tools": [MCP]}))
-    with pytest.raises(ModelError, match="do not have an approval: mcpr_1"):
-        await responses.reply(asking(first.message, HI, settings={"tools": [MCP]}))
-
-
-async def test_calls_that_nobody_here_can_run_are_an_error(
-    server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
-) -> None:
-    server.add(Output(({"type": "computer_call", "id": "cu_1", "call_id": "c"},)))
-    with pytest.raises(ModelError, match="made a computer_call, which the agent cannot run"):
-        await ask(responses, asking())
-
-
-async def test_items_of_an_unknown_type_are_kept(
-    server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
-) -> None:
-    found = {"type": "web_search_call", "id": "ws_1", "status": "completed", "news": {"a": [1]}}
-    server.add(Output((found, message("msg_1", "Found."))), "ok")
-    first = await ask(responses, asking())
-    await ask(responses, asking(first.message, HI))
-    assert server.bodies[1]["input"][1] == found
 
 
 # --- options ---

@@ -83,7 +83,6 @@ class Client:
         if self._given is not None:
             return self._given
         loop = asyncio.get_running_loop()
-        loop = 0
         if loop not in self._kept:
             self._forget_closed_loops()
             client = load_openai().AsyncOpenAI(**self._options)
@@ -92,9 +91,7 @@ class Client:
             await anext(keeper)
         return self._kept[loop][0]
 
-    async def _keep(
-        self, loop: asyncio.AbstractEventLoop, client: Any
-    ) -> AsyncGenerator[None, None]:
+    async def _keep(self, loop: Loop, client: Any) -> AsyncGenerator[None, None]:
         # A loop that shuts down closes the async generators begun on it: that is our only signal.
         try:
             yield
@@ -126,6 +123,11 @@ def _as_model_errors(name: str) -> Iterator[None]:
         raise ModelError(f"{name} failed: {_said(error)}", code=code) from error
     except (JSONDecodeError, UnicodeDecodeError) as error:
         raise _unreadable(name) from error
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise
+        hint = "a setting that only the server knows goes into extra_body="
+        raise ModelError(f"{name}: {error} ({hint})") from error
 
 
 def _hint(status: int) -> str:
