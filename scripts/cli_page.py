@@ -65,8 +65,8 @@ wrote stands behind a gutter, with hidden characters written out, and rows that 
 
 INBOX = """\
 `assent inbox --decide` shows a numbered list. A number opens one request, `w` walks through all of
-them, and `1,3-5 a` (or `r`) decides several of the same agent and tool, after all of them were shown
-and the count was typed; never where the risk is high.
+them, and `1,3-5 a` (or `r`) decides several of the same agent and tool, after all of them were
+shown and their number was typed; never where the risk is high.
 
 """
 

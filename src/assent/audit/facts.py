@@ -52,6 +52,7 @@ class Facts:
     thread: str
     seq: int = 0
     pos: int = 0
+    at: int = 0
     created: int = 0
     status: CallStatus | None = None
     asked: bool = False

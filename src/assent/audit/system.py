@@ -76,10 +76,11 @@ class SystemFacts:
         head = self._seals.heads.get(SYSTEM_THREAD)
         return is_keyed(event) or (head is not None and event.seq <= head.seq)
 
-    def pruned(self, event: Event) -> bool:
-        """Whether the body of an event may be missing."""
-        before = self._pruned.get(event.run)
-        return before is not None and event.at < before
+    def pruned(self, run: str, at: Micros) -> bool:
+        """Whether what happened in a run at that time may be forgotten."""
+        if at >= self._pruned.get(run, 0):
+            self.catch_up()  # it may have been pruned since
+        return at < self._pruned.get(run, 0)
 
 
 def standing_problems(store: Store, facts: SystemFacts, spent: Counter[str]) -> list[Problem]:

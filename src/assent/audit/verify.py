@@ -43,7 +43,8 @@ class _Audit:
             self._say(
                 "the store went back in time: a copy was put back, or its newest rows were cut"
             )
-        self._catch_up()
+        self._seals.catch_up()
+        self._system.catch_up()
         self._walk_threads()
         self._missing_threads()
         self._lone_events()
@@ -64,10 +65,6 @@ class _Audit:
     def _say_of_table(self, what: str, thread: str = "") -> None:
         self._problems.add(Problem(thread, 0, 0, what), table=True)
 
-    def _catch_up(self) -> bool:
-        sealed = self._seals.catch_up()
-        return self._system.catch_up() or sealed
-
     # -- chains
 
     def _walk_threads(self) -> None:
@@ -81,15 +78,8 @@ class _Audit:
             self._say(f"the threads after {previous!r} cannot be read: {error}")
 
     def _thread(self, thread: Thread, previous: str) -> None:
-        for _ in range(_TRIES):
-            walk = Walk(self._store, thread, self._seals, self._system)
-            walk.go()
-            if not walk.problems.found:
-                break
-            now = self._now(thread, previous)
-            if not self._catch_up() and now == thread:
-                break
-            thread = now
+        walk = Walk(self._store, thread, self._seals, self._system)
+        walk.go(lambda: self._now(thread, previous))
         self._events += walk.events
         self._unsealed += walk.unsealed
         self._runs.update(walk.runs)
@@ -153,7 +143,7 @@ class _Audit:
         try:
             for _ in range(_TRIES):
                 found = standing_problems(self._store, self._system, self._spent)
-                if not found or not self._catch_up():
+                if not found or not self._system.catch_up():
                     break
         except DAMAGE as error:
             found = [Problem(SYSTEM_THREAD, 0, 0, f"grants or tokens cannot be read: {error}")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Iterator
 
 from assent.audit.calls import differences
 from assent.audit.facts import Facts, Nonsense
@@ -13,9 +14,10 @@ from assent.audit.report import Problem, Problems
 from assent.audit.seals import Head, Seals
 from assent.audit.system import SystemFacts
 from assent.engine.work import head_bytes
-from assent.keys import Keyring
 from assent.rows import Call, Event, Thread
 from assent.stores.base import Store
+
+_TRIES = 50
 
 
 class Walk:
@@ -39,30 +41,60 @@ class Walk:
         self.runs: Counter[str] = Counter()
         self.spent: Counter[str] = Counter()
 
-    def go(self) -> None:
-        """Check the whole thread."""
+    def go(self, fresh: Callable[[], Thread]) -> None:
+        """Check the whole thread; ``fresh`` reads its row again."""
         try:
-            for event in chain_of(self._store, self._thread.id):
-                self._event(event)
-            self._end()
+            self._read()
+            self._settle(fresh)
         except Unreadable as error:
             self._say(self.seq + 1, f"it cannot be read, nor can those after it: {error}")
         except DAMAGE as error:
             self._say(self.seq + 1, f"the thread's own row cannot be read: {error}")
+
+    def _read(self) -> None:
+        """Walk on, up to where the thread's row says that the chain ends."""
+        for event in chain_of(self._store, self._thread.id, self.seq):
+            if isinstance(event.seq, int) and event.seq > self._thread.seq:
+                break
+            self._event(event)
+
+    def _settle(self, fresh: Callable[[], Thread]) -> None:
+        """Compare what changes: while the store is in use, a row may be ahead of what was read."""
+        for _ in range(_TRIES):
+            found, runs = self._compared()
+            if not found.found:
+                break
+            now = fresh()
+            if not self._seals.catch_up() and now == self._thread:
+                break
+            self._thread, self._head = now, self._seals.heads.get(now.id)
+            self._read()
+        self.problems.merge(found)
+        self.runs.update(runs)
+
+    def _compared(self) -> tuple[Problems, Counter[str]]:
+        found, runs = Problems(), Counter[str]()
+        for seq, what in self._end():
+            if seq != self._said:
+                found.add(self._problem(seq, self.pos, what))
+                break
         for facts in self._open.values():
-            self._row(facts)
+            self._row(facts, found, runs)
+        return found, runs
 
     @property
     def unsealed(self) -> int:
         """How many events came after the last seal."""
         return max(0, self.seq - (0 if self._head is None else self._head.seq))
 
+    def _problem(self, seq: int, pos: int, what: str) -> Problem:
+        return Problem(str(self._thread.id), seq, pos, what)
+
     def _say(self, seq: int, what: str, pos: int | None = None) -> None:
         # One problem per row of the chain: the first that is found is the cause.
         if seq != self._said:
             self._said = seq
-            pos = self.pos if pos is None else pos
-            self.problems.add(Problem(str(self._thread.id), seq, pos, what))
+            self.problems.add(self._problem(seq, self.pos if pos is None else pos, what))
 
     # -- the chain
 
@@ -95,7 +127,7 @@ class Walk:
         return False
 
     def _out_of_place(self, event: Event) -> str:
-        if event.body is None and not self._system.pruned(event):
+        if event.body is None and not self._system.pruned(event.run, event.at):
             return "its body is missing, and no pruning took it"
         if event.pos <= self.pos:
             return "in the store it stands before the row that it follows"
@@ -110,29 +142,25 @@ class Walk:
             what = f"seal {broken.n} has another hash for it: the chain was written anew"
             self._say(broken.seq, what, event.pos)
 
-    def _end(self) -> None:
+    def _end(self) -> Iterator[tuple[int, str]]:
+        """What is wrong with the end of the chain, the cause first."""
         thread = self._thread
         if self.seq < thread.seq:
-            self._say(self.seq + 1, f"it is missing, and all up to {thread.seq}: they were cut off")
-        elif self.seq > thread.seq:
-            self._say(thread.seq + 1, f"its thread says that the chain ends at row {thread.seq}")
+            yield self.seq + 1, f"it is missing, and all up to {thread.seq}: they were cut off"
+        elif self._store.chain(thread.id, self.seq, 1):
+            yield self.seq + 1, f"its thread says that the chain ends at row {thread.seq}"
         elif self.hash != thread.head:
-            self._say(self.seq, "its thread says that the chain ends with another hash")
+            yield self.seq, "its thread says that the chain ends with another hash"
         elif thread.seq and not self._keys.check_link(head_bytes(thread), thread.mac):
-            self._say(
-                self.seq + 1, f"no key proves that the chain ends at row {self.seq}: it was cut"
-            )
-        self._sealed()
-
-    def _sealed(self) -> None:
-        sealed, reach = self._thread.sealed, self._seals.reach(self._thread.id)
+            yield self.seq + 1, f"no key proves that the chain ends at row {self.seq}: it was cut"
+        sealed, reach = thread.sealed, self._seals.reach(thread.id)
         if self._head is not None and self.seq < self._head.seq:
-            what = f"it is missing: seal {self._head.n} has the rows up to {self._head.seq}"
-            self._say(self.seq + 1, what)
+            rows = f"the rows up to {self._head.seq}"
+            yield self.seq + 1, f"it is missing: seal {self._head.n} has {rows}"
         elif sealed > reach:
-            self._say(sealed, "it was sealed, and that seal is missing")
+            yield sealed, "it was sealed, and that seal is missing"
         elif sealed < reach:
-            self._say(reach, f"it is sealed, and its thread says that only row {sealed} is")
+            yield reach, f"it is sealed, and its thread says that only row {sealed} is"
 
     # -- the calls
 
@@ -144,13 +172,13 @@ class Walk:
         facts = self._open.get(event.call)
         if facts is None:
             facts = self._open[event.call] = Facts(event.call, event.run, event.thread)
-        facts.seq, facts.pos = event.seq, event.pos
+        facts.seq, facts.pos, facts.at = event.seq, event.pos, event.at
         if event.body is None or not trusted:
             facts.blind, facts.pruned = True, trusted
         elif not facts.blind:
             self._tell(facts, event, event.body)
         if facts.ended:
-            self._row(self._open.pop(event.call))
+            self._row(self._open.pop(event.call), self.problems, self.runs)
             self._ended.add(event.call)
 
     def _tell(self, facts: Facts, event: Event, body: str) -> None:
@@ -163,24 +191,24 @@ class Walk:
         if event.type == "started" and facts.attempt == 1 and facts.grant is not None:
             self.spent[facts.grant] += 1  # a call spends one use, however often it starts
 
-    def _row(self, facts: Facts) -> None:
+    def _row(self, facts: Facts, problems: Problems, runs: Counter[str]) -> None:
         try:
             call = self._store.call(facts.id)
         except DAMAGE as error:
             call, wrong = None, f"has a row that cannot be read: {error}"
         else:
-            wrong = _row_wrong(call, facts, self._keys)
+            wrong = self._row_wrong(call, facts)
         if call is not None:
-            self.runs[call.run] += 1
+            runs[call.run] += 1
         if wrong:
-            what = f"call {facts.id} {wrong}"
-            self.problems.add(Problem(facts.thread, facts.seq, facts.pos, what), table=True)
+            problem = self._problem(facts.seq, facts.pos, f"call {facts.id} {wrong}")
+            problems.add(problem, table=True)
 
-
-def _row_wrong(call: Call | None, facts: Facts, keys: Keyring) -> str:
-    if facts.blind:
-        return "was pruned, and its row is there again" if facts.pruned and call else ""
-    if call is None:
-        return "is missing from the table"
-    columns = differences(call, facts, keys)
-    return f"is not what its record says: {', '.join(columns)}" if columns else ""
+    def _row_wrong(self, call: Call | None, facts: Facts) -> str:
+        if facts.blind:
+            return "was pruned, and its row is there again" if facts.pruned and call else ""
+        if call is None:
+            pruned = self._system.pruned(facts.run, facts.at)  # while we were reading
+            return "" if pruned else "is missing from the table"
+        columns = differences(call, facts, self._keys)
+        return f"is not what its record says: {', '.join(columns)}" if columns else ""

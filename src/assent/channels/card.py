@@ -193,7 +193,7 @@ def _closing(request: Request) -> Iterator[Line]:
 def decision(decided: Decided) -> Iterator[Line]:
     """Who decided what, when, and through what."""
     at = moment(decided.at).astimezone()
-    how = f"{decided.channel}, {decided.assurance}" if decided.assurance else decided.channel
+    how = ", ".join(name(part) for part in (decided.channel, decided.assurance) if part)
     words = f"{decided.type} by {name(decided.by)}, {at:%Y-%m-%d %H:%M:%S} ({how})"
     yield _fact("decision", words, "bold")
     if decided.message:

@@ -151,6 +151,7 @@ class Talk:
                 return found
             said = "A paste decides nothing" if typed.pasted else "Nothing was decided"
             self.say(f"{said}: type one of {', '.join(valid)}, then Enter.")
+            self.screen.settle()  # the rest of a paste may still be on its way
         self.say(f"{TRIES} answers that make no sense.")
         raise Left
 
@@ -174,8 +175,9 @@ class Talk:
             reasons.append(f"the risk is {request.risk.level.upper()}")
         if not reasons:
             return True
-        word = name(request.tool) if request.tool else "approve"
+        word = "answer" if request.question is not None else name(request.tool or "approve")
         self.say(f"Not yet: {' and '.join(reasons)}.")
+        self.screen.settle()
         typed = self.ask(f"Type {word} to go on all the same, or Enter to go back:")
         if typed.pasted:
             self.say("A paste does not count: it has to be typed.")
@@ -222,5 +224,7 @@ def ended(request: Request) -> str:
     if decided is None or request.status in ("expired", "cancelled", "superseded"):
         return f"{name(request.id)} is {request.status}: there is nothing to decide."
     at = moment(decided.at).astimezone()
-    line = f"Decided by {name(decided.by)} ({decided.channel}) at {at:%H:%M:%S}: {decided.type}"
+    line = (
+        f"Decided by {name(decided.by)} ({name(decided.channel)}) at {at:%H:%M:%S}: {decided.type}"
+    )
     return f"{line}, {text.inline(decided.message)}" if decided.message else f"{line}."

@@ -215,7 +215,7 @@ def _settle(
             views.print_json(request_json(done))
         else:
             doubt = request.kind == "in_doubt"
-            typer.echo(f"{request.id}: {said(done, decision.type, in_doubt=doubt)}")
+            typer.echo(f"{text.inline(request.id)}: {said(done, decision.type, in_doubt=doubt)}")
 
 
 def _asked(desk: Desk, first: str, request: Request, *, json: bool, plain: bool) -> Exit:

@@ -41,7 +41,7 @@ def list_grants(
     plain: options.Plain = False,
     store: options.StoreUrl = options.DEFAULT_STORE,
 ) -> None:
-    """List the standing yeses."""
+    """List the standing yeses; `assent grants` alone does the same."""
     with opened(store) as box:
         found = box.grants_sync(live_only=not every)
         if json:

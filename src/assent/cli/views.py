@@ -16,7 +16,7 @@ from assent.channels.layout import Line, hard_cut, name, wrapped
 from assent.channels.screen import console, show
 from assent.inbox import Page
 from assent.rows import Principal
-from assent.types import Grant, Micros, Request, moment
+from assent.types import Grant, Json, Micros, Request, moment
 from assent.views import request_json
 
 _NARROW, _WIDE = 72, 100
@@ -57,12 +57,19 @@ def summary(request: Request) -> str:
         return ""
     parts, size = [], 0
     for key, value in request.args.items():
-        shown = value if isinstance(value, str) else codec.dumps(value)
-        parts.append(f"{name(key)}={text.inline(shown[:_SUMMARY])}")
+        parts.append(f"{name(key)}={_brief(value)}")
         size += len(parts[-1])
         if size > _SUMMARY:
             break
     return ", ".join(parts)
+
+
+def _brief(value: Json) -> str:
+    if isinstance(value, str):
+        return text.inline(value[:_SUMMARY])
+    if isinstance(value, dict | list):
+        return f"({len(value)} items)" if len(value) != 1 else "(1 item)"
+    return codec.dumps(value)
 
 
 def _ends(request: Request, now: datetime) -> str:

@@ -43,7 +43,7 @@ from assent.errors import (
 from assent.gate.leases import KEEPER, Lease
 from assent.gate.plan import Plan
 from assent.gate.recheck import recheck
-from assent.gate.scope import RunScope
+from assent.gate.scope import RunScope, told
 from assent.gate.verify import verify
 from assent.rows import Call, CallStatus, Run
 from assent.twin import News, hop, on_loop
@@ -83,14 +83,8 @@ class CallLife:
                 f"{self.store.url} was restored from an older copy, and what ran since then is "
                 "unknown: run `assent recover` first"
             )
-        call = None
-        if not self.scope.alone:
-            call = await hop(self.store.call_by_key, self.scope.name, self.plan.key)
-            if call is not None and self.plan.named and call.args != self.plan.args:
-                call = None  # proposing it says which content the key was used for before
         try:
-            if call is None:
-                call = await self._propose()
+            call = await self._known() or await self._propose()
             while True:
                 if call.status is CallStatus.READY:
                     done, value = await self._ready(call)
@@ -106,6 +100,15 @@ class CallLife:
         except (Refused, InDoubt):
             await self._end_alone("failed")
             raise
+
+    async def _known(self) -> Call | None:
+        """The row of this very call, made in an earlier entry of the run."""
+        if self.scope.alone:
+            return None
+        call = await hop(self.store.call_by_key, self.scope.name, self.plan.key)
+        if call is not None and self.plan.named and call.args != self.plan.args:
+            return None  # proposing it says which content the key was used for before
+        return call
 
     def _started_here(self, call: Call) -> bool:
         """Whether this very object has just started it, in the commit that proposed it."""
@@ -307,7 +310,7 @@ class CallLife:
             await hop(self.store.transact, self._suspend(call))
             raise
         except Exception as error:
-            await self._record(call, False, f"{type(error).__name__}: {error}")
+            await self._record(call, False, told(error))
             raise
         except GeneratorExit:
             raise  # nothing can be awaited any more; the lease will lapse into a doubt

@@ -121,6 +121,7 @@ class Gate:
             binds=options.get("binds"),
             preview=options.get("preview"),
             note=options.get("note", ""),
+            key=_key_function(options.get("key")),
             wait=self._wait_of(options.get("wait", UNSET)),
         ).wrap()
 
@@ -162,12 +163,13 @@ class Gate:
         scope = current(self)
         data = codec.canonical(content)
         name = f"{kind}:{codec.sha256(data)[:32]}"
+        key = options.get("key")
 
         async def terms(_: dict[str, Any]) -> Terms:
             return own
 
         plan = Plan(
-            key=scope.named_key(options["key"]) if options.get("key") else scope.key(name),
+            key=scope.named_key(key) if isinstance(key, str) and key else scope.key(name),
             kind=kind,
             args=data.decode(),
             terms=terms,
@@ -276,6 +278,12 @@ class Gate:
         """Let go of the store."""
         self.closed = True
         self.store.close()
+
+
+def _key_function(key: object) -> Callable[[dict[str, Json]], str] | None:
+    if key is None or callable(key):
+        return key
+    raise TypeError("key= of a guarded function is a function of its arguments: lambda args: ...")
 
 
 async def _awaited(value: Awaitable[T]) -> T:

@@ -13,7 +13,7 @@ from assent import codec
 from assent.errors import AssentError
 from assent.gate.calls import CallLife
 from assent.gate.plan import Plan
-from assent.gate.scope import RunScope, current
+from assent.gate.scope import RunScope, current, told
 from assent.policy import Predicate
 from assent.rows import Call, Tool
 from assent.schema import Signature
@@ -65,6 +65,7 @@ class Guard:
     binds: Callable[[], Mapping[str, Json]] | None
     preview: Callable[..., Json] | None
     note: str
+    key: Callable[[dict[str, Json]], str] | None
     wait: float | None
 
     def wrap(self) -> Callable[..., Any]:
@@ -103,8 +104,12 @@ class Guard:
             codec.dumps([[name, whole[name]] for name in sorted(values)]).encode()
         )
         content = f"{self.tool.name}:{passed[:32]}"
+        named = self.key(codec.loads(data)) if self.key is not None else None
         return Plan(
-            key=scope.key(content),
+            key=scope.key(content)
+            if named is None
+            else scope.named_key(f"{self.tool.name}:{named}"),
+            named=named is not None,
             kind="approval",
             args=data.decode(),
             terms=self._terms,
@@ -148,7 +153,7 @@ class Guard:
             shown = in_thread(lambda: preview(*args, **kwargs), PREVIEW_SECONDS)
             return codec.canonical(shown).decode()
         except Exception as error:
-            return codec.dumps(f"no preview: {type(error).__name__}: {error}")
+            return codec.dumps(f"no preview: {told(error)}")
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:

@@ -26,7 +26,8 @@ class AskOptions(TypedDict, total=False):
     """Who decides a question or an approval, and until when."""
 
     wait: Wait
-    key: str
+    #: Names the call, instead of its content and count; for a function, made from its arguments.
+    key: str | Callable[[dict[str, Json]], str]
     note: str
     description: str
     reviewers: str | Iterable[str]

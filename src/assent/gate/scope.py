@@ -99,7 +99,7 @@ class RunScope:
             return
         status, output = "done", None
         if error is not None:
-            status, output = "failed", f"{type(error).__name__}: {error}"
+            status, output = "failed", told(error)
         command = Finish(thread=run.thread, run=run.id, status=status, output=output)
         self.gate.store.transact(command)
 
@@ -126,3 +126,12 @@ def current(gate: Gate) -> RunScope:
         if scope.gate is gate:
             return scope
     return RunScope(gate, "run_" + secrets.token_hex(8), "", alone=True)
+
+
+def told(error: BaseException) -> str:
+    """An error as text that can be stored, whatever it says of itself."""
+    try:
+        said = str(error)
+    except Exception:
+        said = "it cannot say what happened"
+    return f"{type(error).__name__}: {said}".encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,460 @@
+"""How a call ends: with a result, an error, a doubt, or a question of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cases import RUN, Case, aside, soon
+
+from assent import (
+    AssentError,
+    CallFailed,
+    Cancelled,
+    InDoubt,
+    InvalidCall,
+    InvalidDecision,
+    Paused,
+    Rejected,
+    Superseded,
+)
+from assent.gate.guard import this_call
+from assent.rows import RunStatus
+from assent.stores.base import Store
+from assent.testing import FakeClock
+
+# -- errors and results
+
+
+def test_an_error_is_raised_once_and_told_ever_after(case: Case) -> None:
+    @case.gate.guard(needs_approval=False)
+    def fetch(name: str) -> str:
+        case.ran.append(name)
+        raise FileNotFoundError(f"no file {name}")
+
+    with pytest.raises(FileNotFoundError, match="no file notes"):
+        case.enter(lambda: fetch("notes"))
+    for _ in range(2):
+        with pytest.raises(CallFailed, match="FileNotFoundError: no file notes"):
+            case.enter(lambda: fetch("notes"))
+    assert case.ran == ["notes"]
+    run = case.store.run(RUN)
+    assert run is not None
+    assert run.status is RunStatus.FAILED
+
+
+@pytest.mark.parametrize("message", ["caf\udce9", "\x00\x1b[31m", "x" * 100_000, ""])
+def test_an_error_with_any_text_is_recorded(case: Case, message: str) -> None:
+    @case.gate.guard(needs_approval=False)
+    def fetch() -> str:
+        case.ran.append("fetch")
+        raise OSError(message)
+
+    with pytest.raises(OSError):  # noqa: PT011
+        case.enter(fetch)
+    with pytest.raises(CallFailed, match="OSError"):
+        case.enter(fetch)
+    assert case.ran == ["fetch"]
+
+
+def test_an_error_that_cannot_even_be_printed_is_recorded(case: Case) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError("I have no words")
+
+    @case.gate.guard(needs_approval=False)
+    def fetch() -> str:
+        case.ran.append("fetch")
+        raise Mute
+
+    with pytest.raises(Mute):
+        case.enter(fetch)
+    with pytest.raises(CallFailed, match="Mute"):
+        case.enter(fetch)
+    assert case.ran == ["fetch"]
+
+
+def test_a_result_that_cannot_be_stored_is_an_error_and_not_run_again(case: Case) -> None:
+    @case.gate.guard(needs_approval=False)
+    def connect() -> Any:
+        case.ran.append("connect")
+        return object()
+
+    with pytest.raises(InvalidCall, match="cannot be stored"):
+        case.enter(connect)
+    with pytest.raises(CallFailed, match="cannot be stored"):
+        case.enter(connect)
+    assert case.ran == ["connect"]
+
+
+def test_the_first_entry_gets_what_every_later_one_gets(case: Case) -> None:
+    @case.gate.guard(needs_approval=False)
+    def pair() -> tuple[int, list[int]]:
+        return (1, [2])
+
+    @case.gate.guard(needs_approval=False)
+    def loose() -> Any:
+        return (1, [2])
+
+    assert case.enter(pair) == case.enter(pair) == (1, [2])
+    assert case.enter(loose) == case.enter(loose) == [1, [2]]
+
+
+def test_a_function_may_look_at_its_own_call(case: Case) -> None:
+    seen = []
+
+    @case.gate.guard(needs_approval=True)
+    def pay(to: str) -> None:
+        seen.append(this_call())
+
+    request = case.paused(lambda: pay("bo"))
+    case.decide(request.edit({"to": "cy"}))
+    case.enter(lambda: pay("bo"))
+    (call,) = seen
+    assert (call.run, call.id, call.key, call.attempt) == (RUN, request.id, request.id, 1)
+    assert call.decision is not None
+    assert (call.decision.by, call.decision.type) == ("ana", "edit")
+    assert call.original == {"to": "bo"}
+    with pytest.raises(AssentError, match="inside a guarded function only"):
+        this_call()
+
+
+# -- cut short
+
+
+async def test_a_timeout_after_the_start_is_in_doubt(case: Case) -> None:
+    @case.gate.guard(needs_approval=False)
+    async def pay(to: str) -> str:
+        case.ran.append(to)
+        await asyncio.sleep(0 if len(case.ran) > 1 else 60)
+        return "paid"
+
+    with pytest.raises(TimeoutError):
+        async with case.gate.run(RUN), asyncio.timeout(0.1):
+            await pay("bo")
+    (request,) = (await case.inbox.pending()).items
+    assert (request.kind, request.execution.status) == ("in_doubt", "in_doubt")
+    assert request.allowed == ("approve", "respond", "reject")
+    with pytest.raises(Paused):
+        async with case.gate.run(RUN):
+            await pay("bo")
+    assert case.ran == ["bo"]
+    await case.inbox.decide(request.id, request.approve(), by="ana")
+    async with case.gate.run(RUN):
+        assert await pay("bo") == "paid"
+    assert case.ran == ["bo", "bo"]
+
+
+async def test_a_timeout_while_waiting_leaves_it_pending(case: Case) -> None:
+    @case.gate.guard(needs_approval=True, wait=None)
+    async def pay(to: str) -> str:
+        case.ran.append(to)
+        return "paid"
+
+    with pytest.raises(TimeoutError):
+        async with case.gate.run(RUN), asyncio.timeout(0.1):
+            await pay("bo")
+    (request,) = (await case.inbox.pending()).items
+    assert (request.kind, request.status) == ("approval", "pending")
+    await case.inbox.decide(request.id, request.approve(), by="ana")
+    async with case.gate.run(RUN):
+        assert await pay("bo") == "paid"
+    assert case.ran == ["bo"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_after_the_start_is_in_doubt(case: Case, error: type[BaseException]) -> None:
+    @case.gate.guard(needs_approval=True)
+    def pay(to: str) -> str:
+        case.ran.append(to)
+        raise error
+
+    case.approved(lambda: pay("bo"))
+    with pytest.raises(error):
+        case.enter(lambda: pay("bo"))
+    request = case.pending(kind="in_doubt")
+    assert request.tool == "pay"
+    assert case.paused(lambda: pay("bo")).id == request.id
+    assert case.ran == ["bo"]
+
+
+def doubted(case: Case) -> Callable[[], str]:
+    """A call that was interrupted once, and would work the next time."""
+
+    @case.gate.guard(needs_approval=True)
+    def pay(to: str) -> str:
+        case.ran.append(to)
+        if len(case.ran) == 1:
+            raise KeyboardInterrupt
+        return "paid"
+
+    case.approved(lambda: pay("bo"))
+    with pytest.raises(KeyboardInterrupt):
+        case.enter(lambda: pay("bo"))
+    return lambda: case.enter(lambda: pay("bo"))
+
+
+def test_out_of_doubt_by_running_again(case: Case) -> None:
+    enter = doubted(case)
+    case.decide(case.pending().approve())
+    assert enter() == enter() == "paid"
+    assert case.ran == ["bo", "bo"]
+
+
+def test_out_of_doubt_by_saying_how_it_ended(case: Case) -> None:
+    enter = doubted(case)
+    case.decide(case.pending().respond("it went through"))
+    assert enter() == enter() == "it went through"
+    assert case.ran == ["bo"]
+
+
+def test_out_of_doubt_by_giving_up(case: Case) -> None:
+    enter = doubted(case)
+    case.decide(case.pending().reject("nobody will ever know"))
+    for _ in range(2):
+        with pytest.raises(InDoubt, match="given up by ana: nobody will ever know"):
+            enter()
+    assert case.ran == ["bo"]
+
+
+def test_an_older_yes_does_not_mean_run_it_again(case: Case) -> None:
+    doubted(case)
+    request = case.pending()
+    (old,) = [e for e in case.inbox.events_sync(request.id) if e.type == "asked"]
+    with pytest.raises(AssentError, match="is not what you saw"):
+        case.inbox.decide_sync(
+            request.id, request.approve(), by="ana", seen_digest=str(old.body)[:64]
+        )
+    with pytest.raises(InvalidDecision, match="'edit' is not allowed"):
+        case.decide(request.edit({"to": "cy"}))
+    assert case.pending().kind == "in_doubt"
+
+
+def test_idempotent_calls_run_again_unasked(case: Case) -> None:
+    @case.gate.guard(needs_approval=False, idempotent=True)
+    def sync(what: str) -> str:
+        case.ran.append(this_call().attempt)
+        if len(case.ran) == 1:
+            raise KeyboardInterrupt
+        return "in sync"
+
+    with pytest.raises(KeyboardInterrupt):
+        case.enter(lambda: sync("notes"))
+    assert case.inbox.pending_sync().items == ()
+    assert case.enter(lambda: sync("notes")) == "in sync"
+    assert case.ran == [1, 2]
+
+
+# -- asking inside
+
+
+def test_a_function_that_asks_starts_again_at_its_top(case: Case) -> None:
+    @case.gate.guard(needs_approval=False)
+    def order() -> str:
+        case.ran.append("top")
+        case.gate.once_sync("oven", lambda: case.ran.append("oven on"))
+        size = case.gate.ask_sync("Which size?")
+        topping = case.gate.ask_sync("Which topping?")
+        case.ran.append("order")
+        return f"{size} with {topping}"
+
+    assert case.paused(order).question.text == "Which size?"
+    assert [request.kind for request in case.inbox.pending_sync().items] == ["question"]
+    case.decide(case.pending().respond("large"))
+    assert case.paused(order).question.text == "Which topping?"
+    case.decide(case.pending().respond("olives"))
+    assert case.enter(order) == case.enter(order) == "large with olives"
+    assert case.ran == ["top", "oven on", "top", "top", "order"]
+    assert case.types().count("in_doubt") == 0
+
+
+def test_a_function_that_asks_without_a_run_belongs_to_its_own(case: Case) -> None:
+    @case.gate.guard(needs_approval=False)
+    def order() -> Any:
+        return case.gate.ask_sync("Which size?")
+
+    with pytest.raises(Paused) as caught:
+        order()
+    case.decide(case.pending().respond("large"))
+    assert case.enter(order, caught.value.run) == "large"
+
+
+async def test_an_async_function_that_asks(case: Case) -> None:
+    @case.gate.guard(needs_approval=False)
+    async def order() -> str:
+        case.ran.append("top")
+        return f"a {await case.gate.ask('Which size?')} one"
+
+    for _ in range(2):
+        with pytest.raises(Paused):
+            async with case.gate.run(RUN):
+                await order()
+    request = (await case.inbox.pending()).items[0]
+    await case.inbox.decide(request.id, request.respond("large"), by="ana")
+    async with case.gate.run(RUN):
+        assert await order() == "a large one"
+    assert case.ran == ["top", "top", "top"]
+
+
+def test_a_guarded_function_inside_another(case: Case) -> None:
+    pay = case.paying()
+
+    @case.gate.guard(needs_approval=False)
+    def order() -> str:
+        return f"ordered and {pay('bo')}"
+
+    case.approved(order)
+    assert case.enter(order) == "ordered and paid bo 3"
+    assert case.ran == [("bo", 3)]
+
+
+def test_an_answer_may_come_while_the_function_waits(case: Case) -> None:
+    @case.gate.guard(needs_approval=False)
+    def order() -> Any:
+        case.ran.append("top")
+        return case.gate.ask_sync("Which size?", wait=None)
+
+    def body() -> None:
+        soon(lambda: case.inbox.pending_sync().items)
+        case.decide(case.pending().respond("large"))
+
+    aside(body)
+    assert case.enter(order) == "large"
+    assert case.ran == ["top"]
+
+
+# -- once
+
+
+def test_once_runs_a_step_once_per_run(case: Case) -> None:
+    def step(name: str, *, more: int) -> list[Any]:
+        case.ran.append(name)
+        return [name, more]
+
+    for run in ("a", "a", "b"):
+        assert case.enter(lambda: case.gate.once_sync("s", step, "x", more=2), run) == ["x", 2]
+    assert case.ran == ["x", "x"]
+    with pytest.raises(InvalidCall, match="named run"):
+        case.gate.once_sync("s", step, "x", more=2)
+
+
+async def test_once_takes_coroutines(case: Case) -> None:
+    async def step() -> str:
+        case.ran.append("step")
+        return "done"
+
+    for _ in range(2):
+        async with case.gate.run(RUN):
+            assert await case.gate.once("s", step) == "done"
+    assert case.ran == ["step"]
+
+
+def test_once_in_doubt_asks(case: Case) -> None:
+    def step() -> str:
+        case.ran.append("step")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        case.enter(lambda: case.gate.once_sync("charge", step))
+    request = case.paused(lambda: case.gate.once_sync("charge", step))
+    assert (request.kind, request.tool, request.args) == ("in_doubt", "once", {"key": "charge"})
+    case.decide(request.respond("charged"))
+    assert case.enter(lambda: case.gate.once_sync("charge", step)) == "charged"
+    assert case.ran == ["step"]
+
+
+# -- called off
+
+
+def test_a_cancelled_run_starts_nothing_more(case: Case) -> None:
+    pay = case.paying()
+    case.approved(lambda: pay("bo"))
+    waiting = case.paused(lambda: pay("cy"))
+    case.gate.cancel_sync(RUN, by="ana", reason="changed my mind")
+    assert case.inbox.get_sync(waiting.id).status == "cancelled"
+    for to in ("bo", "cy", "di"):
+        with pytest.raises(Cancelled):
+            case.enter(lambda to=to: pay(to))
+    assert case.ran == []
+    assert case.inbox.pending_sync().items == ()
+
+
+def test_what_runs_while_its_run_is_cancelled_is_recorded(case: Case) -> None:
+    @case.gate.guard(needs_approval=False)
+    def pay(to: str) -> str:
+        case.gate.cancel_sync(RUN, reason="too late")
+        return "paid"
+
+    assert case.enter(lambda: pay("bo")) == "paid"
+    assert case.enter(lambda: pay("bo")) == "paid"
+    run = case.store.run(RUN)
+    assert run is not None
+    assert run.status is RunStatus.CANCELLED
+    with pytest.raises(Cancelled, match="too late"):
+        case.enter(lambda: pay("cy"))
+
+
+def test_newer_input_supersedes_what_waits(case: Case) -> None:
+    request = case.paused(lambda: case.paying()("bo"))
+    case.gate.supersede_sync(RUN)
+    assert case.inbox.get_sync(request.id).status == "superseded"
+    with pytest.raises(Superseded, match="nothing was run"):
+        case.enter(lambda: case.paying()("bo"))
+    with pytest.raises(AssentError, match="superseded"):
+        case.decide(request.approve())
+
+
+def test_one_cancelled_request_leaves_the_run(case: Case) -> None:
+    request = case.paused(lambda: case.paying()("bo"))
+    case.inbox.cancel_sync(request.id, by="ana", message="not needed")
+    with pytest.raises(Cancelled):
+        case.enter(lambda: case.paying()("bo"))
+    case.approved(lambda: case.paying()("cy"))
+    assert case.enter(lambda: case.paying()("cy")) == "paid cy 3"
+
+
+def test_a_rejected_question_says_why(case: Case) -> None:
+    case.decide(case.paused(lambda: case.gate.ask_sync("Which size?")).reject("none of your"))
+    with pytest.raises(Rejected, match="ana rejected it: none of your") as caught:
+        case.enter(lambda: case.gate.ask_sync("Which size?"))
+    assert caught.value.request is not None
+    assert caught.value.request.status == "rejected"
+
+
+# -- clocks that jump
+
+
+def test_a_clock_that_jumps_ahead_puts_in_doubt_and_runs_nothing_twice(
+    make_store: Callable[..., Store], clock: FakeClock
+) -> None:
+    case = Case(make_store(clock=clock))
+
+    @case.gate.guard(needs_approval=False)
+    def pay(to: str) -> str:
+        case.ran.append(to)
+        clock.advance(86_400)
+        assert case.pending().kind == "in_doubt"
+        return "paid"
+
+    assert case.enter(lambda: pay("bo")) == "paid"
+    assert case.enter(lambda: pay("bo")) == "paid"
+    assert case.ran == ["bo"]
+    assert case.inbox.pending_sync().items == ()
+
+
+def test_a_clock_that_jumps_back_steals_no_lease(
+    make_store: Callable[..., Store], clock: FakeClock
+) -> None:
+    case = Case(make_store(clock=clock))
+
+    @case.gate.guard(needs_approval=False)
+    def pay(to: str) -> str:
+        clock.set(clock() - 86_400_000_000)
+        assert case.inbox.pending_sync().items == ()
+        return "paid"
+
+    assert case.enter(lambda: pay("bo")) == "paid"
+    case.approved(lambda: case.paying(expires_in=60)("cy"))
+    assert case.enter(lambda: case.paying(expires_in=60)("cy")) == "paid cy 3"
