@@ -105,7 +105,7 @@ def test_an_example_is_short(name: str) -> None:
     assert len((EXAMPLES / name).read_text("utf-8").splitlines()) <= MOST_LINES
 
 
-PLAY = "import assent.demo, sys; sys.exit(assent.demo.main(*sys.argv[1:]))"
+PLAY = "import sys; from assent.demo.orders import main; sys.exit(main(*sys.argv[1:]))"
 
 
 def effects(printed: str) -> list[str]:

@@ -183,6 +183,25 @@ def test_help_details_and_view(world: World) -> None:
     person.ends(75)
 
 
+def test_colours_can_be_switched_off(world: World) -> None:
+    request = world.mail(risk="high")
+    colour = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
+    person = world.person("approve", request)
+    person.at_prompt("q")
+    person.ends(75)
+    assert not colour.search(person.said)
+    assert "\x1b[1m" in person.said
+    person = world.person("approve", request, NO_COLOR="")
+    person.at_prompt("q")
+    person.ends(75)
+    assert colour.search(person.said)
+    person = world.person("approve", request, "--plain", NO_COLOR="")
+    person.at_prompt("q")
+    screen = person.ends(75)
+    assert re.sub(r"\x1b\[\?2004[hl]", "", person.said) == screen
+    assert "----" not in screen
+
+
 # -- what was not shown
 
 

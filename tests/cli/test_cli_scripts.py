@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_world import ME, World
@@ -17,6 +19,7 @@ from assent import Gate, Paused, Question, __version__
 from assent.cli.exits import MEANINGS, Exit, exit_of
 from assent.cli.main import app
 from assent.cli.walk import chosen
+from assent.keys import Keyring
 
 
 def digest(world: World, request: str) -> str:
@@ -88,6 +91,45 @@ def test_show_is_whole_and_its_json_comes_back(world: World) -> None:
     assert "Mind the gap" in card
 
 
+def nested(depth: int) -> Any:
+    value: Any = "deep"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "last"),
+    [
+        ("\u00fc\x1b" * 200_000 + "the end", "the end"),
+        ({f"key{n}\u202e": n for n in range(10_000)}, 'key9999⟨U+202E⟩": 9999'),
+        (nested(190), "deep"),
+        (["a\nb"] * 20_000 + ["the end"], "- the end"),
+    ],
+    ids=["a megabyte", "ten thousand keys", "deep", "long list"],
+)
+def test_large_arguments_are_shown_whole(world: World, value: Any, last: str) -> None:
+    def put(gate: Gate) -> None:
+        def store(x: Any) -> None:
+            """Keep it."""
+
+        gate.guard(needs_approval=True)(store)(value)
+
+    request = world.ask("big", put)
+    started = time.monotonic()
+    card = world.cli("show", request)
+    assert re.sub(r"[\s┆]", "", last) in re.sub(r"[\s┆]", "", card)
+    assert world.json("show", request)["args"] == {"x": value}
+    world.cli("inbox")
+    assert time.monotonic() - started < 60
+    person = world.person("approve", request, rows=30)
+    if card.count("\n") > 30:
+        assert "rows 1-26 of" in person.at_prompt("a")
+        assert "were not shown" in person.at_prompt("", "go back: ")
+    person.at_prompt("q")
+    person.ends(75)
+
+
 def test_ids_may_be_cut_and_must_be_clear(world: World) -> None:
     first, second = world.mail("r1"), world.mail("r2")
     size = next(n for n in range(5, 20) if first[:n] != second[:n])
@@ -127,6 +169,8 @@ def test_what_is_no_store_is_refused(world: World, url: str) -> None:
 
 def test_a_file_that_is_no_store_is_refused(world: World) -> None:
     (world.folder / "assent.db").write_text("not a database at all, but long enough" * 50)
+    assert "assent.db.key is missing" in world.cli("inbox", code=1)
+    Keyring.beside(world.folder / "assent.db")
     out = world.cli("inbox", code=1)
     assert "file is not a database" in out
     assert "Traceback" not in out
@@ -494,6 +538,17 @@ def test_doctor_says_what_is_there_and_what_is_wrong(world: World) -> None:
     (world.folder / "assent.db.key").chmod(0o600)
     (world.folder / "assent.db").chmod(0o666)
     assert "others can write it" in world.cli("doctor", code=1)
+
+
+def test_a_lost_key_is_not_replaced_by_a_new_one(world: World) -> None:
+    world.mail()
+    (world.folder / "assent.db.key").rename(world.folder / "kept")
+    for command in ("inbox", "doctor"):
+        assert "assent.db.key is missing" in world.cli(command, code=1)
+    assert not (world.folder / "assent.db.key").exists()
+    secret = (world.folder / "kept").read_text().strip()
+    assert len(json.loads(world.cli("inbox", "--json", ASSENT_KEY=secret))["items"]) == 1
+    assert "from ASSENT_KEY" in world.cli("doctor", ASSENT_KEY=secret)
 
 
 def test_doctor_knows_a_store_from_the_future(world: World) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cases import RUN, Case, aside, soon
+from cases import RUN, Case
 
 from assent import (
     AssentError,
@@ -245,124 +245,6 @@ def test_idempotent_calls_run_again_unasked(case: Case) -> None:
     assert case.inbox.pending_sync().items == ()
     assert case.enter(lambda: sync("notes")) == "in sync"
     assert case.ran == [1, 2]
-
-
-# -- asking inside
-
-
-def test_a_function_that_asks_starts_again_at_its_top(case: Case) -> None:
-    @case.gate.guard(needs_approval=False)
-    def order() -> str:
-        case.ran.append("top")
-        case.gate.once_sync("oven", lambda: case.ran.append("oven on"))
-        size = case.gate.ask_sync("Which size?")
-        topping = case.gate.ask_sync("Which topping?")
-        case.ran.append("order")
-        return f"{size} with {topping}"
-
-    assert case.paused(order).question.text == "Which size?"
-    assert [request.kind for request in case.inbox.pending_sync().items] == ["question"]
-    case.decide(case.pending().respond("large"))
-    assert case.paused(order).question.text == "Which topping?"
-    case.decide(case.pending().respond("olives"))
-    assert case.enter(order) == case.enter(order) == "large with olives"
-    assert case.ran == ["top", "oven on", "top", "top", "order"]
-    assert case.types().count("in_doubt") == 0
-
-
-def test_a_function_that_asks_without_a_run_belongs_to_its_own(case: Case) -> None:
-    @case.gate.guard(needs_approval=False)
-    def order() -> Any:
-        return case.gate.ask_sync("Which size?")
-
-    with pytest.raises(Paused) as caught:
-        order()
-    case.decide(case.pending().respond("large"))
-    assert case.enter(order, caught.value.run) == "large"
-
-
-async def test_an_async_function_that_asks(case: Case) -> None:
-    @case.gate.guard(needs_approval=False)
-    async def order() -> str:
-        case.ran.append("top")
-        return f"a {await case.gate.ask('Which size?')} one"
-
-    for _ in range(2):
-        with pytest.raises(Paused):
-            async with case.gate.run(RUN):
-                await order()
-    request = (await case.inbox.pending()).items[0]
-    await case.inbox.decide(request.id, request.respond("large"), by="ana")
-    async with case.gate.run(RUN):
-        assert await order() == "a large one"
-    assert case.ran == ["top", "top", "top"]
-
-
-def test_a_guarded_function_inside_another(case: Case) -> None:
-    pay = case.paying()
-
-    @case.gate.guard(needs_approval=False)
-    def order() -> str:
-        return f"ordered and {pay('bo')}"
-
-    case.approved(order)
-    assert case.enter(order) == "ordered and paid bo 3"
-    assert case.ran == [("bo", 3)]
-
-
-def test_an_answer_may_come_while_the_function_waits(case: Case) -> None:
-    @case.gate.guard(needs_approval=False)
-    def order() -> Any:
-        case.ran.append("top")
-        return case.gate.ask_sync("Which size?", wait=None)
-
-    def body() -> None:
-        soon(lambda: case.inbox.pending_sync().items)
-        case.decide(case.pending().respond("large"))
-
-    aside(body)
-    assert case.enter(order) == "large"
-    assert case.ran == ["top"]
-
-
-# -- once
-
-
-def test_once_runs_a_step_once_per_run(case: Case) -> None:
-    def step(name: str, *, more: int) -> list[Any]:
-        case.ran.append(name)
-        return [name, more]
-
-    for run in ("a", "a", "b"):
-        assert case.enter(lambda: case.gate.once_sync("s", step, "x", more=2), run) == ["x", 2]
-    assert case.ran == ["x", "x"]
-    with pytest.raises(InvalidCall, match="named run"):
-        case.gate.once_sync("s", step, "x", more=2)
-
-
-async def test_once_takes_coroutines(case: Case) -> None:
-    async def step() -> str:
-        case.ran.append("step")
-        return "done"
-
-    for _ in range(2):
-        async with case.gate.run(RUN):
-            assert await case.gate.once("s", step) == "done"
-    assert case.ran == ["step"]
-
-
-def test_once_in_doubt_asks(case: Case) -> None:
-    def step() -> str:
-        case.ran.append("step")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        case.enter(lambda: case.gate.once_sync("charge", step))
-    request = case.paused(lambda: case.gate.once_sync("charge", step))
-    assert (request.kind, request.tool, request.args) == ("in_doubt", "once", {"key": "charge"})
-    case.decide(request.respond("charged"))
-    assert case.enter(lambda: case.gate.once_sync("charge", step)) == "charged"
-    assert case.ran == ["step"]
 
 
 # -- called off

@@ -1,10 +1,13 @@
-"""What happens while an agent runs, as typed events, and what it came to."""
+"""What happens while an agent runs, as typed events, and what it came to.
+
+There is one stream of them: ``agent.stream`` yields it, and every listener of the agent gets it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from assent.types import Json, Request
 
@@ -12,31 +15,77 @@ if TYPE_CHECKING:
     from assent.agent.state import RunState
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEvent:
+    """Something that happened, and in which run."""
+
+    run: str = ""
+    thread: str = ""
+    agent: str = ""
+
+
 @dataclass(frozen=True, slots=True)
-class Text:
+class Began(AgentEvent):
+    """A process begins to work on a run, which may be an old one."""
+
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAsked(AgentEvent):
+    """The model is given the conversation."""
+
+    model: str
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text(AgentEvent):
     """A piece of the model's answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCalled:
-    """The model wants this call; whether it runs is another matter."""
+class ModelReplied(AgentEvent):
+    """The model has answered."""
+
+    model: str
+    turn: int
+    finish: str
+    usage: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalled(AgentEvent):
+    """The model wants this call, and it stands in the store; whether it runs is another matter.
+
+    ``id`` is that of the request, and ``call_id`` the one that the model gave. A call that cannot
+    even be read has no request, and the model's id in both.
+    """
 
     id: str
     tool: str
     args: Mapping[str, Json]
+    call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Requested:
+class Requested(AgentEvent):
     """A person is needed; the request stands in the store already."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
-class ToolStarted:
+class Answered(AgentEvent):
+    """A person has decided, here or elsewhere."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted(AgentEvent):
     """A call begins to run."""
 
     id: str
@@ -45,34 +94,44 @@ class ToolStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolEnded:
-    """What the model is told of a call."""
+class ToolEnded(AgentEvent):
+    """What the model is told of a call, and how the call ended."""
 
     id: str
     tool: str
     content: str
+    status: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Where a run stands: ``paused`` with its open requests, ``done`` with its output, or not."""
+    """Where a run stands: ``paused`` with its open requests, ``done`` with its output, or not.
+
+    ``failed`` and ``cancelled`` say why in ``error``.
+    """
 
     status: str
     run: str
     thread: str
     output: Any = None
     error: str = ""
+    #: The model's words, where it would not do what it was asked.
     refusal: str = ""
     interruptions: tuple[Request, ...] = ()
+    #: Tokens, counted over the whole run.
     usage: Mapping[str, int] = field(default_factory=dict)
     state: RunState
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(AgentEvent):
     """The last event: the run pauses or is over."""
 
     result: Result
 
 
-AgentEvent: TypeAlias = Text | ToolCalled | Requested | ToolStarted | ToolEnded | Ended
+@dataclass(frozen=True, slots=True)
+class Broke(AgentEvent):
+    """The last event where something raised: the run stands where it stood, and can be resumed."""
+
+    error: str

@@ -16,7 +16,9 @@ _NOT_RUN = {
     CallStatus.EXPIRED: "Nobody decided in time, so it was not run.",
     CallStatus.CANCELLED: "It was cancelled before it ran.",
     CallStatus.SUPERSEDED: "The user wrote something new instead of deciding, so it was not run.",
+    CallStatus.IN_DOUBT: "It was started, and nobody knows whether it took effect.",
 }
+_FORGOTTEN = "Nothing is known of this call any more."
 
 
 def user(text: str) -> dict[str, Json]:
@@ -45,6 +47,11 @@ def error(text: str) -> str:
     return codec.dumps({"error": text})
 
 
+def forgotten() -> str:
+    """What is said of a call whose row is gone."""
+    return error(_FORGOTTEN)
+
+
 def stored(run: str, bodies: list[dict[str, Json]]) -> tuple[Message, ...]:
     """Messages as rows."""
     return tuple(Message(run, codec.dumps(body)) for body in bodies)
@@ -58,7 +65,7 @@ def content_of(call: Call) -> str:
         value = codec.loads(call.result or "null")
         return codec.dumps({"answer": value}) if call.kind == "question" else _text(value)
     if call.status is CallStatus.FAILED:
-        return error(f"The call failed: {call.result}")
+        return error(_failed(call))
     if call.status is CallStatus.REJECTED:
         return _rejected(call)
     return error(_NOT_RUN.get(call.status, f"The call is {call.status}."))
@@ -66,12 +73,23 @@ def content_of(call: Call) -> str:
 
 def _done(call: Call) -> str:
     text = _text(codec.loads(call.result or "null"))
-    if call.original is None:
-        return text
+    return text if call.original is None else f"{_edited(call)} Its result: {text}"
+
+
+def _edited(call: Call) -> str:
     return (
         "A person changed the arguments before approving this call. "
-        f"It ran with {call.args} instead of {call.original}. Its result: {text}"
+        f"It ran with {call.args} instead of {call.original}."
     )
+
+
+def _failed(call: Call) -> str:
+    decision = call.decision
+    if decision is not None and decision.type == "reject":
+        why = f" What they said: {decision.message}" if decision.message else ""
+        return f"It was started, nobody knows whether it took effect, and a person gave it up.{why}"
+    failed = f"The call failed: {call.result}"
+    return failed if call.original is None else f"{_edited(call)} {failed}"
 
 
 def _rejected(call: Call) -> str:

@@ -38,16 +38,14 @@ class Seals:
         #: How far broken seals say that they reach: they prove nothing, but they are not missing.
         self.claimed: dict[str, int] = {}
 
-    def catch_up(self) -> bool:
-        """Read the seals that came since the last time; whether there were any."""
-        before = self.count
+    def catch_up(self) -> None:
+        """Read the seals that came since the last time."""
         try:
             for seal in () if self._stuck else self._from(self._n):
                 self._read(seal)
         except Unreadable as error:
             self._stuck = True
             self._say(self._n + 1, f"cannot be read, nor can those after it: {error}")
-        return self.count > before
 
     def _from(self, after: int) -> Iterator[Seal]:
         return pages(self._store.seals, lambda seal: seal.n, after, _PAGE)

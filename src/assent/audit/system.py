@@ -39,6 +39,7 @@ class SystemFacts:
     def catch_up(self) -> bool:
         """Read what was added since the last time; whether there was anything."""
         before = self._seq
+        self._seals.catch_up()  # what they cover counts
         try:
             for event in chain_of(self._store, SYSTEM_THREAD, self._seq):
                 self._take(event)

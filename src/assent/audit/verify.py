@@ -43,7 +43,6 @@ class _Audit:
             self._say(
                 "the store went back in time: a copy was put back, or its newest rows were cut"
             )
-        self._seals.catch_up()
         self._system.catch_up()
         self._walk_threads()
         self._missing_threads()

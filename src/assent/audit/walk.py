@@ -61,11 +61,13 @@ class Walk:
     def _settle(self, fresh: Callable[[], Thread]) -> None:
         """Compare what changes: while the store is in use, a row may be ahead of what was read."""
         for _ in range(_TRIES):
+            sealed = self._seals.count
             found, runs = self._compared()
             if not found.found:
                 break
             now = fresh()
-            if not self._seals.catch_up() and now == self._thread:
+            self._seals.catch_up()
+            if now == self._thread and self._seals.count == sealed:
                 break
             self._thread, self._head = now, self._seals.heads.get(now.id)
             self._read()

@@ -11,8 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-
-from rich.text import Text
+from typing import NamedTuple
 
 from assent import text
 
@@ -37,6 +36,20 @@ class Line:
     def more(self) -> str:
         """The gutter of the rows that this line wraps to: as wide, and ending in ``┆``."""
         return "┆ ".rjust(max(len(self.gutter), 4))
+
+
+class Row(NamedTuple):
+    """One row of the screen: a gutter and its style, then text and its style."""
+
+    gutter: str
+    gutter_style: str
+    text: str
+    style: str
+
+    @property
+    def plain(self) -> str:
+        """The row without its styles."""
+        return self.gutter + self.text
 
 
 def name(value: str) -> str:
@@ -71,15 +84,15 @@ def _with_tabs(row: str) -> str:
     return row.replace("⇥", "⟨U+21E5⟩").replace("\t", "⇥")
 
 
-def rows(lines: Iterable[Line], width: int) -> list[Text]:
+def rows(lines: Iterable[Line], width: int) -> list[Row]:
     """The lines as rows of at most that width."""
     return [row for line in lines for row in _rows(line, width)]
 
 
-def _rows(line: Line, width: int) -> Iterator[Text]:
+def _rows(line: Line, width: int) -> Iterator[Row]:
     gutter = line.gutter
     for part in wrapped(line.text, width - len(gutter), width - len(line.more)):
-        yield Text.assemble((gutter, line.gutter_style), (part, line.style), end="")
+        yield Row(gutter, line.gutter_style, part, line.style)
         gutter = line.more
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import select
 import signal
@@ -19,10 +20,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rich.color import ColorSystem
 from rich.console import Console
-from rich.text import Text
+from rich.style import Style
 
-from assent.channels.layout import NARROWEST, WIDEST, Line, rows, wrapped
+from assent.channels.layout import NARROWEST, WIDEST, Line, Row, rows, wrapped
 
 try:
     import termios
@@ -37,6 +39,12 @@ LONGEST_LINE = 4_000
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 _PASTE_BEGIN, _PASTE_END = b"\x1b[200~", b"\x1b[201~"
 _INTERRUPT = b"\x03"
+_COLOURS = {
+    "standard": ColorSystem.STANDARD,
+    "256": ColorSystem.EIGHT_BIT,
+    "truecolor": ColorSystem.TRUECOLOR,
+    "windows": ColorSystem.WINDOWS,
+}
 _FALSE = frozenset({"", "0", "false", "no"})
 
 
@@ -96,7 +104,6 @@ def console(*, plain: bool = False, stderr: bool = False) -> Console:
         markup=False,
         emoji=False,
         highlight=False,
-        soft_wrap=True,
         no_color=True if plain else None,
         color_system=None if plain else "auto",
     )
@@ -107,10 +114,29 @@ def show(target: Console, lines: Iterable[Line]) -> None:
     print_rows(target, rows(lines, target.width))
 
 
-def print_rows(target: Console, ready: Iterable[Text]) -> None:
-    """Print rows as they are."""
-    for row in ready:
-        target.print(row, end="\n")
+def print_rows(target: Console, ready: Iterable[Row]) -> None:
+    """Print rows as they are; no markup is read, because none is looked for."""
+    colours = target.color_system
+    target.file.writelines(
+        f"{_painted(g, gs, colours, target.no_color)}{_painted(t, ts, colours, target.no_color)}\n"
+        for g, gs, t, ts in ready
+    )
+
+
+def _painted(words: str, style: str, colours: str | None, no_color: bool) -> str:
+    if not style or not words or colours is None:
+        return words
+    begin, end = _controls(style, colours, no_color)
+    return f"{begin}{words}{end}"
+
+
+@functools.cache
+def _controls(style: str, colours: str, no_color: bool) -> tuple[str, str]:
+    """What a terminal is told before and after a text of that style."""
+    parsed = Style.parse(style)
+    wanted = parsed.without_color if no_color else parsed
+    begin, _, end = wanted.render("|", color_system=_COLOURS[colours]).partition("|")
+    return begin, end
 
 
 class Screen:
@@ -147,7 +173,7 @@ class Screen:
         """Draw lines."""
         show(console(plain=self.plain), lines)
 
-    def show_rows(self, ready: Iterable[Text]) -> None:
+    def show_rows(self, ready: Iterable[Row]) -> None:
         """Draw rows that are wrapped already."""
         print_rows(console(plain=self.plain), ready)
 
@@ -197,7 +223,7 @@ class Screen:
         # Ctrl-D hands over what was typed so far: only Enter makes a line of it.
         return data if data.endswith(b"\n") else None
 
-    def turn_over(self, ready: list[Text], start: int = 0, watch: Watch | None = None) -> int:
+    def turn_over(self, ready: list[Row], start: int = 0, watch: Watch | None = None) -> int:
         """Show rows page by page; how many were on the screen when the person had enough."""
         last = start
         while last < len(ready):

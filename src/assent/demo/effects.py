@@ -14,6 +14,8 @@ from typing import Any
 _SQLITE = "sqlite:///"
 _TABLE = "CREATE TABLE IF NOT EXISTS effects (n INTEGER PRIMARY KEY, tool TEXT, args TEXT, at TEXT)"
 
+Row = tuple[str, str, str]
+
 
 class Effects:
     """A log of executions; without a path it lives and dies with this object.
@@ -24,11 +26,8 @@ class Effects:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = None if path is None else Path(path)
+        self._rows: list[Row] = []
         self._lock = threading.Lock()
-        self._kept: sqlite3.Connection | None = None
-        if path is None:
-            self._kept = sqlite3.connect(":memory:", check_same_thread=False)
-            self._kept.execute(_TABLE)
 
     @classmethod
     def beside(cls, store: str) -> Effects:
@@ -36,38 +35,36 @@ class Effects:
         if not store.startswith(_SQLITE):
             return cls()
         path = Path(store.removeprefix(_SQLITE)).expanduser()
-        return cls(path.with_name(f"{path.stem}.effects.db"))
+        return cls(path.with_name(f"{path.name}.effects"))
 
     def record(self, tool: str, args: Mapping[str, Any]) -> None:
         """Write down that a tool runs, at this moment and with these arguments."""
         row = (tool, json.dumps(dict(args)), datetime.now(UTC).isoformat())
-        with self._open() as database:
+        if self.path is None:
+            with self._lock:
+                self._rows.append(row)
+            return
+        with self._database() as database:
             database.execute("INSERT INTO effects (tool, args, at) VALUES (?, ?, ?)", row)
 
     def all(self) -> list[dict[str, Any]]:
         """Every execution in its order: ``tool``, ``args`` and ``at``, ready for JSON."""
-        with self._open() as database:
-            rows = database.execute("SELECT tool, args, at FROM effects ORDER BY n").fetchall()
+        rows = list(self._rows)
+        if self.path is not None:
+            with self._database() as database:
+                rows = database.execute("SELECT tool, args, at FROM effects ORDER BY n").fetchall()
         return [{"tool": tool, "args": json.loads(args), "at": at} for tool, args, at in rows]
 
     def clear(self) -> None:
         """Forget what ran so far."""
-        with self._open() as database:
-            database.execute("DELETE FROM effects")
-
-    def close(self) -> None:
-        """Let go of a log that has no file."""
-        if self._kept is not None:
-            self._kept.close()
+        self._rows.clear()
+        if self.path is not None:
+            with self._database() as database:
+                database.execute("DELETE FROM effects")
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            if self._kept is not None:
-                with self._kept:
-                    yield self._kept
-                return
-            assert self.path is not None
-            with closing(sqlite3.connect(self.path, timeout=30)) as database, database:
-                database.execute(_TABLE)
-                yield database
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        assert self.path is not None
+        with closing(sqlite3.connect(self.path, timeout=30)) as database, database:
+            database.execute(_TABLE)
+            yield database

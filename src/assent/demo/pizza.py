@@ -111,7 +111,7 @@ def _about(pizza: Pizza) -> str:
 def _ask(answers: Any, question: str, choices: Iterable[str] = (), **how: bool) -> Any:
     content = next(answers, None)
     if content is None:
-        options = [{"label": c.capitalize(), "value": c, "description": None} for c in choices]
+        options = [{"label": c, "value": c, "description": None} for c in choices]
         raise Asking(ask_user(question, options, **how))
     return answer_in(content)
 

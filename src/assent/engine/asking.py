@@ -21,6 +21,7 @@ def envelope(call: Call) -> dict[str, object]:
         "kind": call.kind,
         "agent": call.agent,
         "run": call.run,
+        "requester": call.requester,
         "tool": call.tool_digest,
         "args": call.args_hash,
         "binds": call.binds,
@@ -41,6 +42,7 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "assurance": terms.assurance,
         "risk": terms.risk.level,
         "idempotent": terms.idempotent,
+        "valid_for": round(terms.valid_for * 1_000_000),
     }
 
 

@@ -81,6 +81,11 @@ class Propose(Command):
     hold: bool = False
     #: ``run.wake`` when the work began: a decision since then keeps the run due.
     wake_seen: int | None = None
+    #: What is ready waits for an answer to its own question: only people can go on.
+    waits: bool = False
+    #: Who speaks for a lapsed lease, or after a conversation that went on meanwhile, is refused.
+    token: int | None = None
+    after: int | None = None
 
     @property
     def needs(self) -> Needs:
@@ -235,6 +240,7 @@ class Reask(Command):
     tool: Tool | None = None
     terms: Terms | None = None
     binds: str | None = None
+    preview: str | None = None
 
     @property
     def needs(self) -> Needs:

@@ -202,6 +202,7 @@ def _revise(work: Work, call: Call, command: Decide, decided: Decided) -> tuple[
         rev=call.rev + 1,
         votes=(),
         terms=terms,
+        preview="",  # of the arguments before
         expires_at=min(ends, default=None),
     )
     call = work.put_call(call._replace(digest=work.means.digest(envelope(call))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from assent.engine.asking import ask, ask_again, envelope, signed
 from assent.engine.commands import NewCall, Propose, Reask
 from assent.engine.running import begin, lease_run, settle
+from assent.engine.standing import genuine
 from assent.engine.work import Work
 from assent.errors import Cancelled, Conflict
 from assent.rows import LIVE, Call, CallStatus, Run, RunStatus
@@ -14,12 +15,21 @@ from assent.types import Decided, Grant, Verdict
 def propose(work: Work, command: Propose) -> tuple[Call, ...]:
     """Open the run, append what was said, and take in each call once."""
     _open_run(work, command)
+    _check_still_ours(work, command)
     for message in command.messages:
         work.say(message)
     work.tools.extend(command.tools)
     calls = tuple(_take_in(work, command, new) for new in command.calls)
-    settle(work, hold=command.hold, wake_seen=command.wake_seen)
+    settle(work, hold=command.hold, wake_seen=command.wake_seen, waits=command.waits)
     return calls
+
+
+def _check_still_ours(work: Work, command: Propose) -> None:
+    """Refuse words that answer a conversation which somebody else has taken further."""
+    if command.token is not None and work.the_run().token != command.token:
+        raise Conflict(f"run {command.run} was taken over by another process; its outcome counts")
+    if command.after is not None and work.thread.messages != command.after:
+        raise Conflict(f"thread {command.thread} went on meanwhile: read it again")
 
 
 def _open_run(work: Work, command: Propose) -> Run:
@@ -152,14 +162,20 @@ def _granted(work: Work, call: Call) -> Grant | None:
         return None
     for grant in work.grants.values():
         fits = grant.agent == call.agent and grant.tool_digest == call.tool_digest
-        if fits and grant.live(work.now) and work.means.matches(grant.scope, call.args):
+        fits = fits and grant.live(work.now) and genuine(work, grant)
+        if fits and work.means.matches(grant.scope, call.args):
             return grant
     return None
 
 
 def reask(work: Work, command: Reask) -> Call:
-    """Put a ready call to people again, under what holds now; the old approval is void."""
+    """Put a ready call to people again, under what holds now; the old approval is void.
+
+    Of a call that waits for people already, only the preview is made anew.
+    """
     call = work.the_call(command.call)
+    if call.status is CallStatus.ASKED and command.preview is not None:
+        return work.put_call(call._replace(preview=command.preview))
     if call.status is not CallStatus.READY:
         return call
     if command.tool is not None:
@@ -169,6 +185,8 @@ def reask(work: Work, command: Reask) -> Call:
         call = call._replace(terms=command.terms)
     if command.binds is not None:
         call = call._replace(binds=command.binds)
+    if command.preview is not None:
+        call = call._replace(preview=command.preview)
     call = ask_again(work, call, command.reason)
     settle(work)
     return call

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from assent.engine.asking import ask_again
 from assent.engine.commands import Claim, Complete, Doubt, Finish, Record, Renew, Start, Suspend
+from assent.engine.standing import genuine, keep_grant
 from assent.engine.work import Work
 from assent.errors import Cancelled, Conflict
 from assent.rows import LIVE, Call, CallStatus, Run, RunStatus
@@ -28,11 +29,14 @@ def lease_run(work: Work, owner: str, lease: Micros) -> bool:
     return True
 
 
-def settle(work: Work, *, hold: bool = False, wake_seen: int | None = None) -> None:
+def settle(
+    work: Work, *, hold: bool = False, wake_seen: int | None = None, waits: bool = False
+) -> None:
     """Let the run's status follow from its open calls; release its lease unless it is held.
 
     A decision made while somebody held the lease did not shorten it (it only raised ``wake``), so
-    whoever lets go looks at ``wake`` and leaves the run due.
+    whoever lets go looks at ``wake`` and leaves the run due. With ``waits``, what is ready has
+    paused by itself, and does not make the run due.
     """
     run = work.the_run()
     if run.status not in LIVE:
@@ -42,9 +46,9 @@ def settle(work: Work, *, hold: bool = False, wake_seen: int | None = None) -> N
     elif run.stop:
         work.set_run(RunStatus.CANCELLED, owner=None, ready_at=None)
         work.emit("run_cancelled", actor="engine", reason=run.stop)
-    elif run.ready or (wake_seen is not None and run.wake != wake_seen):
+    elif (run.ready and not waits) or (wake_seen is not None and run.wake != wake_seen):
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=work.now)
-    elif run.asked or run.doubted:
+    elif run.asked or run.doubted or waits:
         work.set_run(RunStatus.PAUSED, owner=None, ready_at=None)
     else:
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=None)
@@ -112,13 +116,14 @@ def _stale(work: Work, call: Call) -> str:
     if call.grant is None:
         return ""
     grant = work.grants.get(call.grant)
+    if grant is not None and not genuine(work, grant):
+        return "the grant was changed behind our back"
     # One call spends one use, however often it pauses and starts again.
     spends = grant is not None and grant.uses_left is not None and call.attempt == 0
     if grant is None or not (grant if spends else replace(grant, uses_left=None)).live(work.now):
         return "the grant ended before the start"
     if spends and grant.uses_left is not None:
-        work.touched_grants[grant.id] = replace(grant, uses_left=grant.uses_left - 1)
-        work.grants[grant.id] = work.touched_grants[grant.id]
+        keep_grant(work, replace(grant, uses_left=grant.uses_left - 1))
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from assent.engine.commands import AddGrant, AddPrincipal, Note, RevokeGrant, RevokePrincipal
@@ -11,9 +12,30 @@ from assent.rows import Principal
 from assent.types import Grant
 
 
-def store_grant(work: Work, grant: Grant) -> None:
-    """Keep a standing yes, and tell."""
+def grant_bytes(grant: Grant) -> bytes:
+    """What the signature of a standing yes covers: all of it, as it stands now."""
+    parts = (
+        *(grant.id, grant.agent, grant.tool, grant.tool_digest, grant.scope, grant.by),
+        *(grant.created, grant.uses_left, grant.ends, grant.revoked),
+    )
+    return json.dumps(["grant", *parts]).encode()
+
+
+def genuine(work: Work, grant: Grant) -> bool:
+    """Whether it is as we wrote it; a row that somebody else wrote says yes to nothing."""
+    return work.means.signed(grant_bytes(grant), grant.signature)
+
+
+def keep_grant(work: Work, grant: Grant) -> Grant:
+    """Write a standing yes as it stands now."""
+    grant = replace(grant, signature=work.means.sign(grant_bytes(grant)))
     work.touched_grants[grant.id] = work.grants[grant.id] = grant
+    return grant
+
+
+def store_grant(work: Work, grant: Grant) -> Grant:
+    """Keep a standing yes, and tell."""
+    grant = keep_grant(work, grant)
     work.emit_system(
         "granted",
         actor=grant.by,
@@ -25,15 +47,14 @@ def store_grant(work: Work, grant: Grant) -> None:
         uses=grant.uses_left,
         ends=grant.ends,
     )
+    return grant
 
 
 def add_grant(work: Work, command: AddGrant) -> Grant:
     """Store a standing yes."""
     if command.grant.id in work.grants:
         raise Conflict(f"grant {command.grant.id} is there already: give another id")
-    grant = replace(command.grant, created=work.now)
-    store_grant(work, grant)
-    return grant
+    return store_grant(work, replace(command.grant, created=work.now))
 
 
 def revoke_grant(work: Work, command: RevokeGrant) -> Grant:
@@ -42,8 +63,7 @@ def revoke_grant(work: Work, command: RevokeGrant) -> Grant:
     if grant is None:
         raise NotFound(f"no grant {command.grant}: see `assent grants`")
     if grant.revoked is None:
-        grant = replace(grant, revoked=work.now)
-        work.grants[grant.id] = work.touched_grants[grant.id] = grant
+        grant = keep_grant(work, replace(grant, revoked=work.now))
         work.emit_system("revoked", actor=command.by, grant=grant.id)
     return grant
 

@@ -48,6 +48,14 @@ class Means:
     link: Callable[[bytes], str]
     matches: Callable[[str, str], bool]
     salt: Callable[[], str]
+    #: Old keys verify too; without it, only what the signing key itself would write again.
+    verify: Callable[[bytes, str], bool] | None = None
+
+    def signed(self, data: bytes, signature: str) -> bool:
+        """Whether one of our keys signed this."""
+        if self.verify is None:
+            return self.sign(data) == signature
+        return self.verify(data, signature)
 
 
 @dataclass(slots=True)

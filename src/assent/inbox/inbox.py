@@ -21,6 +21,7 @@ from assent.types import Decision, Edit, Grant, Reject, Request, Respond, Review
 from assent.views import is_request, request_of
 
 MAX_PAGE = 500
+SWEEP, MAX_SWEEPS = 100, 50
 
 #: The policy's second look at edited arguments; the gate takes another before the start.
 Judge = Callable[[Call, Mapping[str, Any]], Terms]
@@ -126,11 +127,15 @@ class Inbox:
 
     def _sweep(self) -> None:
         """Close what is overdue and show what is in doubt, even where no worker runs."""
-        for due in self.store.overdue():
-            if due.call is not None:
-                self.store.transact(Expire(thread=due.thread, run=due.run, call=due.call))
-            else:
-                self.store.transact(Doubt(thread=due.thread, run=due.run))
+        for _ in range(MAX_SWEEPS):
+            found = self.store.overdue(SWEEP)
+            for due in found:
+                if due.call is not None:
+                    self.store.transact(Expire(thread=due.thread, run=due.run, call=due.call))
+                else:
+                    self.store.transact(Doubt(thread=due.thread, run=due.run))
+            if len(found) < SWEEP:
+                return
 
     # -- deciding
 

@@ -16,6 +16,8 @@ _DAY = 86_400.0
 
 def new_grant(call: Call, wanted: Mapping[str, Any], by: str, now: Micros) -> Grant:
     """The grant that goes with this approval: for a day, unless they say otherwise."""
+    if not isinstance(wanted, Mapping):
+        raise InvalidDecision("grant: give an object with scope, uses or ends_in", "grant")
     unknown = set(wanted) - {"scope", "uses", "ends_in"}
     if unknown:
         raise InvalidDecision(

@@ -239,6 +239,7 @@ def means_of(keys: Keyring) -> Means:
         link=keys.link,
         matches=_matches,
         salt=lambda: secrets.token_hex(8),
+        verify=keys.verify,
     )
 
 

@@ -114,7 +114,7 @@ class MemoryStore:
         if self.boundary is not None:
             self.boundary(self._boundary_name, "before")
         for thread in (work.thread, work.system):
-            if thread is not None and (thread.seq or thread.messages):
+            if thread is not None and (thread.seq or thread.messages or work.new_run):
                 self._threads[thread.id] = thread
         if run is not None and work.run_touched:
             self._runs[run.id] = run

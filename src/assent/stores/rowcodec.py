@@ -183,6 +183,7 @@ def grant_from(row: Row) -> Grant:
         ends=row[7],
         revoked=row[8],
         created=row[9],
+        signature=row[10],
     )
 
 
@@ -225,7 +226,8 @@ def tool_from(row: Row) -> Tool:
 def grant_values(grant: Grant) -> tuple[Any, ...]:
     """A grant as the values of its columns."""
     what = (grant.id, grant.agent, grant.tool, grant.tool_digest, grant.scope, grant.by)
-    return (*what, grant.uses_left, grant.ends, grant.revoked, grant.created)
+    state = (grant.uses_left, grant.ends, grant.revoked, grant.created, grant.signature)
+    return (*what, *state)
 
 
 def principal_values(principal: Principal) -> tuple[Any, ...]:

@@ -56,14 +56,16 @@ CALL = (
     "terms, binds, note, preview, status, asked, original, expires_at, votes, decision, "
     "valid_until, grant_id, attempt, token, result, created, requester"
 )
-GRANT = "id, agent, tool, tool_digest, scope, given_by, uses_left, ends, revoked, created"
+GRANT = (
+    "id, agent, tool, tool_digest, scope, given_by, uses_left, ends, revoked, created, signature"
+)
 EVENT = "pos, thread, seq, at, type, run, call, actor, body, digest, hash"
 PRINCIPAL = "id, token_hash, person, role, groups, ends, revoked, created"
 
 # Columns of a call that a command may change after the row is there.
 _CALL_CHANGES = (
-    "tool_digest, args, args_hash, rev, digest, terms, binds, status, asked, original, expires_at, "
-    "votes, decision, valid_until, grant_id, attempt, token, result"
+    "tool_digest, args, args_hash, rev, digest, terms, binds, preview, status, asked, original, "
+    "expires_at, votes, decision, valid_until, grant_id, attempt, token, result"
 )
 
 
@@ -108,7 +110,8 @@ ADD_EVENT = (
 )
 SAVE_GRANT = (
     f"INSERT INTO standing ({GRANT}) VALUES ({_marks(GRANT)}) ON CONFLICT (id) "
-    "DO UPDATE SET uses_left = excluded.uses_left, revoked = excluded.revoked"
+    "DO UPDATE SET uses_left = excluded.uses_left, revoked = excluded.revoked, "
+    "signature = excluded.signature"
 )
 SAVE_PRINCIPAL = (
     f"INSERT INTO principal ({PRINCIPAL}) VALUES ({_marks(PRINCIPAL)}) "
@@ -260,5 +263,5 @@ class SqlTransaction:
             )
         else:
             changes = (call.tool_digest, call.args, call.args_hash, call.rev, call.digest, terms)
-            stands = (call.binds, call.status.value, int(call.asked))
+            stands = (call.binds, call.preview, call.status.value, int(call.asked))
             self._execute(SAVE_CALL, (*changes, *stands, *outcome, call.id))

@@ -104,7 +104,8 @@ CREATE TABLE standing (
     uses_left INTEGER,
     ends INTEGER,
     revoked INTEGER,
-    created INTEGER NOT NULL
+    created INTEGER NOT NULL,
+    signature TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX standing_for ON standing (agent, tool_digest) WHERE revoked IS NULL;
 

@@ -1,0 +1,83 @@
+"""The conversation of a thread: what is stored of it, and what was said since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from assent import codec
+from assent.agent import messages
+from assent.agent.job import Job
+from assent.agent.models.base import ModelReply
+from assent.rows import Message
+from assent.types import Json
+
+
+class Conversation:
+    """What the model is shown: stored messages, then those that the next commit will add."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.said: list[dict[str, Json]] = []
+        self.unsaved: list[dict[str, Json]] = []
+        self.usage: dict[str, int] = {}
+        #: How many replies this run has had.
+        self.turns = 0
+        #: How far the thread had come when it was read; unknown where it was pruned.
+        self.seen: int | None = None
+
+    def load(self) -> None:
+        """Read the thread; what was not saved is forgotten."""
+        store, thread = self.job.store, self.job.thread
+        rows = store.messages(thread)
+        self.said = [codec.loads(body) for _, body in rows]
+        self.unsaved = []
+        if rows:
+            self.seen = rows[-1][0]
+        else:
+            self.seen = None if store.chain(thread, 0, 1) else 0
+        replies = [message for message in self.said if message.get("run") == self.job.run]
+        self.turns = len(replies)
+        self.usage = {}
+        for reply in replies:
+            self._count(reply.get("usage", {}))
+
+    @property
+    def visible(self) -> list[dict[str, Json]]:
+        """Everything so far."""
+        return [*self.said, *self.unsaved]
+
+    @property
+    def last(self) -> dict[str, Json]:
+        """The last stored message, or an empty one."""
+        return self.said[-1] if self.said else {}
+
+    def reply(self, reply: ModelReply) -> dict[str, Json]:
+        """The reply as it will be stored; it counts as a turn of this run."""
+        self.turns += 1
+        message = _storable({**reply.message, "run": self.job.run})
+        if reply.usage:
+            message["usage"] = dict(reply.usage)
+        self._count(reply.usage)
+        return message
+
+    def rows(self) -> tuple[Message, ...]:
+        """What the next commit adds."""
+        return messages.stored(self.job.run, self.unsaved)
+
+    def saved(self) -> None:
+        """The commit is there."""
+        if self.seen is not None:
+            self.seen += len(self.unsaved)
+        self.said += self.unsaved
+        self.unsaved = []
+
+    def _count(self, usage: Mapping[str, int]) -> None:
+        for name, count in usage.items():
+            self.usage[name] = self.usage.get(name, 0) + count
+
+
+def _storable(message: dict[str, Json]) -> dict[str, Json]:
+    """The same message; half a surrogate pair, which is no text, becomes a question mark."""
+    text = codec.dumps(message)
+    whole: dict[str, Json] = codec.loads(text.encode(errors="replace"))
+    return whole

@@ -1,0 +1,134 @@
+"""The right to work on a run: taken with a claim, kept by heartbeats, given back at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+from assent.agent.job import Job
+from assent.engine.commands import Claim, Doubt, Propose, Renew, Start
+from assent.errors import Conflict, StoreError
+from assent.gate.leases import KEEPER, Lease
+from assent.rows import LIVE, Call, Run, RunStatus
+from assent.twin import News, hop
+
+
+class Hold:
+    """This process's lease on the run of a job."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.store = job.store
+        #: The token of the last lease: what speaks for an older one is refused.
+        self.token: int | None = None
+        self._lease: Lease | None = None
+
+    # -- looking
+
+    def the_run(self) -> Run:
+        """The run as it stands."""
+        run = self.store.run(self.job.run)
+        if run is None:
+            raise Conflict(f"run {self.job.run} is gone from the store: it was pruned")
+        return run
+
+    def elsewhere(self, run: Run) -> bool:
+        """Whether somebody else works on it right now."""
+        return run.owner not in (None, self.job.owner) and not self.over(run)
+
+    def over(self, run: Run) -> bool:
+        """Whether its lease is past its end, so that whoever had it may be dead."""
+        return run.owner is not None and (run.ready_at or 0) <= self.store.now()
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether our own lease is over by this machine's own measure."""
+        return self._lease is not None and self._lease.lapsed
+
+    async def wait(self) -> None:
+        """Somebody else works on the run: wait for what comes of that, or for the end of a lease."""
+        with closing(News(self.store, self.job.thread)) as news:
+            if self.elsewhere(await hop(self.the_run)):
+                await news.wait(min(self.job.gate.lease / 3, 5.0))
+
+    # -- taking
+
+    async def take(self, ready: Sequence[Call]) -> tuple[Call, ...]:
+        """Take the run and start these calls, in one commit; Conflict if somebody was faster."""
+        job, lease = self.job, self.job.gate.lease_micros
+        commands: list[Any] = [self.claim()]
+        if ready:
+            ids = tuple(call.id for call in ready)
+            commands.append(
+                Start(thread=job.thread, run=job.run, calls=ids, owner=job.owner, lease=lease)
+            )
+        began = time.monotonic()
+        claimed, *started = await hop(self.store.transact, *commands)
+        if claimed is None:
+            raise Conflict(f"somebody else works on run {job.run}")
+        self.keep(claimed.token, began)
+        calls: tuple[Call, ...] = started[0] if started else ()
+        return calls
+
+    def claim(self) -> Claim:
+        """The command that takes a run which nobody holds."""
+        job = self.job
+        lease = job.gate.lease_micros
+        return Claim(thread=job.thread, run=job.run, owner=job.owner, lease=lease, force=True)
+
+    def keep(self, token: int, began: float) -> None:
+        """Renew the lease of this token from now on."""
+        self.drop()
+        self.token = token
+        job = self.job
+        self._lease = Lease(self.store, job.thread, job.run, token, job.gate.lease, began)
+        KEEPER.keep(self._lease)
+
+    # -- giving back
+
+    def drop(self) -> None:
+        """Renew it no longer; the row may have been let go of already, in the last commit."""
+        if self._lease is not None:
+            KEEPER.drop(self._lease)
+            self._lease = None
+
+    async def doubt(self) -> tuple[Call, ...]:
+        """Say what a process that is gone has left behind; nothing if it is still at work."""
+        command = Doubt(thread=self.job.thread, run=self.job.run)
+        (doubted,) = await hop(self.store.transact, command)
+        calls: tuple[Call, ...] = doubted
+        return calls
+
+    async def park(self, run: Run) -> bool:
+        """Only people can go on: let go. No if a decision came after ``run`` was read."""
+        ours = run.owner == self.job.owner
+        due = run.owner is None and run.ready_at is not None
+        if ours or due:
+            job = self.job
+            command = Propose(
+                thread=job.thread,
+                run=job.run,
+                agent=job.agent.name,
+                waits=True,
+                wake_seen=run.wake,
+            )
+            await hop(self.store.transact, command)
+            run = await hop(self.the_run)
+        self.drop()
+        return run.status is not RunStatus.RUNNING
+
+    def release(self) -> None:
+        """Something raised: end the lease in the store too, so that nobody waits for its end."""
+        self.drop()
+        if self.token is None:
+            return
+        job, token = self.job, self.token
+        renew = Renew(thread=job.thread, run=job.run, token=token, lease=0)
+        try:
+            run = self.store.run(job.run)
+            if run is not None and run.status in LIVE and run.owner == job.owner:
+                self.store.transact(renew, Doubt(thread=job.thread, run=job.run))
+        except StoreError:
+            return  # then it ends by itself

@@ -1,0 +1,135 @@
+"""From what a model wrote to a call that can be asked about: read, judged, bound, previewed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets
+from dataclasses import replace
+from typing import Any
+
+from assent import codec
+from assent.agent.job import Job
+from assent.agent.models.base import ModelCall
+from assent.agent.offloop import called
+from assent.agent.tool import Tool
+from assent.engine.commands import NewCall
+from assent.errors import InvalidCall
+from assent.gate.guard import PREVIEW_SECONDS
+from assent.gate.options import question_terms
+from assent.gate.plan import Plan
+from assent.types import Json, Terms, ToolCall, Verdict, moment
+from assent.views import question_json
+
+_HOSTED = ("approve", "reject")
+_BODILESS = ("respond", "reject")
+
+
+async def new_call(job: Job, key: str, made: ModelCall, note: str) -> NewCall:
+    """A call of one of our tools; InvalidCall tells the model what is wrong with it."""
+    tool = job.tools.get(made.name)
+    if tool is None:
+        known = ", ".join(sorted(job.tools)) or "none"
+        raise InvalidCall(f"there is no tool {made.name!r}; the tools are: {known}")
+    text = tool.read(made.arguments)
+    if tool.asks is not None:
+        text = codec.canonical(question_json(tool.asks(codec.loads(text)))).decode()
+    plan = plan_of(job, key, tool, text)
+    terms = await plan.terms(codec.loads(text))
+    return NewCall(
+        **_fresh(text),
+        key=key,
+        kind=plan.kind,
+        tool=tool.name,
+        tool_digest="" if plan.tool is None else plan.tool.digest,
+        terms=terms,
+        binds=plan.binds,
+        note=note,
+        preview=await preview_of(job, tool, text) if terms.verdict is Verdict.ASK else "",
+    )
+
+
+async def hosted_call(job: Job, key: str, server: str, made: ModelCall) -> NewCall:
+    """A call that the provider runs: people say yes or no, and nothing else."""
+    args = codec.parse(made.arguments or "{}")
+    if not isinstance(args, dict):
+        raise InvalidCall("the arguments must be a JSON object")
+    name = f"{server}.{made.name}"
+    own = question_terms("hosted", _HOSTED, {})
+    terms = await job.gate.judge(ToolCall(name, args, made.id), own, True)
+    return NewCall(
+        **_fresh(codec.canonical(args).decode()),
+        key=key,
+        kind="approval",
+        tool=name,
+        tool_digest=codec.digest({"server": server, "hosted": made.name}),
+        terms=_only(terms, _HOSTED),
+    )
+
+
+def _fresh(text: str) -> dict[str, Any]:
+    return {
+        "id": "req_" + secrets.token_hex(8),
+        "args": text,
+        "args_hash": codec.sha256(text.encode()),
+        "nonce": secrets.token_hex(16),
+    }
+
+
+def plan_of(job: Job, key: str, tool: Tool, text: str) -> Plan:
+    """The call as the gate knows it, with the tool as it is now."""
+
+    async def terms(args: dict[str, Json]) -> Terms:
+        if tool.asks is not None:
+            return tool.own
+        said = await job.gate.judge(ToolCall(tool.name, args), tool.own, tool.needs_approval)
+        return said if tool.function is not None else _asked(_only(said, _BODILESS))
+
+    return Plan(
+        key=key,
+        kind="approval" if tool.asks is None else "question",
+        args=text,
+        terms=terms,
+        tool=None if tool.asks is not None else tool.stored,
+        tool_name=tool.name,
+        binds=_bound(job, tool),
+    )
+
+
+def _only(terms: Terms, possible: tuple[str, ...]) -> Terms:
+    """The terms without the decisions that such a call cannot take."""
+    kept = tuple(name for name in terms.allowed if name in possible)
+    return replace(terms, allowed=kept if possible[0] in kept else possible)
+
+
+def _asked(terms: Terms) -> Terms:
+    """Nobody but a person can give the result, whatever a policy allows."""
+    return terms if terms.verdict is Verdict.DENY else replace(terms, verdict=Verdict.ASK)
+
+
+def _bound(job: Job, tool: Tool) -> str:
+    """Facts of the surroundings that an approval covers too."""
+    facts: dict[str, Json] = {}
+    if tool.binds is not None:
+        takes_deps = bool(inspect.signature(tool.binds).parameters)
+        facts = dict(tool.binds(job.deps) if takes_deps else tool.binds())
+    if job.agent.on_change == "ask" and tool.asks is None:
+        facts = {"agent": job.agent.digest, "facts": facts}
+    return codec.canonical(facts).decode() if facts else ""
+
+
+async def preview_of(job: Job, tool: Tool, text: str, revision: int = 1) -> str:
+    """What would happen, as the tool says, with the time and the revision it was made for."""
+    if tool.preview is None:
+        return ""
+    at = moment(job.store.now()).isoformat(timespec="seconds")
+    try:
+        args, kwargs = tool.signature.load(text.encode())
+        async with asyncio.timeout(PREVIEW_SECONDS):
+            shown = await called(tool.preview, args, kwargs)
+        text = codec.canonical(shown).decode()
+    except TimeoutError:
+        text = codec.dumps(f"no preview within {PREVIEW_SECONDS:g} seconds")
+    except Exception as error:
+        text = codec.dumps(f"no preview: {type(error).__name__}: {error}")
+    return codec.dumps({"at": at, "revision": revision, "shows": codec.loads(text)})

@@ -1,0 +1,65 @@
+"""What one process needs to know while it works on one run."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from assent.agent.events import AgentEvent
+from assent.rows import Call
+from assent.types import Request
+from assent.views import request_of
+
+if TYPE_CHECKING:
+    from assent.agent.agent import Agent
+    from assent.agent.tool import Tool
+    from assent.gate import Gate
+    from assent.stores.base import Store
+
+Emit = Callable[[AgentEvent], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """One entry into one run: whose it is, for whom, and who listens."""
+
+    agent: Agent
+    thread: str
+    run: str
+    emit: Emit
+    requester: str = ""
+    deps: Any = None
+    #: The limit that this run was given, where it was given one of its own.
+    max_turns: int | None = None
+    streams: bool = False
+    parent_call: str | None = None
+    owner: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.owner = f"{self.gate.owner}:{secrets.token_hex(4)}"
+
+    @property
+    def gate(self) -> Gate:
+        """The agent's door."""
+        return self.agent.gate
+
+    @property
+    def store(self) -> Store:
+        """Where the run is kept."""
+        return self.agent.gate.store
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """The tools of the agent by name, as they are now."""
+        return self.agent.tools
+
+    def tell(self, event: AgentEvent) -> None:
+        """Say that something happened in this run."""
+        self.emit(replace(event, run=self.run, thread=self.thread, agent=self.agent.name))
+
+    def request(self, call: Call) -> Request:
+        """A row of this run as people see it."""
+        tool = self.store.tool(call.tool_digest) if call.tool_digest else None
+        return request_of(call, tool)

@@ -1,0 +1,80 @@
+"""``module:attribute``: the agent that a command is told to use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from assent.agent import Agent
+from assent.channels.terminal import TerminalChannel
+from assent.cli.exits import Usage
+from assent.errors import AssentError, NotFound
+from assent.types import Request
+
+_FORM = "write it as module:attribute, such as assent.demo:agent"
+
+
+def load_agent(target: str, store: str) -> Agent:
+    """An agent, or what a function without arguments makes; one that names no store is lent one."""
+    module_name, colon, attribute = target.partition(":")
+    if not colon or not module_name or not attribute:
+        raise Usage(f"{target!r} names no agent: {_FORM}")
+    value: Any = _module(module_name)
+    for part in attribute.split("."):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            raise NotFound(f"module {module_name!r} has no attribute {attribute!r}") from None
+    agent = value if isinstance(value, Agent) else _made(target, value)
+    agent.lend(store)
+    return agent
+
+
+def take_over(agent: Agent) -> None:
+    """Whoever drives the agent shows its requests: nothing else asks or prints in this terminal."""
+    others = [c for c in agent.gate.channels if not isinstance(c, TerminalChannel)]
+    agent.gate.channels = (*others, _shown_here)
+
+
+async def _shown_here(request: Request) -> None:
+    """The command itself shows what waits."""
+
+
+def _module(name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)  # as `python -m` does
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            message = f"no module is called {name!r}, here or among what is installed"
+            raise NotFound(message) from None
+        raise _unusable(f"module {name!r} cannot be imported", error) from error
+    except Exception as error:
+        raise _unusable(f"module {name!r} cannot be imported", error) from error
+
+
+def _made(target: str, value: Any) -> Agent:
+    if isinstance(value, type) or not callable(value):
+        raise Usage(f"{target} is {_kind(value)}, not an assent.Agent or a function that makes one")
+    try:
+        made = value()
+    except AssentError:
+        raise
+    except Exception as error:
+        raise _unusable(f"{target}() made no agent", error) from error
+    if not isinstance(made, Agent):
+        raise Usage(f"{target}() gave {_kind(made)}, not an assent.Agent")
+    return made
+
+
+def _kind(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def _unusable(what: str, error: Exception) -> AssentError:
+    return Usage(f"{what}: {type(error).__name__}: {error}")

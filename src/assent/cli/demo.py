@@ -1,0 +1,120 @@
+"""``assent demo``: play with a scripted agent; no key, no configuration, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assent import text
+from assent.channels.desk import os_user
+from assent.channels.layout import Line, name
+from assent.channels.screen import Screen, can_prompt
+from assent.cli import options
+from assent.cli.exits import Exit, Usage
+from assent.cli.opening import Caller
+
+if TYPE_CHECKING:
+    from assent.demo import Effects
+
+_THREAD = "demo"
+_WIDEST_WORDS = 36
+
+Terminal = Annotated[
+    bool, typer.Option("--terminal", help="Play it in the terminal, which is also the default.")
+]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Keep the store here, and go on with it next time."),
+]
+
+
+def demo(terminal: Terminal = False, data: Data = None, plain: options.Plain = False) -> None:
+    """Play with a scripted agent; no key, no configuration.
+
+    In a terminal you talk to it and decide. Without one it plays one round by itself, in which a
+    scripted person decides.
+    """
+    with _folder(data) as folder:
+        url = f"sqlite:///{folder / 'assent.db'}"
+        if can_prompt():
+            code = _talk(url, data, plain=plain)
+        else:
+            from assent.demo.tour import play
+
+            code = Exit(play(url))
+    raise typer.Exit(code)
+
+
+@contextmanager
+def _folder(data: Path | None) -> Iterator[Path]:
+    """The folder that was asked for, or one that is thrown away."""
+    if data is None:
+        with tempfile.TemporaryDirectory(prefix="assent-demo-", ignore_cleanup_errors=True) as made:
+            yield Path(made)
+        return
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Usage(f"--data {data}: {error.strerror}") from None
+    yield data.absolute()
+
+
+def _talk(url: str, data: Path | None, *, plain: bool) -> Exit:
+    from assent import demo as played
+    from assent.cli.conversation import Conversation
+
+    effects = played.Effects.beside(url)
+    agent = played.agent(url, effects)
+    with closing(Screen(plain=plain)) as screen:
+        ran = (
+            "what really ran, as the tools themselves wrote it down",
+            lambda: _show(screen, effects),
+        )
+        _first_screen(screen)
+        again = None if data is None else ["assent", "demo", "--data", str(data)]
+        talk = Conversation(
+            agent, _THREAD, Caller(os_user()), screen, again=again, commands={"/ran": ran}
+        )
+        try:
+            code = talk.run()
+            _show(screen, effects)
+            if data is None:
+                screen.say("It is thrown away now; --data DIR keeps it.", "dim")
+        finally:
+            agent.gate.close()
+    return code
+
+
+def _first_screen(screen: Screen) -> None:
+    from assent.demo.script import SUGGESTIONS
+
+    screen.say("Assent: a durable yes or no for AI agents", "bold")
+    screen.say("A scripted agent: no key, no model, nothing real.")
+    screen.say("It asks before it acts, and you decide. Say for example:")
+    screen.say("")
+    for words, shows in SUGGESTIONS:
+        beside = screen.width >= 2 * _WIDEST_WORDS
+        head = f"  {words:<{_WIDEST_WORDS}} " if beside else f"  {words}"
+        if beside:
+            screen.show([Line(shows, "dim", head, "bold")])
+        else:
+            screen.show([Line(head, "bold"), Line(shows, "dim", "    ")])
+    screen.say("")
+    screen.say("/ran shows what really ran, /help the rest, Ctrl-D ends.", "dim")
+
+
+def _show(screen: Screen, effects: Effects) -> None:
+    rows = effects.all()
+    screen.say("What really ran:" if rows else "Nothing ran.", "bold")
+    for row in rows:
+        at = datetime.fromisoformat(row["at"]).astimezone()
+        args = text.inline(json.dumps(row["args"], ensure_ascii=False))
+        short = args if len(args) <= 120 else f"{args[:120]}…"
+        screen.show([Line(f"{name(row['tool'])} {short}", "", f"  {at:%H:%M:%S}  ")])

@@ -1,0 +1,79 @@
+"""One message to an agent and what came of it, for scripts: nobody is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from assent.agent import Agent, Ended, Result
+from assent.agent.events import AgentEvent
+from assent.channels.layout import Line
+from assent.channels.screen import console, show
+from assent.cli import views
+from assent.cli.agents import take_over
+from assent.cli.exits import Exit, Usage
+from assent.cli.marks import Marks
+from assent.cli.opening import Caller
+from assent.views import request_json
+
+_EXITS = {"done": Exit.OK, "paused": Exit.NO_REVIEWER}
+
+
+def once(
+    agent: Agent,
+    thread: str,
+    who: Caller,
+    words: str,
+    again: Sequence[str],
+    *,
+    json: bool,
+    plain: bool,
+) -> Exit:
+    """Say the words; without any, go on with what others decided meanwhile."""
+    take_over(agent)
+    marks = None if json else Marks(agent, plain=plain)
+    result = asyncio.run(_followed(_events(agent, thread, who, words), marks))
+    if json:
+        views.print_json(_result_json(result))
+    elif marks is not None and result.status == "paused":
+        marks.waiting(result.interruptions)
+        decide = ["assent", "inbox", "--decide", "--store", agent.store.url]
+        hints = (f"To decide: {shlex.join(decide)}", f"To go on:  {shlex.join(again)}")
+        show(console(plain=plain), [Line(hint, "dim") for hint in hints])
+    return _EXITS.get(result.status, Exit.PROBLEM)
+
+
+def _events(agent: Agent, thread: str, who: Caller, words: str) -> AsyncIterator[AgentEvent]:
+    if words.strip():
+        return agent.stream(words.strip(), thread=thread, requester=who.name)
+    run = agent.store.live_run(thread)
+    if run is None:
+        raise Usage("there is nothing to say: give --message TEXT, or a text on stdin")
+    return agent.stream_resume(run.id)
+
+
+async def _followed(events: AsyncIterator[AgentEvent], marks: Marks | None) -> Result:
+    result: Result | None = None
+    async for event in events:
+        if marks is not None:
+            marks(event)
+        if isinstance(event, Ended):
+            result = event.result
+    assert result is not None
+    return result
+
+
+def _result_json(result: Result) -> dict[str, Any]:
+    return {
+        "status": result.status,
+        "thread": result.thread,
+        "run": result.run,
+        "output": to_jsonable_python(result.output),
+        "error": result.error,
+        "refusal": result.refusal,
+        "interruptions": [request_json(request) for request in result.interruptions],
+    }

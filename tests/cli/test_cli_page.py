@@ -1,0 +1,34 @@
+"""The page about the command line is made from the commands, and is up to date."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+from assent.cli.main import app
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_the_page_is_up_to_date() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "cli_page.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_and_option_has_a_help() -> None:
+    todo = [typer.main.get_command(app)]
+    while todo:
+        command = todo.pop()
+        assert command.help, command.name
+        assert all(param.help for param in command.params if param.name != "help"), command.name
+        todo += getattr(command, "commands", {}).values()
+
+
+def test_store_may_stand_after_every_command() -> None:
+    root = typer.main.get_command(app)
+    for name in ("inbox", "show", "approve", "reject", "edit", "respond", "cancel", "history"):
+        assert "store" in {param.name for param in root.commands[name].params}  # type: ignore[attr-defined]

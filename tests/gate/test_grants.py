@@ -1,0 +1,170 @@
+"""Standing yeses: what they cover, how often, how long, and what they never beat."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from cases import Case, person
+
+from assent import Denied, InvalidDecision, Paused, Policy, Rule
+from assent.testing import FakeClock
+
+
+def grant(case: Case, wanted: Any, **options: Any) -> None:
+    """Approve a first call, and more like it."""
+    pay = case.paying(**options)
+    request = case.paused(lambda: pay("bo", 3), "first")
+    case.decide(request.approve(), grant=wanted)
+    assert case.enter(lambda: pay("bo", 3), "first") == "paid bo 3"
+    case.ran.clear()
+
+
+def asked(case: Case, to: str = "bo", amount: int = 3, **options: Any) -> bool:
+    """Whether a further call of its own has to wait for somebody."""
+    before = len(case.ran)
+    with suppress(Paused):
+        case.paying(**options)(to, amount)
+    return len(case.ran) == before
+
+
+def test_exactly_this_call(case: Case) -> None:
+    grant(case, {"scope": "exact"})
+    assert not asked(case)
+    assert asked(case, "bo", 4)
+    assert asked(case, "cy", 3)
+
+
+def test_any_call_of_the_tool(case: Case) -> None:
+    grant(case, {"scope": "any"})
+    assert not asked(case, "cy", 1000)
+    assert asked(case, version="2")
+    assert asked(case, name="pay_twice")
+
+
+def test_calls_that_fit_a_schema(case: Case) -> None:
+    grant(case, {"scope": {"properties": {"amount": {"maximum": 10}}}})
+    assert not asked(case, "cy", 10)
+    assert asked(case, "cy", 11)
+
+
+def test_another_agent_has_no_share_in_it(case: Case) -> None:
+    grant(case, {"scope": "any"})
+    assert asked(Case(case.store, agent="other"))
+
+
+def test_so_many_uses(case: Case) -> None:
+    grant(case, {"scope": "any", "uses": 2})
+    assert [asked(case) for _ in range(4)] == [False, False, True, True]
+    assert case.inbox.grants_sync() == []
+    (used,) = case.inbox.grants_sync(live_only=False)
+    assert used.uses_left == 0
+
+
+def test_a_call_that_pauses_spends_one_use(case: Case) -> None:
+    def order(what: str) -> str:
+        case.ran.append(what)
+        return f"{what}, {case.gate.ask_sync('Which size?')}"
+
+    guarded = case.gate.guard(needs_approval=True)(order)
+    request = case.paused(lambda: guarded("pizza"), "first")
+    case.decide(request.approve(), grant={"scope": "any", "uses": 1})
+    assert case.paused(lambda: guarded("pasta"), "second").question is not None
+    case.decide(case.pending(run="second").respond("large"))
+    assert case.enter(lambda: guarded("pasta"), "second") == "pasta, large"
+    assert case.paused(lambda: guarded("salad"), "third").kind == "approval"
+
+
+def test_so_long(timed: Case, clock: FakeClock) -> None:
+    grant(timed, {"scope": "any", "ends_in": 3600})
+    clock.advance(3599)
+    assert not asked(timed)
+    clock.advance(1)
+    assert asked(timed)
+
+
+def test_a_day_unless_somebody_says_otherwise(timed: Case, clock: FakeClock) -> None:
+    grant(timed, {})
+    assert not asked(timed)
+    clock.advance(86_400)
+    assert asked(timed)
+
+
+def test_until_it_is_revoked(case: Case) -> None:
+    grant(case, {"scope": "any"})
+    (standing,) = case.inbox.grants_sync()
+    assert (standing.by, standing.agent, standing.tool) == ("ana", "bot", "pay")
+    for _ in range(2):
+        assert case.inbox.revoke_sync(standing.id, by="bea").revoked is not None
+    assert asked(case)
+
+
+def test_it_may_end_between_the_yes_and_the_start(case: Case) -> None:
+    grant(case, {"scope": "any"})
+    (standing,) = case.inbox.grants_sync()
+    late = Case(case.store)
+    transact = case.store.transact
+
+    def revoke_first(*commands: Any) -> Any:
+        if commands[0].name == "start":
+            case.store.transact = transact  # type: ignore[method-assign]
+            case.inbox.revoke_sync(standing.id, by="bea")
+        return transact(*commands)
+
+    case.store.transact = revoke_first  # type: ignore[method-assign]
+    assert late.paused(lambda: late.paying()("bo"), "late").status == "pending"
+    assert late.ran == []
+
+
+def test_it_never_beats_a_deny_or_a_quorum(case: Case) -> None:
+    grant(case, {"scope": "any"})
+    strict = Case(case.store, policy=Policy([Rule("pay", verdict="deny", name="never")]))
+    with pytest.raises(Denied):
+        strict.enter(lambda: strict.paying()("bo"), "denied")
+    two = Case(case.store, policy=Policy([Rule("pay", quorum=2, name="two")]))
+    assert two.paused(lambda: two.paying()("bo"), "two").quorum == 2
+    assert strict.ran == two.ran == []
+
+
+def test_it_goes_only_with_an_approval_that_one_person_may_give(case: Case) -> None:
+    request = case.paused(lambda: case.paying()("bo"))
+    for decision in (request.reject(), request.respond("x"), request.edit({"amount": 2})):
+        with pytest.raises(InvalidDecision, match="a standing yes goes with the approval"):
+            case.decide(decision, grant={"scope": "any"})
+    assert case.pending() == request
+    two = case.paused(lambda: case.paying(quorum=2)("cy"))
+    with pytest.raises(InvalidDecision, match="a standing yes"):
+        case.decide(two.approve(), person("ana"), grant={"scope": "any"})
+    text = case.paused(lambda: case.gate.approve_sync("Publish?"))
+    with pytest.raises(InvalidDecision, match="a standing yes"):
+        case.decide(text.approve(), grant={"scope": "any"})
+    assert case.inbox.grants_sync() == []
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"scope": "all"},
+        {"scope": 5},
+        {"scope": {"type": "nothing"}},
+        {"scope": {"properties": {"amount": {"maximum": 2}}}},
+        {"uses": 0},
+        {"uses": True},
+        {"uses": 1.5},
+        {"ends_in": 0},
+        {"ends_in": "1h"},
+        {"ends_in": 10**9},
+        {"ends_in": float("nan")},
+        {"forever": True},
+        "any",
+        5,
+        [],
+    ],
+)
+def test_a_grant_that_makes_no_sense_is_refused(case: Case, wanted: Any) -> None:
+    request = case.paused(lambda: case.paying()("bo"))
+    with pytest.raises(InvalidDecision, match="grant"):
+        case.decide(request.approve(), grant=wanted)
+    assert case.pending() == request
+    assert case.inbox.grants_sync(live_only=False) == []

@@ -1,0 +1,274 @@
+"""Rows changed behind our back, with plain SQL and without the key: nothing of it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cases import RUN, Case, person
+
+from assent import Paused, Tampered, codec
+from assent.audit import verify
+from assent.engine.asking import envelope
+from assent.engine.commands import Start
+from assent.stores.sqlite import SqliteStore
+from assent.types import Request
+
+ANA, BEA = person("ana"), person("bea")
+
+
+class Thief:
+    """Somebody who can write the file and has no key."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def sql(self, statement: str, *values: Any) -> list[Any]:
+        with closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def set(self, **columns: Any) -> None:
+        """Change the one call of the store."""
+        names = ", ".join(f"{name} = ?" for name in columns)
+        self.sql(f"UPDATE call SET {names}", *columns.values())
+
+    def make_ready(self) -> None:
+        """Say that it was approved, in every place that says so."""
+        self.set(status="ready")
+        self.sql("UPDATE run SET asked = 0, ready = 1, status = 'running', ready_at = 1")
+
+    def get(self, column: str) -> Any:
+        return self.sql(f"SELECT {column} FROM call")[0][0]
+
+    def decide(self, *changes: tuple[int, Any]) -> None:
+        """Change parts of the stored decision: type, by, at, channel, assurance, digest, …"""
+        decision = json.loads(self.get("decision"))
+        for place, value in changes:
+            decision[place] = value
+        self.set(decision=json.dumps(decision))
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Iterator[Case]:
+    store = SqliteStore(tmp_path / "assent.db")
+    yield Case(store)
+    store.close()
+
+
+@pytest.fixture
+def thief(tmp_path: Path) -> Thief:
+    return Thief(tmp_path / "assent.db")
+
+
+def refused(case: Case, **options: Any) -> None:
+    """It is not run, says why, and the audit names it too."""
+    for _ in range(2):
+        with pytest.raises(Tampered, match="was not run"):
+            case.enter(lambda: case.paying(**options)("bo"))
+    assert case.ran == []
+    assert not verify(case.store).ok
+
+
+def redigest(case: Case, thief: Thief) -> str:
+    """Compute the digest anew, which needs no key."""
+    thief.set(args_hash=hashlib.sha256(thief.get("args").encode()).hexdigest())
+    call = case.store.call(thief.get("id"))
+    assert call is not None
+    digest = codec.digest(envelope(call))
+    thief.set(digest=digest)
+    return digest
+
+
+# -- what nobody approved
+
+
+def test_asked_is_not_ready_because_the_row_says_so(case: Case, thief: Thief) -> None:
+    case.paused(lambda: case.paying()("bo"))
+    thief.make_ready()
+    refused(case)
+
+
+@pytest.mark.parametrize("signature", ["", "0.0", "borrowed"])
+def test_a_decision_that_was_made_up(case: Case, thief: Thief, signature: str) -> None:
+    request = case.paused(lambda: case.paying()("bo"))
+    if signature == "borrowed":
+        other = Case(case.store)
+        decided = other.decide(other.paused(lambda: other.paying()("cy"), "x").approve())
+        assert decided.decision is not None
+        signature = decided.decision.signature
+        thief.sql("DELETE FROM call WHERE run = 'x'")
+    thief.make_ready()
+    at = case.store.now()
+    row = ["approve", "ana", at, "python", "code", request.digest, signature, "", None]
+    thief.set(decision=json.dumps(row), valid_until=at + 86_400_000_000)
+    refused(case)
+
+
+def test_a_no_is_not_a_yes(case: Case, thief: Thief) -> None:
+    case.decide(case.paused(lambda: case.paying()("bo")).reject("never"))
+    thief.make_ready()
+    thief.decide((0, "approve"))
+    thief.set(valid_until=json.loads(thief.get("decision"))[2] + 86_400_000_000)
+    refused(case)
+
+
+# -- what was approved, and is something else now
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"args": '{"amount":3000,"to":"eve"}'},
+        {"agent": "other"},
+        {"nonce": "0" * 32},
+        {"rev": 7},
+        {"binds": '{"tenant":"evil"}'},
+        {"kind": "question"},
+        {"expires_at": 1 << 60},
+        {"requester": "somebody else"},
+        {"terms": "{}"},
+        {"terms": '{"rule":"needs_approval","idempotent":true}'},
+        {"terms": '{"rule":"needs_approval","valid_for":1e9}'},
+        {"valid_until": 1 << 60},
+        {"digest": "0" * 64},
+    ],
+    ids=lambda columns: " ".join(columns),
+)
+def test_a_column_that_was_changed_after_the_approval(
+    case: Case, thief: Thief, columns: dict[str, Any]
+) -> None:
+    case.approved(lambda: case.paying()("bo"))
+    thief.set(**columns)
+    if "binds" in columns or "kind" in columns:
+        with pytest.raises((Tampered, Paused)):
+            case.enter(lambda: case.paying()("bo"))
+        assert case.ran == []
+    else:
+        refused(case)
+
+
+@pytest.mark.parametrize("depth", ["hash", "digest", "decision"])
+def test_arguments_with_everything_recomputed_that_needs_no_key(
+    case: Case, thief: Thief, depth: str
+) -> None:
+    case.approved(lambda: case.paying()("bo"))
+    thief.set(args='{"amount":3000,"to":"eve"}')
+    digest = redigest(case, thief)
+    if depth == "hash":
+        thief.set(digest=hashlib.sha256(b"").hexdigest())
+    if depth == "decision":
+        thief.decide((5, digest))
+    refused(case)
+
+
+@pytest.mark.parametrize("change", [(0, "edit"), (1, "bea"), (2, 5), (6, "x"), (6, None)], ids=str)
+def test_a_decision_that_was_changed(case: Case, thief: Thief, change: tuple[int, Any]) -> None:
+    case.approved(lambda: case.paying()("bo"))
+    thief.decide(change)
+    refused(case)
+
+
+def test_an_approval_of_another_call(case: Case, thief: Thief) -> None:
+    case.approved(lambda: case.paying()("bo"))
+    other = case.approved(lambda: case.paying()("cy"), "other")
+    found = thief.sql("SELECT decision FROM call WHERE id = ?", other.id)
+    thief.sql("UPDATE call SET decision = ? WHERE run = ?", found[0][0], RUN)
+    refused(case)
+
+
+# -- quorum
+
+
+def voted_once(case: Case) -> Request:
+    request = case.paused(lambda: case.paying(quorum=2)("bo"))
+    return case.decide(request.approve(), ANA)
+
+
+def as_decision(request: Request) -> str:
+    """One person's real vote, put where the outcome stands."""
+    vote = asdict(request.votes[0])
+    parts = [vote["type"], vote["by"], vote["at"], "python", "token", vote["digest"]]
+    return json.dumps([*parts, vote["signature"], "", None])
+
+
+@pytest.mark.parametrize("trick", ["plain", "quorum of one", "vote twice", "vote of another"])
+def test_one_vote_is_not_two(case: Case, thief: Thief, trick: str) -> None:
+    request = voted_once(case)
+    thief.make_ready()
+    end = request.votes[0].at + 86_400_000_000
+    thief.set(decision=as_decision(request), valid_until=end)
+    (vote,) = json.loads(thief.get("votes"))
+    if trick == "quorum of one":
+        terms = json.loads(thief.get("terms"))
+        thief.set(terms=json.dumps({**terms, "quorum": 1}))
+    elif trick == "vote twice":
+        thief.set(votes=json.dumps([vote, vote]))
+    elif trick == "vote of another":
+        thief.set(votes=json.dumps([vote, [vote[0], "bea", *vote[2:]]]))
+    refused(case, quorum=2)
+
+
+# -- standing yeses
+
+
+def test_a_grant_that_was_made_up_asks(case: Case, thief: Thief) -> None:
+    request = case.paused(lambda: case.paying()("bo"))
+    tool = thief.get("tool_digest")
+    columns = "id, agent, tool, tool_digest, scope, given_by, created"
+    values = ("grt_0", "bot", "pay", tool, "{}", "ana", 1)
+    known = [row[1] for row in thief.sql("PRAGMA table_info(standing)")]
+    if "signature" in known:
+        columns, values = f"{columns}, signature", (*values, "0.0")
+    marks = ", ".join("?" * len(values))
+    thief.sql(f"INSERT INTO standing ({columns}) VALUES ({marks})", *values)
+    assert case.paused(lambda: case.paying()("cy"), "other").id != request.id
+    assert case.ran == []
+    assert not verify(case.store).ok
+
+
+@pytest.mark.parametrize(
+    "change", ["uses_left = 100", "ends = NULL", "scope = '{}'", "revoked = NULL", "agent = 'bot'"]
+)
+def test_a_grant_that_was_widened_asks(case: Case, thief: Thief, change: str) -> None:
+    giver = Case(case.store, agent="other" if change.startswith("agent") else "bot")
+    request = giver.paused(lambda: giver.paying()("bo"), "first")
+    giver.decide(request.approve(), grant={"scope": "exact", "uses": 1})
+    if change.startswith("revoked"):
+        (grant,) = case.inbox.grants_sync()
+        case.inbox.revoke_sync(grant.id, by="ana")
+    thief.sql(f"UPDATE standing SET {change}")
+    case.paused(lambda: case.paying()("bo"), "second")
+    assert case.ran == []
+
+
+# -- while it starts
+
+
+def test_a_row_that_is_changed_between_the_look_and_the_start(
+    case: Case, thief: Thief, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.approved(lambda: case.paying()("bo"))
+    transact: Callable[..., Any] = case.store.transact
+
+    def slow(*commands: Any) -> Any:
+        if isinstance(commands[0], Start):
+            thief.set(args='{"amount":3000,"to":"eve"}')
+        return transact(*commands)
+
+    monkeypatch.setattr(case.store, "transact", slow)
+    refused(case)
+
+
+def test_what_has_run_and_is_set_back_is_named_by_the_audit(case: Case, thief: Thief) -> None:
+    case.approved(lambda: case.paying()("bo"))
+    assert case.enter(lambda: case.paying()("bo")) == "paid bo 3"
+    thief.make_ready()
+    report = verify(case.store)
+    assert any("status" in problem.what for problem in report.problems)

@@ -1,0 +1,16 @@
+"""No sequence of commands, crashes and races reaches an illegal state, in either store."""
+
+from __future__ import annotations
+
+from engine_machine import Machine
+from hypothesis import HealthCheck, settings
+
+# Enough to find each of the defects that this machine was written after; `make chaos` goes further.
+Machine.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+TestStores = Machine.TestCase
