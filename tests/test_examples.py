@@ -103,33 +103,3 @@ def test_an_example(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_an_example_is_short(name: str) -> None:
     assert len((EXAMPLES / name).read_text("utf-8").splitlines()) <= MOST_LINES
-
-
-PLAY = "import sys; from assent.demo.orders import main; sys.exit(main(*sys.argv[1:]))"
-
-
-def effects(printed: str) -> list[str]:
-    """What the demo says has really run, without times."""
-    lines = printed.partition("What really ran:\n")[2].partition("\n\n")[0].splitlines()
-    return [line.split(maxsplit=3)[3] for line in lines]
-
-
-def test_the_demo_runs_everything_once(tmp_path: Path) -> None:
-    printed = run(["-c", PLAY], tmp_path)
-    assert "a scripted person decides" in printed
-    assert effects(printed) == [
-        'send_welcome_mail {"to": "ada@example.com"}',
-        'refund {"order": "A-17", "euros": 110}',
-        'publish {"version": "2.1"}',
-    ]
-    processes = {line.split()[2] for line in printed.splitlines() if "  process " in line}
-    assert len(processes) == 3
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_demo_plays_on_a_given_store_as_often_as_one_likes(tmp_path: Path) -> None:
-    for _ in range(2):
-        printed = run(["-c", PLAY, "sqlite:///demo.db"], tmp_path)
-        assert len(effects(printed)) == 3
-        assert "assent history --store sqlite:///demo.db" in printed
-    assert (tmp_path / "demo.db").exists()

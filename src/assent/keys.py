@@ -175,9 +175,15 @@ class Keyring:
     def beside(cls, path: Path) -> Keyring:
         """Read the file ``<path>.key``, which is made on first use, for this user alone."""
         # SQLite resolves links too: one database must have one key, whatever name it is opened by.
-        file = f"{os.path.realpath(path)}.key"
+        real = os.path.realpath(path)
+        file = f"{real}.key"
         try:
             if not os.path.lexists(file):
+                if os.path.exists(real) and os.path.getsize(real) > 0:
+                    raise KeyMissing(
+                        f"{real} is there, and its key file {file} is not: bring the file back, "
+                        f"or put the key into {ENVIRONMENT}"
+                    )
                 _create(file, new_key())
             text = _read(file)
         except OSError as error:

@@ -6,11 +6,11 @@ epoch (``Micros``), because they are hashed and signed; the public ``Request`` s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from assent.errors import InvalidCall
 
@@ -70,6 +70,17 @@ class Question:
     multiple: bool = False
     free_text: bool | None = None
     schema: Mapping[str, Json] | None = None
+
+    if TYPE_CHECKING:
+        # A plain text is an option as well, and any iterable will do.
+        def __init__(
+            self,
+            text: str,
+            options: Iterable[Option | str] = (),
+            multiple: bool = False,
+            free_text: bool | None = None,
+            schema: Mapping[str, Json] | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():

@@ -77,7 +77,7 @@ def request_of(call: Call, tool: Tool | None) -> Request:
         run=call.run,
         thread=call.thread,
         tool=call.tool or None,
-        args={} if question else args,
+        args={} if question else _as_declared(args, schema),
         schema=question.schema if question else schema,
         question=question,
         description=terms.description or (tool.description if tool is not None else ""),
@@ -93,11 +93,17 @@ def request_of(call: Call, tool: Tool | None) -> Request:
         rule=terms.rule,
         requester=call.requester,
         created_at=moment(call.created),
-        expires_at=None if call.expires_at is None else moment(call.expires_at),
+        expires_at=None if in_doubt or call.expires_at is None else moment(call.expires_at),
         decision=None if in_doubt else call.decision,
         execution=_execution(call),
         original=None if call.original is None else codec.loads(call.original),
     )
+
+
+def _as_declared(args: dict[str, Json], schema: Mapping[str, Any] | None) -> dict[str, Json]:
+    """The arguments in the order of the tool's parameters; the stored text is sorted."""
+    declared = [name for name in (schema or {}).get("properties", ()) if name in args]
+    return {name: args[name] for name in (*declared, *args)}
 
 
 def _execution(call: Call) -> Execution:

@@ -57,6 +57,19 @@ def test_a_seal_made_with_another_key_is_named(sealed: World) -> None:
     assert places(sealed.verify())[0] == ("", 2)
 
 
+def test_a_seal_of_another_history_is_named(sealed: World) -> None:
+    """Signed with the right key, but in a copy of the store that went another way."""
+    first, second = sealed.store.seals()
+    keys = Keyring.parse(KEY)
+    other = next_seal(keys, None, codec.loads(first.heads), first.at + 1)
+    forked = next_seal(keys, other, codec.loads(second.heads), second.at)
+    values = (forked.prev, forked.hash, forked.signature)
+    sealed.sql("UPDATE seal SET prev = ?, hash = ?, signature = ? WHERE n = 2", *values)
+    report = sealed.verify()
+    assert places(report) == [("", 2)]
+    assert "does not follow" in report.problems[0].what
+
+
 def test_a_seal_that_holds_no_heads_is_named(sealed: World) -> None:
     last = sealed.store.seals()[1]
     odd = next_seal(Keyring.parse(KEY), last, [("order-1",)], last.at)  # type: ignore[list-item]

@@ -159,6 +159,7 @@ class Everything:
         with pytest.raises(ValueError, match="no"):
             self.go("failed", lambda: send("c"))
         self.ask("spent", lambda: send("d"))
+        self.pauses(needs_approval=True, grant={"scope": "any", "uses": 1})
 
     def doubts(self) -> None:
         send = self.tool(expires_in=1000)
@@ -197,14 +198,19 @@ class Everything:
         )
         self.check()
 
-    def pauses(self) -> None:
-        @self.gate.guard(needs_approval=False)
+    def pauses(self, needs_approval: bool = False, grant: Any = None) -> None:
+        @self.gate.guard(needs_approval=needs_approval)
         def order() -> str:
             return str(self.gate.ask_sync("Which?"))
 
-        request = self.ask("pauses", order)
+        if needs_approval:
+            request = self.ask("granted-pause", order)
+            self.decide(request, request.approve(), grant=grant)
+        run = f"pauses-{needs_approval}"
+        request = self.ask(run, order)
+        assert request.question is not None
         self.decide(request, request.respond("this"))
-        assert self.go("pauses", order) == "this"
+        assert self.go(run, order) == "this"
 
     def restore(self) -> None:
         send = self.tool()
@@ -312,6 +318,39 @@ def test_a_store_in_use_is_whole(tmp_path: Path) -> None:
         assert errors == []
         assert [report.problems for report in reports] == [[]] * 25
         assert reports[-1].events > reports[0].events
+
+
+def _meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, *steps: Any) -> None:
+    """Do something whenever the audit is about to read the row of a call."""
+    waiting, read = list(steps), world.store.call
+
+    def call(call_id: str) -> Any:
+        if waiting:
+            waiting.pop(0)()
+        return read(call_id)
+
+    monkeypatch.setattr(world.store, "call", call)
+
+
+def test_a_call_may_move_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(World(tmp_path)) as world:
+        request = world.ask("order-1")
+        steps = (
+            lambda: world.store.seal(),
+            lambda: world.approve(request),
+            lambda: world.store.seal(),
+            lambda: world.order("order-0"),
+        )
+        _meanwhile(world, monkeypatch, *steps)
+        assert world.verify().problems == []
+
+
+def test_a_run_may_be_pruned_while_it_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _meanwhile(world, monkeypatch, lambda: world.store.prune(world.clock() + 1, "ana"))
+    assert world.verify().problems == []
+    assert world.sql("SELECT count(*) FROM call") == [(0,)]
 
 
 def test_a_store_is_whole_wherever_its_process_dies(tmp_path: Path) -> None:

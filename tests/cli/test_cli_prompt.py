@@ -472,7 +472,7 @@ def test_an_edit_made_elsewhere_is_shown_before_anything_is_decided(world: World
 
 
 def test_expiry_closes_the_prompt(world: World) -> None:
-    request = world.mail(expires_in=4)
+    request = world.mail(expires_in=6)
     person = world.person("approve", request)
     person.sees("uit > ")
     assert "is expired" in person.ends(7)

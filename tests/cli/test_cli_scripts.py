@@ -19,7 +19,7 @@ from assent import Gate, Paused, Question, __version__
 from assent.cli.exits import MEANINGS, Exit, exit_of
 from assent.cli.main import app
 from assent.cli.walk import chosen
-from assent.keys import Keyring
+from assent.keys import new_key
 
 
 def digest(world: World, request: str) -> str:
@@ -62,7 +62,7 @@ def test_inbox_lists_filters_sorts_and_pages(world: World) -> None:
     rest = world.json("inbox", "--limit", "4", "--after", page["next"])
     assert [item["id"] for item in page["items"] + rest["items"]] == everything
     table = world.cli("inbox")
-    assert "send_email  body=Hi" in table
+    assert "body=Hi" in table
     assert "Why not?" in table
     assert "There are more: --after" in world.cli("inbox", "--limit", "2")
 
@@ -169,8 +169,8 @@ def test_what_is_no_store_is_refused(world: World, url: str) -> None:
 
 def test_a_file_that_is_no_store_is_refused(world: World) -> None:
     (world.folder / "assent.db").write_text("not a database at all, but long enough" * 50)
-    assert "assent.db.key is missing" in world.cli("inbox", code=1)
-    Keyring.beside(world.folder / "assent.db")
+    (world.folder / "assent.db.key").touch(0o600)
+    (world.folder / "assent.db.key").write_text(new_key())
     out = world.cli("inbox", code=1)
     assert "file is not a database" in out
     assert "Traceback" not in out
@@ -544,7 +544,7 @@ def test_a_lost_key_is_not_replaced_by_a_new_one(world: World) -> None:
     world.mail()
     (world.folder / "assent.db.key").rename(world.folder / "kept")
     for command in ("inbox", "doctor"):
-        assert "assent.db.key is missing" in world.cli(command, code=1)
+        assert "bring the file back" in world.cli(command, code=1, COLUMNS="200")
     assert not (world.folder / "assent.db.key").exists()
     secret = (world.folder / "kept").read_text().strip()
     assert len(json.loads(world.cli("inbox", "--json", ASSENT_KEY=secret))["items"]) == 1

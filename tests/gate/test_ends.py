@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cases import RUN, Case
+from cases import RUN, Case, person
 
 from assent import (
     AssentError,
@@ -20,6 +20,7 @@ from assent import (
     Rejected,
     Superseded,
 )
+from assent.audit import verify
 from assent.gate.guard import this_call
 from assent.rows import RunStatus
 from assent.stores.base import Store
@@ -180,10 +181,10 @@ def test_an_interrupt_after_the_start_is_in_doubt(case: Case, error: type[BaseEx
     assert case.ran == ["bo"]
 
 
-def doubted(case: Case) -> Callable[[], str]:
+def doubted(case: Case, **options: Any) -> Callable[[], str]:
     """A call that was interrupted once, and would work the next time."""
 
-    @case.gate.guard(needs_approval=True)
+    @case.gate.guard(needs_approval=True, **options)
     def pay(to: str) -> str:
         case.ran.append(to)
         if len(case.ran) == 1:
@@ -201,6 +202,40 @@ def test_out_of_doubt_by_running_again(case: Case) -> None:
     case.decide(case.pending().approve())
     assert enter() == enter() == "paid"
     assert case.ran == ["bo", "bo"]
+
+
+def test_a_doubt_has_no_end_though_the_request_had_one(timed: Case, clock: FakeClock) -> None:
+    enter = doubted(timed, expires_in=60)
+    clock.advance(86_400)
+    request = timed.pending(kind="in_doubt")
+    assert request.expires_at is None
+    timed.decide(request.approve())
+    assert enter() == "paid"
+
+
+def test_an_idempotent_call_that_could_expire_runs_again(timed: Case, clock: FakeClock) -> None:
+    enter = doubted(timed, expires_in=60, idempotent=True)
+    clock.advance(3_600)
+    assert enter() == "paid"
+    assert timed.ran == ["bo", "bo"]
+
+
+def test_an_idempotent_call_of_a_quorum_runs_again(case: Case) -> None:
+    @case.gate.guard(needs_approval=True, quorum=2, idempotent=True)
+    def sync(what: str) -> str:
+        case.ran.append(this_call().attempt)
+        if len(case.ran) == 1:
+            raise KeyboardInterrupt
+        return "in sync"
+
+    request = case.paused(lambda: sync("notes"))
+    for name in ("ana", "bea"):
+        case.decide(request.approve(), person(name))
+    with pytest.raises(KeyboardInterrupt):
+        case.enter(lambda: sync("notes"))
+    assert case.enter(lambda: sync("notes")) == "in sync"
+    assert case.ran == [1, 2]
+    assert verify(case.store).ok
 
 
 def test_out_of_doubt_by_saying_how_it_ended(case: Case) -> None:

@@ -62,7 +62,7 @@ def test_one_no_is_enough(case: Case) -> None:
 
 def test_a_quorum_counts_only_people_who_proved_who_they_are(case: Case) -> None:
     request = case.paused(lambda: case.paying(quorum=2)("bo"))
-    with pytest.raises(NotAllowed, match="needs a decision with assurance 'os-user' or better"):
+    with pytest.raises(NotAllowed, match="needs a decision with assurance 'token' or better"):
         case.decide(request.approve(), "ana")
     case.decide(request.approve(), person("ana", assurance="os-user"))
     assert case.decide(request.approve(), BEA).status == "approved"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, Unpack
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from assent import codec
 from assent.gate import Gate
@@ -12,6 +13,9 @@ from assent.gate.options import AskOptions
 from assent.gate.scope import RunScope
 from assent.rows import Call
 from assent.types import Decided, Json, Question
+
+if TYPE_CHECKING:
+    from assent.agent.job import Job
 
 T = TypeVar("T")
 
@@ -26,6 +30,8 @@ class Context:
 
     run: str
     thread: str
+    #: The person on whose behalf the run was started.
+    requester: str
     call_id: str
     #: The same for every attempt: for services that take an idempotency key.
     key: str
@@ -73,28 +79,27 @@ class Context:
             return self._gate.once_sync(key, function, *args, **kwargs)
 
 
-def context_of(
-    call: Call,
-    gate: Gate,
-    owner: str,
-    requester: str,
-    messages: Sequence[Mapping[str, Json]],
-    deps: Any,
-) -> Context:
+def context_of(call: Call, job: Job, said: Sequence[Mapping[str, Json]]) -> Context:
     """The context of one started call."""
     scope = RunScope(
-        gate, call.run, requester, thread=call.thread, prefix=f"{call.key}/", owner=owner
+        job.gate,
+        call.run,
+        job.requester,
+        thread=call.thread,
+        prefix=f"{call.key}/",
+        owner=job.owner,
     )
     return Context(
         run=call.run,
         thread=call.thread,
+        requester=job.requester,
         call_id=call.id,
         key=call.id,
         attempt=call.attempt,
-        messages=messages,
+        messages=tuple(MappingProxyType(message) for message in said),
         decision=call.decision,
         edited_from=None if call.original is None else codec.loads(call.original),
-        deps=deps,
-        _gate=gate,
+        deps=job.deps,
+        _gate=job.gate,
         _scope=scope,
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from assent import codec
 from assent.agent.job import Job
-from assent.agent.models.base import ModelCall
+from assent.agent.models.base import HostedApproval, ModelCall
 from assent.agent.offloop import called
 from assent.agent.tool import Tool
 from assent.engine.commands import NewCall
@@ -49,12 +50,12 @@ async def new_call(job: Job, key: str, made: ModelCall, note: str) -> NewCall:
     )
 
 
-async def hosted_call(job: Job, key: str, server: str, made: ModelCall) -> NewCall:
+async def hosted_call(job: Job, key: str, made: HostedApproval) -> NewCall:
     """A call that the provider runs: people say yes or no, and nothing else."""
     args = codec.parse(made.arguments or "{}")
     if not isinstance(args, dict):
         raise InvalidCall("the arguments must be a JSON object")
-    name = f"{server}.{made.name}"
+    name = f"{made.server}.{made.name}"
     own = question_terms("hosted", _HOSTED, {})
     terms = await job.gate.judge(ToolCall(name, args, made.id), own, True)
     return NewCall(
@@ -62,7 +63,7 @@ async def hosted_call(job: Job, key: str, server: str, made: ModelCall) -> NewCa
         key=key,
         kind="approval",
         tool=name,
-        tool_digest=codec.digest({"server": server, "hosted": made.name}),
+        tool_digest=codec.digest({"server": made.server, "hosted": made.name}),
         terms=_only(terms, _HOSTED),
     )
 
@@ -111,11 +112,19 @@ def _bound(job: Job, tool: Tool) -> str:
     """Facts of the surroundings that an approval covers too."""
     facts: dict[str, Json] = {}
     if tool.binds is not None:
-        takes_deps = bool(inspect.signature(tool.binds).parameters)
-        facts = dict(tool.binds(job.deps) if takes_deps else tool.binds())
+        facts = _facts(job, tool.name, tool.binds)
     if job.agent.on_change == "ask" and tool.asks is None:
         facts = {"agent": job.agent.digest, "facts": facts}
     return codec.canonical(facts).decode() if facts else ""
+
+
+def _facts(job: Job, name: str, binds: Callable[..., Mapping[str, Json]]) -> dict[str, Json]:
+    try:
+        takes_deps = bool(inspect.signature(binds).parameters)
+        return dict(binds(job.deps) if takes_deps else binds())
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise InvalidCall(f"the surroundings of {name} cannot be looked at: {said}") from error
 
 
 async def preview_of(job: Job, tool: Tool, text: str, revision: int = 1) -> str:

@@ -1,437 +1,289 @@
 """Taking a run forward: ask the model, settle its calls, and again, until it pauses or is over.
 
-The smallest set of commits: the reply with its calls (T1, with everything said since the last one), the
-claim and the start of what was decided (T3), each result (T4), the last reply (T5). Nothing is written
-before the model has answered, and nobody is told before it is written.
+The smallest set of commits: the reply with its calls (T1, with everything said since the last
+one), the claim and the start of what was decided (T3), each result (T4), the last reply (T5).
+Nothing is written before the model has answered, and nobody is told before it is written.
+
+Whoever comes back reads where the run stands and does the one thing that is possible next. So it
+does not matter which process asked, who decided where, and which process is looking now. A process
+that was too slow and lost its lease is refused when it writes, and looks again like any other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from assent import codec
-from assent.agent import messages
-from assent.agent.events import Ended, Requested, Result, Text
-from assent.agent.models.base import ModelReply, ModelRequest, TextDelta
-from assent.agent.state import RunState
-from assent.agent.turn import Emit, Turn
-from assent.engine.commands import Claim, Finish, Propose, Start
-from assent.errors import Conflict
-from assent.gate.leases import KEEPER, Lease
-from assent.rows import LIVE, Call, CallStatus, Run, RunStatus
-from assent.twin import News
-from assent.types import Json, Request
-from assent.views import request_of
-
-if TYPE_CHECKING:
-    from assent.agent.agent import Agent
+from assent.agent import messages, outcome
+from assent.agent.asking import Asking
+from assent.agent.conversation import Conversation
+from assent.agent.events import AgentEvent, Began, Broke, Ended, Requested, Result
+from assent.agent.execution import Execution
+from assent.agent.hold import Hold
+from assent.agent.job import Job
+from assent.agent.models.base import ModelReply
+from assent.agent.room import make_room
+from assent.agent.starting import cleared, put_back
+from assent.agent.turn import Turn
+from assent.engine.commands import Finish, NewCall, Propose
+from assent.errors import Cancelled, Conflict, StoreError
+from assent.rows import LIVE, CallStatus, Run
+from assent.twin import hop
+from assent.types import Json, Verdict
 
 _ENDINGS = {
     "length": "the model stopped at its length limit: raise the limit, or ask for less",
     "filter": "the model's answer was withheld by a content filter",
 }
+#: How long a new request waits to be told to people before the agent goes on.
+_NOTICE_SECONDS = 10.0
 
 
 class Advance:
     """One process's work on one run."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        thread: str,
-        run: str,
-        emit: Emit,
-        *,
-        requester: str = "",
-        deps: Any = None,
-        max_turns: int,
-        streams: bool,
-        parent_call: str | None = None,
-    ) -> None:
-        self.agent = agent
-        self.gate = agent.gate
-        self.store = agent.gate.store
-        self.thread = thread
-        self.run = run
-        self.emit = emit
-        self.requester = requester
-        self.deps = deps
-        self.max_turns = max_turns
-        self.streams = streams
-        self.parent_call = parent_call
-        self.owner = f"{self.gate.owner}:{secrets.token_hex(4)}"
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.store = job.store
+        self.hold = Hold(job)
+        self.talk = Conversation(job)
+        self.asking = Asking(job, self.talk)
         self.turn: Turn | None = None
-        self.turns = 0
-        self.said: list[dict[str, Json]] = []
-        self.unsaved: list[dict[str, Json]] = []
-        self.usage: dict[str, int] = {}
-        self._lease: Lease | None = None
-        #: Why what was approved is asked again, where the agent changed meanwhile.
-        self.ask_again = ""
 
     # -- beginning
 
     async def begin(self, text: str) -> Result:
         """A new run: the user's words are written together with the first reply."""
-        self.said = await asyncio.to_thread(self._conversation)
-        dangling = await asyncio.to_thread(self._answer_dangling)
-        self.unsaved = [*dangling, messages.user(text)]
-        return await self._guarded()
+        return await self._guarded(lambda: self._begin(text), resumed=False)
 
-    async def again(self, run: Run) -> Result:
+    async def again(self) -> Result:
         """A run that was begun before, here or elsewhere."""
-        self.requester = run.requester
+        return await self._guarded(self._again, resumed=True)
+
+    async def _guarded(self, work: Callable[[], Awaitable[Result]], *, resumed: bool) -> Result:
+        if self.store.restored():
+            raise StoreError(
+                f"{self.store.url} was restored from an older copy, and what ran since then is "
+                "unknown: run `assent recover` first"
+            )
+        self.job.tell(Began(resumed))
+        try:
+            result = await work()
+        except BaseException as error:
+            self.hold.release()
+            self.job.tell(Broke(f"{type(error).__name__}: {error}"))
+            raise
+        finally:
+            self.hold.drop()
+        self.job.tell(Ended(result))
+        return result
+
+    async def _begin(self, text: str) -> Result:
         while True:
-            if run.status not in LIVE:
-                return await asyncio.to_thread(self._stored, run)
-            if self._held_elsewhere(run):
-                run = await self._attach(run)
-                continue
-            await asyncio.to_thread(self._load_turn)
-            claimed = await self._claim()
-            if claimed is None:
-                await asyncio.to_thread(self._refresh)
-                run = await asyncio.to_thread(self._the_run)
-                if self._held_elsewhere(run) or run.status not in LIVE:
-                    continue
-                return self._paused()
-            return await self._guarded()
+            await make_room(self.job)
+            await hop(self._open, text)
+            try:
+                return await self._go()
+            except (Cancelled, Conflict):
+                # Else somebody spoke on this thread first: wait for them, and ask anew.
+                if await hop(self.store.run, self.job.run) is not None:
+                    return await self._again()
 
-    def _the_run(self) -> Run:
-        run = self.store.run(self.run)
-        if run is None:
-            raise Conflict(f"run {self.run} is gone from the store")
-        return run
+    def _open(self, text: str) -> None:
+        self.talk.load()
+        self.talk.unsaved = [*self._dangling(), messages.user(text)]
 
-    def _held_elsewhere(self, run: Run) -> bool:
-        held = run.owner is not None and run.ready_at is not None
-        return held and run.owner != self.owner and (run.ready_at or 0) > self.store.now()
-
-    async def _attach(self, run: Run) -> Run:
-        """Somebody else works on it: wait for what comes of that."""
-        with closing(News(self.store, self.thread)) as news:
-            current = await asyncio.to_thread(self._the_run)
-            if self._held_elsewhere(current) and current.status in LIVE:
-                await news.wait(min(self.gate.lease / 3, 5.0))
-            return await asyncio.to_thread(self._the_run)
-
-    def _conversation(self) -> list[dict[str, Json]]:
-        return [codec.loads(body) for _, body in self.store.messages(self.thread)]
-
-    def _load_turn(self) -> None:
-        """The last reply and the rows of its calls."""
-        self.said = self._conversation()
-        replies = [m for m in self.said if m.get("run") == self.run]
-        self.turns = len(replies)
-        last = self.said[-1] if self.said else {}
-        self.turn = None
-        if last.get("role") == "assistant" and last.get("run") == self.run:
-            self.turn = self._new_turn()
-            self.turn.load(last)
-
-    def _new_turn(self) -> Turn:
-        return Turn(
-            self.gate, self.agent.tools, self.thread, self.run, self.turns, self.emit, self.deps
-        )
-
-    def _refresh(self) -> None:
-        if self.turn is not None:
-            self.turn.refresh()
-
-    def _answer_dangling(self) -> list[dict[str, Json]]:
-        """Every call must have an answer before the next message: also those nobody will run now."""
-        last = self.said[-1] if self.said else {}
-        if last.get("role") != "assistant" or not (last.get("calls") or last.get("hosted")):
+    def _dangling(self) -> list[dict[str, Json]]:
+        """Each call must have an answer before the next message: also what nobody will run now."""
+        last = self.talk.last
+        if not (last.get("calls") or last.get("hosted")):
             return []
-        turn = Turn(
-            self.gate,
-            self.agent.tools,
-            self.thread,
-            last["run"],
-            last["turn"],
-            self.emit,
-            self.deps,
-        )
+        turn = Turn(self.job, last["turn"], last["run"])
         turn.load(last)
         return [slot.message for slot in turn.slots]
 
-    async def _claim(self) -> Run | None:
-        """Take the run and start what was decided, in one commit; nothing if nothing is to do."""
-        turn = self.turn
-        ready = [] if turn is None else await turn.startable(self.owner, self.ask_again)
-        self.ask_again = ""
-        if turn is not None:
-            await asyncio.to_thread(turn.refresh)
-            if turn.open and not ready and not self._lapsed():
-                return None
-        began = time.monotonic()
-        claim = Claim(
-            thread=self.thread,
-            run=self.run,
-            owner=self.owner,
-            lease=self.gate.lease_micros,
-            force=True,
-        )
-        commands: list[Any] = [claim]
-        if ready:
-            commands.append(
-                Start(
-                    thread=self.thread,
-                    run=self.run,
-                    calls=tuple(ready),
-                    owner=self.owner,
-                    lease=self.gate.lease_micros,
-                )
-            )
-        claimed, *started = await asyncio.to_thread(self.store.transact, *commands)
-        if claimed is None:
-            return None
-        run: Run = claimed
-        self._keep(run.token, began)
-        if started and turn is not None:
-            turn.placed(started[0])
-        if turn is not None:
-            await asyncio.to_thread(turn.refresh)
+    async def _again(self) -> Result:
+        while True:
+            ended = await self._enter()
+            if ended is not None:
+                return ended
+            try:
+                return await self._go()
+            except (Cancelled, Conflict):
+                self.hold.drop()  # somebody else took it further, or called it off: look again
+
+    async def _enter(self) -> Result | None:
+        """Read where the run stands; a result if it is over."""
+        run = await hop(self.hold.the_run)
+        while run.status in LIVE and self.hold.elsewhere(run):
+            await self.hold.wait()
+            run = await hop(self.hold.the_run)
+        doubted = await self.hold.doubt() if self.hold.over(run) else ()
+        run = await hop(self._load, {call.id for call in doubted})
+        return None if run.status in LIVE else self._stored(run)
+
+    def _load(self, doubted: set[str]) -> Run:
+        """The run, its conversation, and the rows of the calls in its last reply."""
+        run = self.hold.the_run()
+        self.talk.load()
+        last = self.talk.last
+        self.turn = None
+        if last.get("run") == run.id and "turn" in last:
+            self.turn = Turn(self.job, last["turn"])
+            self.turn.load(last)
+            for slot in self.turn.slots:
+                if slot.call is not None and slot.call.id in doubted:
+                    slot.told_asked = ()
         return run
 
-    def _lapsed(self) -> bool:
-        run = self._the_run()
-        return run.owner is not None and (run.ready_at or 0) <= self.store.now()
-
-    def _keep(self, token: int, began: float) -> None:
-        self._let_go()
-        self._lease = Lease(self.store, self.thread, self.run, token, self.gate.lease, began)
-        KEEPER.keep(self._lease)
-
-    def _let_go(self) -> None:
-        if self._lease is not None:
-            KEEPER.drop(self._lease)
-            self._lease = None
-
     # -- going on
-
-    async def _guarded(self) -> Result:
-        try:
-            return await self._go()
-        finally:
-            self._let_go()
 
     async def _go(self) -> Result:
         while True:
             if self.turn is not None:
-                if not await self._settle():
-                    return self._paused()
-                self.unsaved += [slot.message for slot in self.turn.slots]
+                result = await self._settle(self.turn)
+                if result is not None:
+                    return result
+                self.talk.unsaved += [slot.message for slot in self.turn.slots]
                 self.turn = None
-            if self.turns >= self.max_turns:
-                return await self._fail(f"no answer after {self.max_turns} turns: raise max_turns")
-            reply = await self._ask()
-            result = await self._take(reply)
+            most = self.job.max_turns or self.job.agent.max_turns
+            if self.talk.turns >= most:
+                return await self._finish("failed", f"no answer after {_turns(most)}: {_RAISE}")
+            result = await self._take(await self.asking.reply())
             if result is not None:
                 return result
 
-    async def _settle(self) -> bool:
-        """Run what may run; true when every call of the turn has its answer."""
-        turn = self.turn
-        assert turn is not None
+    async def _settle(self, turn: Turn) -> Result | None:
+        """Run what may run; nothing when every call has its answer and the model is next."""
         while True:
-            await turn.execute(self.owner, self.requester, self._visible())
-            await asyncio.to_thread(turn.refresh)
-            waiting = turn.open
-            if not waiting:
-                return True
-            # A call that paused by itself is ready as well, but waits for its own question.
-            if turn.inner or not any(self._can_start(call) for call in waiting):
-                return False
-            if await self._claim() is None:
-                return False
+            run, news = await hop(self._look, turn)
+            work = Execution(turn, self.hold, self.talk.visible)
+            if news or work.slots:
+                await asyncio.gather(self._tell(news), work.run())
+                continue
+            if run.stop and run.owner == self.job.owner:
+                await hop(self.hold.release)
+                run = await hop(self.hold.the_run)
+            if run.status not in LIVE:
+                return self._stored(run)
+            if self.hold.elsewhere(run):
+                raise Conflict(f"somebody else works on run {run.id}")
+            if turn.startable or (turn.settled and run.owner != self.job.owner):
+                await self._start(turn)
+            elif turn.settled:
+                return None
+            elif await self.hold.park(run):
+                return outcome.paused(self.job, await hop(turn.waiting), self.talk.usage)
 
-    def _can_start(self, call: Call) -> bool:
-        assert self.turn is not None
-        return call.status is CallStatus.READY and not self.turn.asked_by(call)
+    def _look(self, turn: Turn) -> tuple[Run, list[AgentEvent]]:
+        """The run, and then its calls: what is decided in between raises ``wake`` after it."""
+        run = self.hold.the_run()
+        turn.refresh()
+        return run, list(turn.news())
 
-    def _visible(self) -> list[dict[str, Json]]:
-        return [*self.said, *self.unsaved]
+    async def _start(self, turn: Turn) -> None:
+        """Take the run and start what may start, in one commit."""
+        ready = await cleared(turn)
+        if not ready and not turn.settled:
+            return  # what was ready is asked again: look at it anew
+        started = await self.hold.take(ready)
+        turn.placed(started, self.hold.token)
+        await put_back(turn, ready)
 
-    async def _ask(self) -> ModelReply:
-        request = ModelRequest(
-            instructions=self.agent.instructions,
-            messages=self._visible(),
-            tools=[tool.face for tool in self.agent.tools.values()],
-            tool_choice=self.agent.tool_choice,
-            parallel_tool_calls=self.agent.parallel_tool_calls,
-            output_schema=None if self.agent.output is None else self.agent.output.schema,
-            settings=self.agent.settings,
-        )
-        if not self.streams:
-            reply = await self.agent.model.reply(request)
-            if reply.text:
-                self.emit(Text(reply.text))
-        else:
-            reply = ModelReply()
-            async for piece in self.agent.model.stream(request):
-                if isinstance(piece, TextDelta):
-                    self.emit(Text(piece.text))
-                else:
-                    reply = piece
-        for name, count in reply.usage.items():
-            self.usage[name] = self.usage.get(name, 0) + count
-        return reply
+    async def _tell(self, news: list[AgentEvent]) -> None:
+        """Tell listeners what is new, and people what is asked."""
+        for event in news:
+            self.job.tell(event)
+            if isinstance(event, Requested):
+                await hop(self.job.gate.tell, event.request, _NOTICE_SECONDS)
+
+    # -- writing
 
     async def _take(self, reply: ModelReply) -> Result | None:
-        """Write the reply; a result when the run is over or waits for people."""
+        """Write the reply; a result when the run is over."""
         if reply.calls or reply.approvals:
-            return await self._take_calls(reply)
-        message = {**reply.message, "run": self.run}
-        ending = _ENDINGS.get(reply.finish)
-        if ending is not None:
-            return await self._fail(ending, message)
-        if self.agent.output is None or reply.refusal:
-            return await self._finish(message, "done", codec.dumps(reply.refusal or reply.text))
-        try:
-            value = self.agent.output.read(reply.text)
-        except ValueError as error:
-            self.turns += 1
-            note = f"Your answer does not fit what was asked for: {error}. Answer again."
-            self.unsaved += [message, messages.user(note)]
+            await self._take_calls(reply)
             return None
-        return await self._finish(message, "done", self.agent.output.dump(value))
+        self.talk.unsaved.append(self.talk.reply(reply))
+        if reply.finish in _ENDINGS:
+            return await self._finish("failed", _ENDINGS[reply.finish])
+        if reply.refusal:
+            return await self._finish("failed", outcome.refused(reply.refusal))
+        typed = self.job.agent.output
+        if typed is None:
+            return await self._finish("done", codec.dumps(reply.text))
+        try:
+            value = typed.read(reply.text)
+        except ValueError as error:
+            note = f"Your answer does not fit what was asked for: {error}. Answer again."
+            self.talk.unsaved.append(messages.user(note))
+            return None
+        return await self._finish("done", typed.dump(value))
 
-    async def _take_calls(self, reply: ModelReply) -> Result | None:
-        self.turns += 1
-        turn = self.turn = self._new_turn()
+    async def _take_calls(self, reply: ModelReply) -> None:
+        message = self.talk.reply(reply)
+        turn = Turn(self.job, self.talk.turns)
         planned = await turn.plan(reply)
-        message = {**reply.message, "run": self.run, "turn": self.turns, "errors": turn.errors}
-        if reply.approvals:
-            message["hosted"] = [
-                {"id": h.id, "server": h.server, "name": h.name, "arguments": h.arguments}
-                for h in reply.approvals
-            ]
-        self.unsaved.append(message)
-        began = time.monotonic()
-        calls = await self._write(planned)
-        turn.placed(calls)
-        if any(call.status is CallStatus.RUNNING for call in calls):
-            self._keep(calls[0].token or max(call.token for call in calls), began)
-        for call in calls:
-            if call.status is CallStatus.ASKED:
-                request = await asyncio.to_thread(self._request, call)
-                self.emit(Requested(request))
-                await asyncio.to_thread(self.gate.tell, request, 10.0)
-        await asyncio.to_thread(turn.refresh)
-        return None
+        self.talk.unsaved.append({**message, "turn": turn.number, **turn.extras})
+        await self._write(turn, planned)
+        self.turn = turn
 
-    async def _write(self, planned: tuple[Any, ...]) -> tuple[Call, ...]:
-        frees = any(new.terms.verdict == "allow" for new in planned)
-        waits = any(new.terms.verdict == "ask" for new in planned)
-        command = Propose(
-            thread=self.thread,
-            run=self.run,
-            agent=self.agent.name,
+    async def _write(self, turn: Turn, planned: tuple[NewCall, ...]) -> None:
+        verdicts = {new.terms.verdict for new in planned}
+        job = self.job
+        tools = [job.tools[new.tool] for new in planned if new.tool in job.tools]
+        command = self._propose(
             calls=planned,
-            tools=tuple(tool.stored for tool in self.agent.tools.values() if tool.asks is None),
-            messages=messages.stored(self.run, self.unsaved),
-            requester=self.requester,
-            agent_digest=self.agent.digest,
-            parent_call=self.parent_call,
-            owner=self.owner if frees else None,
-            lease=self.gate.lease_micros,
-            hold=not waits,
+            tools=tuple({t.stored.digest: t.stored for t in tools if t.asks is None}.values()),
+            owner=job.owner,
+            lease=job.gate.lease_micros,
+            hold=Verdict.ASK not in verdicts,
         )
-        (calls,) = await asyncio.to_thread(self.store.transact, command)
-        self.said += self.unsaved
-        self.unsaved = []
-        written: tuple[Call, ...] = calls
-        return written
+        # Where nothing waits and nothing runs, the model is next, and the run must be ours for it.
+        claim = () if verdicts & {Verdict.ASK, Verdict.ALLOW} else (self.hold.claim(),)
+        began = time.monotonic()
+        calls, *claimed = await hop(self.store.transact, command, *claim)
+        self.talk.saved()
+        tokens = [call.token for call in calls if call.status is CallStatus.RUNNING]
+        tokens += [run.token for run in claimed if run is not None]
+        if tokens:
+            self.hold.keep(tokens[0], began)
+        turn.placed(calls, self.hold.token)
 
-    async def _fail(self, why: str, message: dict[str, Json] | None = None) -> Result:
-        return await self._finish(message, "failed", why)
+    def _propose(self, **more: Any) -> Propose:
+        job = self.job
+        limit = None if job.max_turns is None else codec.dumps({"max_turns": job.max_turns})
+        return Propose(
+            thread=job.thread,
+            run=job.run,
+            agent=job.agent.name,
+            messages=self.talk.rows(),
+            requester=job.requester,
+            agent_digest=job.agent.digest,
+            parent_call=job.parent_call,
+            snapshot=limit,
+            token=self.hold.token,
+            after=self.talk.seen,
+            **more,
+        )
 
-    async def _finish(self, message: dict[str, Json] | None, status: str, output: str) -> Result:
+    async def _finish(self, status: str, output: str) -> Result:
         """The last commit; a run of one reply opens and ends in it."""
-        if message is not None:
-            self.unsaved.append(message)
-        said = messages.stored(self.run, self.unsaved)
-        opens = Propose(
-            thread=self.thread,
-            run=self.run,
-            agent=self.agent.name,
-            messages=said,
-            requester=self.requester,
-            agent_digest=self.agent.digest,
-            parent_call=self.parent_call,
-            hold=True,
-        )
-        ends = Finish(thread=self.thread, run=self.run, status=status, output=output)
-        await asyncio.to_thread(self.store.transact, opens, ends)
-        return await asyncio.to_thread(lambda: self._stored(self._the_run()))
-
-    # -- telling
-
-    def _request(self, call: Call) -> Request:
-        tool = self.store.tool(call.tool_digest) if call.tool_digest else None
-        return request_of(call, tool)
-
-    def _paused(self) -> Result:
-        turn = self.turn
-        waiting: list[Request] = []
-        if turn is not None:
-            asked = (CallStatus.ASKED, CallStatus.IN_DOUBT)
-            calls = [call for call in turn.open if call.status in asked]
-            calls += [inside for call in turn.open for inside in turn.asked_by(call)]
-            waiting = [self._request(call) for call in calls] + turn.inner
-        return self._ended(
-            Result(
-                status="paused",
-                run=self.run,
-                thread=self.thread,
-                interruptions=tuple(waiting),
-                usage=self.usage,
-                state=self._state(tuple(waiting)),
-            )
-        )
+        job = self.job
+        ends = Finish(thread=job.thread, run=job.run, status=status, output=output)
+        await hop(self.store.transact, self._propose(hold=True), ends)
+        self.talk.saved()
+        return self._stored(await hop(self.hold.the_run))
 
     def _stored(self, run: Run) -> Result:
-        output: Any = None
-        error = ""
-        if run.status is RunStatus.DONE and run.output is not None:
-            typed = self.agent.output
-            output = codec.loads(run.output)
-            if typed is not None:
-                try:
-                    output = typed.load(run.output)
-                except ValueError:
-                    error = "the stored answer does not fit output_type"
-        elif run.status is RunStatus.FAILED:
-            error = run.output or "failed"
-        elif run.status is RunStatus.CANCELLED:
-            error = f"cancelled: {run.stop}"
-        return self._ended(
-            Result(
-                status=str(run.status),
-                run=run.id,
-                thread=run.thread,
-                output=output,
-                error=error,
-                usage=self.usage,
-                state=self._state(()),
-            )
-        )
+        return outcome.stored(self.job, run, self.talk.usage)
 
-    def _ended(self, result: Result) -> Result:
-        self.emit(Ended(result))
-        return result
 
-    def _state(self, waiting: tuple[Request, ...]) -> RunState:
-        return RunState(
-            run=self.run,
-            thread=self.thread,
-            agent=self.agent.name,
-            store=self.store,
-            incarnation=self.store.incarnation,
-            interruptions=waiting,
-        )
+_RAISE = "raise max_turns, or ask for less at a time"
+
+
+def _turns(count: int) -> str:
+    return "1 turn" if count == 1 else f"{count} turns"

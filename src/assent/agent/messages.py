@@ -31,14 +31,15 @@ def tool(call_id: str, name: str, content: str) -> dict[str, Json]:
     return {"role": "tool", "call_id": call_id, "name": name, "content": content}
 
 
-def approval(request_id: str, call: Call) -> dict[str, Json]:
+def approval(request_id: str, call: Call | None, error: str) -> dict[str, Json]:
     """The yes or no to a call that the provider runs."""
-    decision = call.decision
+    status, decision = (None, None) if call is None else (call.status, call.decision)
+    reason = decision.message if decision is not None else ""
     return {
         "role": "approval",
         "request_id": request_id,
-        "approve": call.status is CallStatus.DONE,
-        "reason": decision.message if decision is not None else _NOT_RUN.get(call.status, ""),
+        "approve": status is CallStatus.DONE,
+        "reason": reason or error or (_NOT_RUN.get(status, "") if status is not None else ""),
     }
 
 

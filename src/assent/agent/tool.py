@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_type_hints, overload
 
 from assent import codec, rows
+from assent.agent.context import Context
 from assent.agent.models.base import ToolFace
 from assent.errors import InvalidCall
 from assent.gate.guard import tool_of
@@ -16,13 +17,27 @@ from assent.policy import Predicate
 from assent.schema import Signature
 from assent.types import Json, Question, Terms
 
+if TYPE_CHECKING:
+    from assent.agent.agent import Agent
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _nothing() -> None: ...
 
 
+def _described() -> None:
+    """Nothing."""
+
+
 async def _nothing_async() -> None: ...
+
+
+async def _described_async() -> None:
+    """Nothing."""
+
+
+_EMPTY = (_nothing, _described, _nothing_async, _described_async)
 
 
 class ToolOptions(GuardOptions, total=False):
@@ -46,6 +61,8 @@ class Tool:
     preview: Callable[..., Json] | None = None
     #: Turns the arguments into a question, where the tool is one.
     asks: Callable[[dict[str, Json]], Question] | None = None
+    #: The agent behind it, where the tool is one.
+    inner: Agent | None = None
 
     @property
     def name(self) -> str:
@@ -89,6 +106,9 @@ def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
 
 
 def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
+    needs = options.get("needs_approval", False)
+    if not isinstance(needs, bool) and not callable(needs):
+        raise TypeError(f"needs_approval={needs!r}: use True, False or a predicate over the args")
     takes_context = _takes_context(function)
     signature = Signature.of(
         function,
@@ -105,7 +125,7 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
         function=body,
         stored=tool_of(signature, options.get("version", "")),
         own=terms_from(options, **fixed),
-        needs_approval=True if body is None else options.get("needs_approval", False),
+        needs_approval=True if body is None else needs,
         takes_context=takes_context,
         strict=options.get("strict", True),
         binds=options.get("binds"),
@@ -117,25 +137,28 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
-    parameters = list(inspect.signature(function).parameters.values())
-    if not parameters:
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None:
         return False
-    first = parameters[0]
-    annotation = first.annotation
-    named = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return named.rpartition(".")[2] == "Context" or (
-        first.name == "ctx" and annotation is inspect.Parameter.empty
-    )
+    wanted = first.annotation
+    if isinstance(wanted, str):
+        try:
+            wanted = get_type_hints(function).get(first.name)
+        except (NameError, AttributeError, TypeError):
+            # Some annotation is known to type checkers only: then its name has to do.
+            return wanted.rpartition(".")[2] == Context.__name__
+    unnamed = first.name == "ctx" and wanted is inspect.Parameter.empty
+    return unnamed or wanted is Context
 
 
 def _is_empty(function: Callable[..., Any]) -> bool:
-    """Whether the body is nothing but ``...`` or a docstring."""
+    """Whether the body is nothing but ``...``, with or without a docstring."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None:
-        return False
-    empty = _nothing_async if inspect.iscoroutinefunction(function) else _nothing
-    same = bool(code.co_code == empty.__code__.co_code)
-    return same and set(code.co_consts) <= {None, function.__doc__}
+    return code is not None and any(
+        code.co_code == empty.__code__.co_code
+        and set(code.co_consts) - {function.__doc__} <= {None}
+        for empty in _EMPTY
+    )
 
 
 def as_tool(value: object) -> Tool:

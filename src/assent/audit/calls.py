@@ -21,8 +21,7 @@ def differences(call: Call, facts: Facts, keys: Keyring) -> list[str]:
     try:
         found = [name for name, same in _columns(call, facts, keys) if not same]
         # The digest covers the rest: terms, binds, nonce, agent, revision, tool digest.
-        content = call._replace(expires_at=facts.expires)
-        if not found and codec.digest(envelope(content)) != call.digest:
+        if not found and codec.digest(envelope(call)) != call.digest:
             found.append("terms, or another column under its digest")
     except DAMAGE as error:
         return [f"a column that cannot be read ({error})"]
@@ -38,7 +37,7 @@ def _columns(call: Call, facts: Facts, keys: Keyring) -> Iterator[tuple[str, boo
     yield "digest", call.digest == facts.digest
     yield "tool", call.tool == facts.tool
     yield "asked", call.asked == facts.asked or facts.doubted
-    yield "expires_at", _same_expiry(call, facts)
+    yield "expires_at", call.expires_at == facts.expires
     yield "votes", call.votes == tuple(facts.votes)
     yield "decision", _same_decision(call, facts, keys)
     yield "quorum", _has_quorum(call, facts)
@@ -54,11 +53,6 @@ def _same_original(call: Call, facts: Facts) -> bool:
     if call.original is None:
         return facts.args == facts.first_args
     return codec.sha256(call.original.encode()) == facts.first_args
-
-
-def _same_expiry(call: Call, facts: Facts) -> bool:
-    # A doubt never expires.
-    return call.expires_at == facts.expires or (facts.doubted and call.expires_at is None)
 
 
 def _same_decision(call: Call, facts: Facts, keys: Keyring) -> bool:

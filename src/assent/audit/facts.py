@@ -66,6 +66,8 @@ class Facts:
     decision: Decided | None = None
     by_rule: bool = False
     votes: list[Vote] = field(default_factory=list)
+    #: Those before a doubt: an idempotent call that is tried again has them back.
+    held: list[Vote] = field(default_factory=list)
     #: How many people stand behind the decision.
     voters: int = 0
     attempt: int = 0
@@ -209,7 +211,12 @@ def _recorded(facts: Facts, event: Event, body: Body) -> None:
 
 
 def _in_doubt(facts: Facts, event: Event, body: Body) -> None:
-    facts.doubted, facts.votes = True, []
+    facts.doubted = True
+    facts.votes, facts.held = [], facts.votes
+
+
+def _retried(facts: Facts, event: Event, body: Body) -> None:
+    facts.votes = facts.held
 
 
 _TELLERS: dict[str, Callable[[Facts, Event, Body], None]] = {
@@ -223,4 +230,5 @@ _TELLERS: dict[str, Callable[[Facts, Event, Body], None]] = {
     "started": _started,
     "recorded": _recorded,
     "in_doubt": _in_doubt,
+    "retried": _retried,
 }

@@ -60,16 +60,15 @@ class Walk:
 
     def _settle(self, fresh: Callable[[], Thread]) -> None:
         """Compare what changes: while the store is in use, a row may be ahead of what was read."""
-        for _ in range(_TRIES):
-            sealed = self._seals.count
+        for attempt in range(_TRIES):
+            if attempt:
+                self._seals.catch_up()  # after the row was read, so that none seems to be missing
+                self._head = self._seals.heads.get(self._thread.id)
             found, runs = self._compared()
-            if not found.found:
+            now = fresh() if found.found else self._thread
+            if now == self._thread and (attempt or not found.found):
                 break
-            now = fresh()
-            self._seals.catch_up()
-            if now == self._thread and self._seals.count == sealed:
-                break
-            self._thread, self._head = now, self._seals.heads.get(now.id)
+            self._thread = now
             self._read()
         self.problems.merge(found)
         self.runs.update(runs)
@@ -77,7 +76,7 @@ class Walk:
     def _compared(self) -> tuple[Problems, Counter[str]]:
         found, runs = Problems(), Counter[str]()
         for seq, what in self._end():
-            if seq != self._said:
+            if seq != self._said:  # else this is only its consequence
                 found.add(self._problem(seq, self.pos, what))
                 break
         for facts in self._open.values():
@@ -93,10 +92,8 @@ class Walk:
         return Problem(str(self._thread.id), seq, pos, what)
 
     def _say(self, seq: int, what: str, pos: int | None = None) -> None:
-        # One problem per row of the chain: the first that is found is the cause.
-        if seq != self._said:
-            self._said = seq
-            self.problems.add(self._problem(seq, self.pos if pos is None else pos, what))
+        self._said = seq
+        self.problems.add(self._problem(seq, self.pos if pos is None else pos, what))
 
     # -- the chain
 

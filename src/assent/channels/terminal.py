@@ -40,6 +40,11 @@ class TerminalChannel:
         self._by = by
         self._plain = plain
 
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody sits in front of it."""
+        return can_prompt()
+
     async def __call__(self, request: Request) -> None:
         """Put one request to the person, and return when it is decided or left."""
         if not can_prompt():

@@ -72,14 +72,14 @@ class Conversation:
         who: Caller,
         screen: Screen,
         *,
-        again: Sequence[str] | None,
+        again: Sequence[str],
         commands: Mapping[str, Command] | None = None,
     ) -> None:
         self.agent = agent
         self.thread = thread
         self.who = who
         self.screen = screen
-        #: The command that comes back here; none where nothing will be left.
+        #: The command that comes back here.
         self.again = again
         self.commands = dict(commands or {})
         self.inbox = Inbox(agent.store)
@@ -90,18 +90,26 @@ class Conversation:
         agent.listeners.append(self._track)
         take_over(agent)
 
-    def run(self) -> Exit:
-        """Talk until the person leaves; the exit code says whether something waits."""
-        result: Result | None = None
+    def run(self) -> None:
+        """Talk until the person leaves."""
         try:
             result = self._come_back()
             while True:
                 result = self._decide(result)
                 result = self._listen(result)
         except (_Leave, KeyboardInterrupt):
-            return self._goodbye()
+            self.screen.say("")
         finally:
             self._runner.close()
+
+    def goodbye(self) -> Exit:
+        """Say what waits and how to come back; the exit code says whether something waits."""
+        waiting = self._pending()
+        if waiting:
+            count = "1 request waits" if len(waiting) == 1 else f"{len(waiting)} requests wait"
+            self.screen.say(f"{count} for a person, and the run is paused.", "bold yellow")
+        self.screen.say(f"To come back: {shlex.join(self.again)}")
+        return Exit.PENDING if waiting else Exit.OK
 
     # -- coming and going
 
@@ -129,18 +137,6 @@ class Conversation:
         for message in spoken[-_LAST_WORDS:]:
             who = "you" if message["role"] == "user" else name(self.agent.name)
             self.screen.show([Line(text.inline(message["content"]), "dim", f"  {who} │ ")])
-
-    def _goodbye(self) -> Exit:
-        waiting = self._pending()
-        if self.again is None:
-            self.screen.say("")
-            return Exit.OK
-        self.screen.say("")
-        if waiting:
-            count = "1 request waits" if len(waiting) == 1 else f"{len(waiting)} requests wait"
-            self.screen.say(f"{count} for a person, and the run is paused.", "bold yellow")
-        self.screen.say(f"To come back: {shlex.join(self.again)}")
-        return Exit.PENDING if waiting else Exit.OK
 
     def _pending(self) -> Sequence[Request]:
         run = self.agent.store.live_run(self.thread)
@@ -317,11 +313,11 @@ class Conversation:
             self._running.clear()
 
 
-def converse(
-    agent: Agent, thread: str, who: Caller, screen: Screen, again: Sequence[str] | None
-) -> Exit:
+def converse(agent: Agent, thread: str, who: Caller, screen: Screen, again: Sequence[str]) -> Exit:
     """Say where this is, and talk."""
     where = f"{name(agent.name)}, thread {name(thread)}, kept in {name(agent.store.url)}"
     screen.say(where, "dim")
     screen.say("Write something; /help shows what else there is, Ctrl-D ends.", "dim")
-    return Conversation(agent, thread, who, screen, again=again).run()
+    talk = Conversation(agent, thread, who, screen, again=again)
+    talk.run()
+    return talk.goodbye()

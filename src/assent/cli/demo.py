@@ -78,18 +78,19 @@ def _talk(url: str, data: Path | None, *, plain: bool) -> Exit:
             lambda: _show(screen, effects),
         )
         _first_screen(screen)
-        again = None if data is None else ["assent", "demo", "--data", str(data)]
+        again = ["assent", "demo", *([] if data is None else ["--data", str(data)])]
         talk = Conversation(
             agent, _THREAD, Caller(os_user()), screen, again=again, commands={"/ran": ran}
         )
         try:
-            code = talk.run()
+            talk.run()
             _show(screen, effects)
-            if data is None:
-                screen.say("It is thrown away now; --data DIR keeps it.", "dim")
+            if data is not None:
+                return talk.goodbye()
+            screen.say("It is thrown away now; --data DIR keeps it.", "dim")
+            return Exit.OK
         finally:
             agent.gate.close()
-    return code
 
 
 def _first_screen(screen: Screen) -> None:

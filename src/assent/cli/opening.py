@@ -13,7 +13,6 @@ from assent.channels.desk import Desk, os_user
 from assent.cli.exits import Usage
 from assent.errors import NotAllowed, NotFound, StoreError
 from assent.inbox import Inbox, authenticate
-from assent.keys import ENVIRONMENT
 from assent.types import Request, Reviewer
 
 TOKEN = "ASSENT_TOKEN"
@@ -26,25 +25,16 @@ def opened(url: str, *, create: bool = False) -> Iterator[Inbox]:
     if url.startswith("memory:"):
         raise StoreError("memory:// ends with its process: give --store sqlite:///path")
     path = file_of(url)
-    if path is not None and (path.exists() or not create):
-        _check(path)
+    if path is not None and not create and not path.exists():
+        raise NotFound(
+            f"there is no store at {path}: start the agent that makes it, or name another with "
+            "--store or ASSENT_STORE"
+        )
     inbox = Inbox(url)
     try:
         yield inbox
     finally:
         inbox.close()
-
-
-def _check(path: Path) -> None:
-    """Refuse to look into a store that is not there, or whose key is not: a new key is no help."""
-    if not path.exists():
-        raise NotFound(
-            f"there is no store at {path}: start the agent that makes it, or name another with "
-            "--store or ASSENT_STORE"
-        )
-    key = f"{os.path.realpath(path)}.key"
-    if ENVIRONMENT not in os.environ and not os.path.lexists(key):
-        raise StoreError(f"{key} is missing: bring it back, or set {ENVIRONMENT} to the key")
 
 
 def file_of(url: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -133,7 +134,8 @@ def _content(value: str, option: str) -> str | bytes:
         return value
     try:
         if value == "-":
-            return typer.get_binary_stream("stdin").read()
+            return sys.stdin.buffer.read()
         return Path(value[1:]).read_bytes()
-    except OSError as error:
-        raise Usage(f"{option} {value!r} cannot be read: {error.strerror}") from None
+    except (OSError, AttributeError) as error:  # an attribute is missing where stdin is closed
+        why = getattr(error, "strerror", None) or "it is closed"
+        raise Usage(f"{option} {value!r} cannot be read: {why}") from None

@@ -49,7 +49,7 @@ def script(messages: Sequence[Mapping[str, Any]]) -> Any:
     if play is _pizza or play is _question:
         return play(text, outcomes)
     if outcomes:
-        return say("Final answer: " + " ".join(map(_told, outcomes)))
+        return say(" ".join(["Final answer:", *(_ended(_told(one)) for one in outcomes)]))
     return play(text)
 
 
@@ -199,7 +199,11 @@ def _told(outcome: Outcome) -> str:
     error = _error_in(content)
     if error is not None:
         return f"{tool}: {error}"
-    return f"{tool} was not run; a person answered in its place: {content}"
+    return f"{tool}: a person gave this result in its place: {content}"
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
 
 
 def _error_in(content: str) -> str | None:

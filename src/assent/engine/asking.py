@@ -42,6 +42,7 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "assurance": terms.assurance,
         "risk": terms.risk.level,
         "idempotent": terms.idempotent,
+        "valid": round(terms.valid_for * 1_000_000),
         "valid_for": round(terms.valid_for * 1_000_000),
     }
 

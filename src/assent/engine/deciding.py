@@ -26,6 +26,12 @@ from assent.errors import (
 from assent.rows import Call, CallStatus
 from assent.types import ASSURANCE, Decided, Verdict, Vote, moment
 
+_STEP_UP = {
+    "os-user": "decide on the command line",
+    "token": "decide with a token (`assent token create`)",
+    "session": "sign in and decide on the page",
+}
+
 _DOUBT_ANSWERS = ("approve", "respond", "reject")
 
 
@@ -120,12 +126,14 @@ def check_reviewer(work: Work, call: Call, command: Decide) -> None:
     requester = work.the_run().requester
     if not terms.requester_decides and requester and by.name == requester:
         raise NotAllowed(f"{by.name} asked for {call.id}; somebody else has to decide it")
-    # A quorum is of people, and a name in code could be anybody's.
-    least = "os-user" if terms.quorum > 1 and terms.assurance == "code" else terms.assurance
+    # A quorum is of people who proved who they are: a name in code, or a login, could be anybody's.
+    least = terms.assurance
+    if terms.quorum > 1:
+        least = max(least, "token", key=ASSURANCE.index)
     if ASSURANCE.index(by.assurance) < ASSURANCE.index(least):
         raise NotAllowed(
             f"{call.id} needs a decision with assurance {least!r} or better, this one has "
-            f"{by.assurance!r}: decide on the command line or with a token"
+            f"{by.assurance!r}: {_STEP_UP[least]}"
         )
 
 

@@ -258,7 +258,9 @@ def doubt_call(work: Work, call: Call, reason: str, *, retry: bool = True) -> Ca
     """One call whose end is unknown; an idempotent one simply gets ready to run again."""
     retry = retry and call.terms.idempotent and not work.the_run().stop
     shown = call.asked or not retry
-    call = work.move(call, CallStatus.IN_DOUBT, votes=(), expires_at=None, asked=shown)
+    # Its end is not looked at any more, but stays: the digest of the approval covers it.
+    votes = call.votes if retry else ()
+    call = work.move(call, CallStatus.IN_DOUBT, votes=votes, asked=shown)
     work.emit("in_doubt", actor="engine", call=call, attempt=call.attempt, reason=reason)
     if retry:
         call = work.move(call, CallStatus.READY)

@@ -75,6 +75,7 @@ class CallLife:
         self._deadline = None if plan.wait is None else time.monotonic() + plan.wait
         self._began = 0.0
         self._fresh_start: tuple[int, int] | None = None
+        self._told: tuple[CallStatus, int, int] | None = None
 
     async def outcome(self) -> Any:
         """The call's result: run now, or stored from before."""
@@ -159,12 +160,16 @@ class CallLife:
                 return await self._tell(proposed)
         return proposed
 
-    async def _tell(self, call: Call) -> Call:
-        """Get an asked call to people; who does not wait for them waits at least for the notice."""
+    async def _tell(self, call: Call, again: bool = False) -> Call:
+        """Get a call to people; who does not wait for them waits at least for the notice."""
+        self._told = _state(call)
         patience = 10.0 if self.plan.wait == 0 else 0.0
-        if await hop(lambda: self.gate.tell(self._request(call), patience)):
-            return await self._look(call)
-        return call
+        if not await hop(lambda: self.gate.tell(self._request(call), patience, again)):
+            return call
+        seen = await self._look(call)
+        if self.gate.interactive and _state(seen) == _state(call):
+            raise await self._paused(seen)  # the person was there, and left it for later
+        return seen
 
     def _request(self, call: Call) -> Request:
         tool = self.store.tool(call.tool_digest) if call.tool_digest else None
@@ -174,16 +179,19 @@ class CallLife:
 
     async def _await(self, call: Call) -> Call:
         """Wait until the row moves on; ``Paused`` when the caller's patience is over."""
-        seen = (call.status, call.rev, call.attempt)
-        if self.plan.wait == 0 and call.status is not CallStatus.RUNNING:
+        seen = _state(call)
+        if call.status is not CallStatus.RUNNING:
             call = await hop(self._settle_time, call)
-            if (call.status, call.rev, call.attempt) == seen:
+            if _state(call) == seen != self._told:
+                call = await self._tell(call, again=call.status is CallStatus.ASKED)
+            if _state(call) != seen:
+                return call
+            if self.plan.wait == 0:
                 raise await self._paused(call)
-            return call
         with closing(News(self.store, self.thread)) as news:
             while True:
                 call = await hop(self._settle_time, await self._look(call))
-                if (call.status, call.rev, call.attempt) != seen:
+                if _state(call) != seen:
                     return call
                 left = self._left()
                 if left is not None and left <= 0 and call.status is not CallStatus.RUNNING:
@@ -386,8 +394,14 @@ class CallLife:
                 raise Denied(f"{call.tool} is forbidden by {by}: {why}", request)
             why = decision.message if decision is not None else ""
             raise Rejected(f"{by} rejected it: {why}" if why else f"{by} rejected it", request)
-        refusal = _REFUSALS[call.status]
-        raise refusal(f"{call.id} {call.status}: nothing was run", request)
+        run = self.store.run(call.run)
+        why = f" ({run.stop})" if run is not None and run.stop else ""
+        raise _REFUSALS[call.status](f"{call.id} {call.status}{why}: nothing was run", request)
+
+
+def _state(call: Call) -> tuple[CallStatus, int, int]:
+    """What must change before a waiting caller has something to do."""
+    return call.status, call.rev, call.attempt
 
 
 def _lapsed(run: Run, now: int) -> bool:

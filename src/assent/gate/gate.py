@@ -182,7 +182,7 @@ class Gate:
     async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run this step of a named run once; later entries of the run get its stored result."""
         scope = current(self)
-        if scope.alone:
+        if scope.alone and not scope.running:
             raise InvalidCall(
                 "once() belongs into a named run: with gate.run('order-17'): ...", "run"
             )
@@ -256,20 +256,31 @@ class Gate:
             policy.judge(call, agent=self.agent, now=now, own=own, needs_approval=needs_approval)
         )
 
-    def tell(self, request: Request, patience: float) -> bool:
-        """Hand a request to the channels, each in a thread of its own; true if any was told."""
-        if not self.channels:
-            _hint(request)
+    def tell(self, request: Request, patience: float, again: bool = False) -> bool:
+        """Hand a request to the channels, each in a thread of its own; true if any was told.
+
+        A channel with a true ``interactive`` has the person in front of it: it is told again when
+        the run comes back, and waited for as long as the person takes.
+        """
+        told = [c for c in self.channels if not again or _interactive(c)]
+        if not told:
+            if not again:
+                _hint(request, self.store.url)
             return False
         threads = [
             threading.Thread(target=_deliver, args=(channel, request), daemon=True)
-            for channel in self.channels
+            for channel in told
         ]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join(patience)
+        for channel, thread in zip(told, threads, strict=True):
+            thread.join(None if _interactive(channel) else patience)
         return True
+
+    @property
+    def interactive(self) -> bool:
+        """Whether one of the channels has a person in front of it."""
+        return any(_interactive(channel) for channel in self.channels)
 
     def _wait_of(self, wait: Wait) -> float | None:
         return self._wait if wait is UNSET else checked_wait(wait)
@@ -278,6 +289,12 @@ class Gate:
         """Let go of the store."""
         self.closed = True
         self.store.close()
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 def _key_function(key: object) -> Callable[[dict[str, Json]], str] | None:
@@ -288,6 +305,10 @@ def _key_function(key: object) -> Callable[[dict[str, Json]], str] | None:
 
 async def _awaited(value: Awaitable[T]) -> T:
     return await value
+
+
+def _interactive(channel: Channel) -> bool:
+    return bool(getattr(channel, "interactive", False))
 
 
 def _deliver(channel: Channel, request: Request) -> None:
@@ -308,7 +329,8 @@ def _default_wait() -> float | None:
     return None if _in_terminal() else 0.0
 
 
-def _hint(request: Request) -> None:
+def _hint(request: Request, store: str) -> None:
     if _in_terminal():
         what = text.inline(request.tool or request.kind)
-        print(f"assent: {what} waits for a person: assent show {request.id}", file=sys.stderr)
+        how = f"assent show {request.id} --store {store}"
+        print(f"assent: {what} waits for a person: {how}", file=sys.stderr)

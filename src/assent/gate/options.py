@@ -35,9 +35,9 @@ class AskOptions(TypedDict, total=False):
     requester_decides: bool
     assurance: str
     risk: Risk | str
-    expires_in: float | timedelta | None
+    expires_in: float | str | timedelta | None
     on_expiry: str
-    valid_for: float | timedelta
+    valid_for: float | str | timedelta
 
 
 class GuardOptions(AskOptions, total=False):

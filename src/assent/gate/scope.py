@@ -55,6 +55,8 @@ class RunScope:
         self.thread = thread or name
         self.owner = owner or gate.owner
         self._prefix = prefix
+        #: How many calls of this entry run right now.
+        self.running = 0
         self._counts: Counter[str] = Counter()
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
 
@@ -77,9 +79,11 @@ class RunScope:
     def inside(self) -> Iterator[None]:
         """Everything asked in here belongs to this run."""
         token = _scopes.set((*_scopes.get(), self))
+        self.running += 1
         try:
             yield
         finally:
+            self.running -= 1
             _scopes.reset(token)
 
     def _leave(self) -> None:

@@ -288,9 +288,14 @@ class Inbox:
 
     # -- listening
 
-    async def watch(self, after: str | None = None) -> AsyncIterator[Event]:
-        """Events as they are committed, here or elsewhere; ``after`` replays from a cursor."""
-        cursor = await hop(self.store.tail) if after is None else after
+    def watch(self, after: str | None = None) -> AsyncIterator[Event]:
+        """Events from now on, as they are committed here or elsewhere.
+
+        ``after`` replays from a place in the stream: ``str(event.pos)`` of the last event seen.
+        """
+        return self._watch(self.store.tail() if after is None else after)
+
+    async def _watch(self, cursor: str) -> AsyncIterator[Event]:
         with contextlib.closing(News(self.store, None)) as news:
             while True:
                 batch = await hop(self.store.events, cursor)
@@ -336,6 +341,12 @@ class Inbox:
     def close(self) -> None:
         """Let go of the store."""
         self.store.close()
+
+    def __enter__(self) -> Inbox:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 _STATUSES = [

@@ -18,17 +18,20 @@ Answer: TypeAlias = (
     Decision | Callable[[Request], Decision | Awaitable[Decision | None] | None] | None
 )
 
+#: How long whoever asks for the results waits for answers that are still being given.
+_PATIENCE = 5.0
+
 
 class ScriptedReviewer:
     """A channel that decides: ``ScriptedReviewer(store, [Request.approve])``, given to a gate.
 
     ``decisions`` is one answer per request in the order in which they come, or a mapping from a
     tool's name to its answer (``"*"`` for all others; a question has the name ``"question"``). An
-    answer is a ``Decision``, or a function that gets the request and gives one:
+    answer is a ``Decision``, or a function that gets the request and gives one, async or not:
     ``Request.approve``, ``lambda request: request.edit({"to": "bo"})``. ``None``, or no answer
     left, leaves the request pending.
 
-    ``seen`` holds every request that came, ``decided`` those that were answered, as they were
+    ``seen`` holds every request that came, ``decided`` those that were answered, as they stood
     then, and ``errors`` what the store said against an answer.
     """
 
@@ -44,17 +47,43 @@ class ScriptedReviewer:
         self.by = by
         self.channel = channel
         self.seen: list[Request] = []
-        self.decided: list[Request] = []
-        self.errors: list[AssentError] = []
-        self._lock = threading.Lock()
+        self._decided: list[Request] = []
+        self._errors: list[AssentError] = []
+        self._answering = 0
+        self._changed = threading.Condition()
         self._by_tool = dict(decisions) if isinstance(decisions, Mapping) else None
         self._in_order = [] if isinstance(decisions, Mapping) else list(decisions)
 
+    @property
+    def decided(self) -> list[Request]:
+        """The requests that were answered."""
+        return self._settled(self._decided)
+
+    @property
+    def errors(self) -> list[AssentError]:
+        """What the store said against answers."""
+        return self._settled(self._errors)
+
+    def _settled(self, results: list[Any]) -> list[Any]:
+        # A gate goes on as soon as the decision is stored, a moment before it is listed here.
+        with self._changed:
+            self._changed.wait_for(lambda: not self._answering, _PATIENCE)
+            return list(results)
+
     async def __call__(self, request: Request) -> None:
         """Take a request as the gate hands it over, and answer it."""
-        with self._lock:
+        with self._changed:
             self.seen.append(request)
+            self._answering += 1
             answer = self._next(request)
+        try:
+            await self._answer(request, answer)
+        finally:
+            with self._changed:
+                self._answering -= 1
+                self._changed.notify_all()
+
+    async def _answer(self, request: Request, answer: Answer) -> None:
         decision = await _decision(answer, request)
         if decision is None:
             return
@@ -62,9 +91,9 @@ class ScriptedReviewer:
         try:
             decided = await self.inbox.decide(request.id, bound, by=self.by, channel=self.channel)
         except AssentError as error:
-            self.errors.append(error)
+            self._errors.append(error)
             raise
-        self.decided.append(decided)
+        self._decided.append(decided)
 
     def _next(self, request: Request) -> Answer:
         if self._by_tool is not None:

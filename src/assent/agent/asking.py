@@ -1,0 +1,75 @@
+"""Asking the model: what it is given, and its reply put in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from assent.agent.conversation import Conversation
+from assent.agent.events import ModelAsked, ModelReplied, Text
+from assent.agent.job import Job
+from assent.agent.models.base import ModelError, ModelReply, ModelRequest, TextDelta
+from assent.agent.models.wire import with_ids
+
+
+class Asking:
+    """The model's side of the conversation."""
+
+    def __init__(self, job: Job, talk: Conversation) -> None:
+        self.job = job
+        self.talk = talk
+
+    async def reply(self) -> ModelReply:
+        """The next reply; its calls have ids of their own, and are none at all if it was cut."""
+        model, turn = self.job.agent.model.name, self.talk.turns + 1
+        request = self._request()
+        self.job.tell(ModelAsked(model, turn))
+        reply = await self._streamed(request) if self.job.streams else await self._whole(request)
+        self.job.tell(ModelReplied(model, turn, reply.finish, dict(reply.usage)))
+        if reply.finish in ("length", "filter", "refusal"):
+            return replace(reply, calls=(), approvals=())
+        made = ((call.id, call.name, call.arguments) for call in reply.calls)
+        return replace(reply, calls=with_ids(made, request.messages))
+
+    async def _whole(self, request: ModelRequest) -> ModelReply:
+        reply = await self.job.agent.model.reply(request)
+        if reply.text:
+            self.job.tell(Text(reply.text))
+        return reply
+
+    async def _streamed(self, request: ModelRequest) -> ModelReply:
+        reply: ModelReply | None = None
+        async for piece in self.job.agent.model.stream(request):
+            if isinstance(piece, TextDelta):
+                self.job.tell(Text(piece.text))
+            else:
+                reply = piece
+        if reply is None:
+            raise ModelError(f"{self.job.agent.model.name} ended its answer without a reply")
+        return reply
+
+    def _request(self) -> ModelRequest:
+        agent = self.job.agent
+        first = self.talk.turns == 0
+        return ModelRequest(
+            instructions=agent.instructions,
+            messages=self.talk.visible,
+            tools=[tool.face for tool in agent.tools.values()],
+            tool_choice=agent.tool_choice if first else unforced(agent.tool_choice),
+            parallel_tool_calls=agent.parallel_tool_calls,
+            output_schema=None if agent.output is None else agent.output.schema,
+            settings=agent.settings,
+        )
+
+
+def unforced(choice: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
+    """The choice after the first turn: who is always forced to call never comes to an answer."""
+    if choice in ("auto", "none"):
+        return choice
+    if isinstance(choice, str) or choice.get("type") != "allowed_tools":
+        return "auto"
+    inner = choice.get("allowed_tools")
+    if isinstance(inner, Mapping):
+        return {**choice, "allowed_tools": {**inner, "mode": "auto"}}
+    return {**choice, "mode": "auto"}

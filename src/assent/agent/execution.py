@@ -1,0 +1,127 @@
+"""Running the calls of a turn, side by side: after the start only a record, a pause or a doubt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assent.agent.context import context_of
+from assent.agent.events import Requested, ToolEnded, ToolStarted
+from assent.agent.hold import Hold
+from assent.agent.job import Job
+from assent.agent.offloop import called
+from assent.agent.turn import Slot, Turn
+from assent.engine.commands import Doubt, Record, Suspend
+from assent.errors import AssentError, InvalidCall, Paused
+from assent.rows import Call
+from assent.twin import hop
+from assent.types import Json
+
+
+class ResultError(AssentError):
+    """The call ran, and what it gave cannot be stored."""
+
+
+class Execution:
+    """One round of running what this process has just started."""
+
+    def __init__(self, turn: Turn, hold: Hold, said: Sequence[Mapping[str, Json]]) -> None:
+        self.turn = turn
+        self.job: Job = turn.job
+        self.hold = hold
+        self.said = said
+        self.slots = [slot for slot in turn.slots if slot.ours]
+        self._left = len(self.slots)
+
+    async def run(self) -> None:
+        """Run them all to their ends; a pause or a failure of one does not disturb another."""
+        outcomes = await asyncio.gather(*map(self._run, self.slots), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _run(self, slot: Slot) -> None:
+        call = slot.call
+        assert call is not None
+        slot.ours = False
+        if self.hold.lapsed:
+            # The start took longer than the lease: somebody else may hold the run by now.
+            await self._write(slot, _doubt(call, "the lease had lapsed before the effect"))
+            return
+        self.job.tell(ToolStarted(call.id, call.tool, call.attempt))
+        try:
+            command = await self._outcome(slot, call)
+        except GeneratorExit:
+            raise  # nothing can be awaited any more; the lease will lapse into a doubt
+        except BaseException as error:
+            doubt = _doubt(call, f"interrupted by {type(error).__name__}")
+            await asyncio.shield(asyncio.ensure_future(self._write(slot, doubt)))
+            raise
+        await self._write(slot, command)
+        if not slot.open:
+            slot.told_ended = True
+            self.job.tell(ToolEnded(call.id, call.tool, slot.content, str(slot.call.status)))
+
+    async def _outcome(self, slot: Slot, call: Call) -> Record | Suspend:
+        try:
+            value = await self._effect(slot, call)
+            result = _dumped(slot, value)
+        except Paused as paused:
+            slot.inner = tuple(r for r in paused.requests if r.run != call.run)
+            for request in paused.requests:
+                self.job.tell(Requested(request))
+            return Suspend(**_attempt(call), elsewhere=bool(slot.inner))
+        except Exception as error:
+            ended = False, f"{type(error).__name__}: {error}"
+        else:
+            ended = True, result
+        finally:
+            self._left -= 1
+        return self._record(slot, call, *ended)
+
+    async def _effect(self, slot: Slot, call: Call) -> Any:
+        """Run the tool on the stored bytes and nothing else."""
+        tool = slot.tool
+        if tool is None:
+            return True  # the provider runs it, and has been given its yes
+        args, kwargs = tool.signature.load(call.args.encode())
+        if tool.takes_context:
+            args = (context_of(call, self.job, self.said), *args)
+        assert tool.function is not None
+        return await called(tool.function, args, kwargs)
+
+    def _record(self, slot: Slot, call: Call, ok: bool, result: str) -> Record:
+        # Keep the lease while others run, and for the next reply if nobody else is waited for.
+        others = any(other.open for other in self.turn.slots if other is not slot)
+        hold = bool(self._left) or not others
+        return Record(**_attempt(call), ok=ok, result=result, hold=hold)
+
+    async def _write(self, slot: Slot, command: Record | Suspend | Doubt) -> None:
+        (written,) = await hop(self.job.store.transact, command)
+        if isinstance(written, Call):
+            slot.call = written
+
+
+def _dumped(slot: Slot, value: Any) -> str:
+    """The result as JSON text; a result that has none does not mean that nothing ran."""
+    if slot.tool is None:
+        return "true"
+    try:
+        return slot.tool.signature.dump_result(value)
+    except InvalidCall as error:
+        raise ResultError(f"it ran, but {error}") from None
+
+
+def _attempt(call: Call) -> dict[str, Any]:
+    return {
+        "thread": call.thread,
+        "run": call.run,
+        "call": call.id,
+        "token": call.token,
+        "attempt": call.attempt,
+    }
+
+
+def _doubt(call: Call, reason: str) -> Doubt:
+    return Doubt(**_attempt(call), reason=reason)

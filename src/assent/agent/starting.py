@@ -1,0 +1,96 @@
+"""The last look before calls start: is each still what was approved, and does its tool exist?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from assent.agent.intake import plan_of, preview_of
+from assent.agent.job import Job
+from assent.agent.tool import Tool
+from assent.agent.turn import Slot, Turn
+from assent.engine.commands import Cancel, Complete, Reask, Suspend
+from assent.errors import InvalidCall
+from assent.gate.recheck import recheck
+from assent.gate.verify import verify
+from assent.rows import Call
+from assent.twin import hop
+
+
+async def cleared(turn: Turn) -> list[Call]:
+    """The calls that may start as they are; the others are asked again or called off here."""
+    ready = []
+    for slot in turn.startable:
+        assert slot.call is not None
+        taken_back = await _taken_back(turn, slot, slot.call)
+        if taken_back is not None:
+            slot.call = await hop(_carry_out, turn.job, taken_back, slot.call)
+            continue
+        await hop(verify, turn.store, slot.call)
+        if slot.hosted is not None:
+            slot.call = await hop(_carry_out, turn.job, _said_yes(turn.job, slot.call), slot.call)
+        else:
+            ready.append(slot.call)
+    return ready
+
+
+async def put_back(turn: Turn, ready: Sequence[Call]) -> None:
+    """A call that has started is the very row that was verified, or it does not run."""
+    verified = {call.id: call for call in ready}
+    for slot in turn.slots:
+        if slot.ours and slot.call is not None:
+            seen, call = verified[slot.call.id], slot.call
+            same = seen._replace(status=call.status, attempt=call.attempt, token=call.token)
+            if call != same:
+                slot.ours = False
+                slot.call = await hop(_carry_out, turn.job, _suspended(call), call)
+
+
+def _suspended(call: Call) -> Suspend:
+    return Suspend(
+        thread=call.thread, run=call.run, call=call.id, token=call.token, attempt=call.attempt
+    )
+
+
+def _carry_out(job: Job, command: Any, call: Call) -> Call:
+    job.store.transact(command)
+    return job.store.call(call.id) or call
+
+
+async def _taken_back(turn: Turn, slot: Slot, call: Call) -> Any:
+    """The command that takes the call back, or nothing if its approval still covers it."""
+    if slot.hosted is not None:
+        return None
+    tool = slot.tool
+    if tool is None or tool.function is None:
+        return _cancel(call, f"the tool {call.tool} is not there any more")
+    outdated = await recheck(plan_of(turn.job, call.key, tool, call.args), call)
+    if not isinstance(outdated, Reask):
+        return outdated
+    if outdated.tool is not None and not _still_fits(tool, call):
+        return _cancel(call, f"the tool {call.tool} changed, and takes other arguments now")
+    return replace(outdated, preview=await preview_of(turn.job, tool, call.args, call.rev + 1))
+
+
+def _still_fits(tool: Tool, call: Call) -> bool:
+    """Whether the arguments mean the same to the tool as it is now, with nothing filled in."""
+    try:
+        return tool.read(call.args) == call.args
+    except InvalidCall:
+        return False
+
+
+def _cancel(call: Call, reason: str) -> Cancel:
+    return Cancel(thread=call.thread, run=call.run, call=call.id, by="agent", reason=reason)
+
+
+def _said_yes(job: Job, call: Call) -> Complete:
+    return Complete(
+        thread=call.thread,
+        run=call.run,
+        call=call.id,
+        result="true",
+        owner=job.owner,
+        lease=job.gate.lease_micros,
+    )

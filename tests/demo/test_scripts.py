@@ -1,0 +1,418 @@
+"""The demo agent: for every row of its table, what is asked, what runs, and what it says at the end."""
+
+from __future__ import annotations
+
+import ast
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import assent
+import assent.demo
+from assent.agent import Ended, Result, Text
+from assent.demo import Effects, model
+from assent.demo.script import SUGGESTIONS, TABLE
+
+SOURCE = Path(assent.__file__).parent
+PUBLIC = {"assent", "assent.agent", "assent.agent.models", "assent.testing"}
+
+
+class Stage:
+    """The demo agent on some store, and what it really did."""
+
+    def __init__(self, store: str | None) -> None:
+        self.store = store
+        self.effects = Effects() if store is None else Effects.beside(store)
+        self.agent = assent.demo.agent(store, self.effects if store is None else None)
+        self.agents = [self.agent]
+
+    async def say(self, text: str) -> Result:
+        return await self.agent.run(text, thread="t")
+
+    async def decide(self, result: Result, *decisions: Any) -> Result:
+        """Give these decisions to what waits, in order; where it can be, in another agent's hands."""
+        if self.store is not None:
+            self.agent = assent.demo.agent(self.store)
+            self.agents.append(self.agent)
+        made = [d(r) for d, r in zip(decisions, result.interruptions, strict=True)]
+        return await self.agent.resume(result.run, decisions=made, by="ana")
+
+    async def answer(self, result: Result, value: Any) -> Result:
+        return await self.decide(result, lambda request: request.respond(value))
+
+    @property
+    def ran(self) -> list[tuple[str, dict[str, Any]]]:
+        return [(row["tool"], row["args"]) for row in self.effects.all()]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(None if request.param == "memory" else f"sqlite:///{tmp_path}/assent.db")
+    yield made
+    for agent in made.agents:
+        agent.gate.close()
+
+
+def approve(request: assent.Request) -> assent.Decision:
+    return request.approve()
+
+
+def asked(result: Result) -> list[tuple[str | None, dict[str, Any]]]:
+    return [(request.tool, dict(request.args)) for request in result.interruptions]
+
+
+SQL = "DELETE FROM records WHERE created_at < NOW() - INTERVAL '30 days';"
+NEEDS_A_YES = [
+    ("What is the WEATHER in Oslo?", [("getWeatherInformation", {"city": "Oslo"})]),
+    ("weather", [("getWeatherInformation", {"city": "New York"})]),
+    (
+        "Do two things",
+        [
+            ("getWeatherInformation", {"city": "New York"}),
+            ("deleteFile", {"path": "reports/old.csv"}),
+        ],
+    ),
+    ("Deploy version 2.5.1 to production", [("deploy_to_production", {"version": "2.5.1"})]),
+    ("deploy to Production", [("deploy_to_production", {"version": "2.5.0"})]),
+    (
+        "Roll back production to 2.3.9",
+        [("rollback", {"environment": "production", "version": "2.3.9"})],
+    ),
+    ("rollback", [("rollback", {"environment": "production", "version": "2.4.0"})]),
+    ("Delete old records", [("execute_sql", {"query": SQL})]),
+    (
+        "Please book me a flight for Friday to Paris.",
+        [("book_flight", {"destination": "Paris", "day": "Friday"})],
+    ),
+]
+NEEDS_NOBODY = [
+    ("What time is it in Tokyo?", ("getLocalTime", {"location": "Tokyo"})),
+    ("time", ("getLocalTime", {"location": "New York"})),
+    ("deploy v3.0.0 to staging", ("deploy_to_staging", {"version": "3.0.0"})),
+    ("Roll back staging", ("rollback", {"environment": "staging", "version": "2.4.0"})),
+]
+
+
+@pytest.mark.parametrize(("text", "calls"), NEEDS_A_YES)
+async def test_what_needs_a_yes_runs_after_it_and_once(
+    stage: Stage, text: str, calls: list[tuple[str, dict[str, Any]]]
+) -> None:
+    result = await stage.say(text)
+    assert (result.status, asked(result), stage.ran) == ("paused", calls, [])
+    result = await stage.decide(result, *[approve] * len(calls))
+    assert (result.status, sorted(stage.ran, key=str)) == ("done", sorted(calls, key=str))
+    assert result.output.startswith("Final answer: ")
+    assert (await stage.agent.resume(result.run)).output == result.output
+    assert len(stage.ran) == len(calls)
+
+
+@pytest.mark.parametrize(("text", "call"), NEEDS_NOBODY)
+async def test_what_needs_nobody_runs_at_once(
+    stage: Stage, text: str, call: tuple[str, dict[str, Any]]
+) -> None:
+    result = await stage.say(text)
+    assert (result.status, stage.ran) == ("done", [call])
+    assert result.output.startswith("Final answer: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "city"),
+    [
+        ("weather in San Francisco, please", "San Francisco"),
+        ("weather in Rio de Janeiro today?", "Rio de Janeiro"),
+        ("in paris: the weather slowly", "paris"),
+        ("How is the weather in Oslo and what else?", "Oslo"),
+        ("raining? weather!", "New York"),
+    ],
+)
+async def test_the_city_stands_after_in(stage: Stage, text: str, city: str) -> None:
+    result = await stage.say(text)
+    assert asked(result) == [("getWeatherInformation", {"city": city})]
+
+
+@pytest.mark.parametrize(
+    ("text", "tool"),
+    [
+        ("two times the weather", "getWeatherInformation"),
+        ("pizza, flight, records to delete, rollback, two", "getWeatherInformation"),
+        ("deploy to staging and to production", "deploy_to_production"),
+        ("rollback by email", "rollback"),
+        ("delete the records of my flight", "execute_sql"),
+        ("a flight and a pizza", "book_flight"),
+        ("a question about pizza", "ask_user_question"),
+    ],
+)
+async def test_the_first_row_that_fits_is_played(stage: Stage, text: str, tool: str) -> None:
+    result = await stage.say(text)
+    assert result.interruptions[0].tool == tool
+
+
+@pytest.mark.parametrize(("count", "status"), [(1, "done"), (100, "done"), (101, "paused")])
+async def test_an_email_needs_a_yes_above_a_hundred(stage: Stage, count: int, status: str) -> None:
+    result = await stage.say(f"Send an email to {count} customers")
+    assert result.status == status
+    args = stage.ran[0][1] if status == "done" else result.interruptions[0].args
+    assert sorted(args) == ["body", "recipients", "subject"]
+    assert len(args["recipients"]) == count
+    if status == "paused":
+        result = await stage.decide(result, approve)
+    assert f"was sent to {count} recipient" in result.output
+    assert [tool for tool, _ in stage.ran] == ["send_email"]
+
+
+async def test_an_email_goes_to_the_addresses_that_were_named(stage: Stage) -> None:
+    await stage.say("email ana@example.com and ben@example.com")
+    assert stage.ran[0][1]["recipients"] == ["ana@example.com", "ben@example.com"]
+
+
+async def test_a_statement_is_approved_or_rejected_but_not_edited(stage: Stage) -> None:
+    result = await stage.say("Delete old records")
+    (request,) = result.interruptions
+    assert request.allowed == ("approve", "reject")
+    assert "1204 rows" in json.dumps(request.preview)
+    for decision in (request.edit({"query": "SELECT 1"}), request.respond("done by hand")):
+        with pytest.raises(assent.AssentError):
+            await stage.agent.resume(result.run, decisions=[decision])
+    result = await stage.decide(result, lambda r: r.reject("keep them"))
+    assert stage.ran == []
+    assert result.output.startswith("Final answer: ")
+    assert "rejected" in result.output
+    assert "keep them" in result.output
+
+
+async def test_the_end_tells_of_an_edit(stage: Stage) -> None:
+    result = await stage.say("Book a flight to Paris for Friday")
+    result = await stage.decide(result, lambda r: r.edit({"day": "Sunday"}))
+    assert stage.ran == [("book_flight", {"destination": "Paris", "day": "Sunday"})]
+    assert result.output.startswith("Final answer: ")
+    assert "changed the arguments" in result.output
+    assert "Sunday was booked" in result.output
+
+
+async def test_the_end_tells_of_a_result_that_a_person_gave(stage: Stage) -> None:
+    result = await stage.say("weather")
+    result = await stage.answer(result, "I looked out of the window: hail")
+    assert stage.ran == []
+    said = "getWeatherInformation: a person gave this result in its place: I looked"
+    assert result.output.startswith(f"Final answer: {said}")
+
+
+async def test_two_calls_are_decided_one_by_one(stage: Stage) -> None:
+    result = await stage.say("two")
+    weather, file = result.interruptions
+    result = await stage.agent.resume(result.run, decisions=[file.reject("no")])
+    assert (result.status, asked(result)) == ("paused", [(weather.tool, dict(weather.args))])
+    assert stage.ran == []
+    result = await stage.decide(result, approve)
+    assert [tool for tool, _ in stage.ran] == ["getWeatherInformation"]
+    assert "The weather in New York is" in result.output
+    assert "deleteFile: A person rejected" in result.output
+
+
+async def test_new_words_take_the_place_of_what_waits(stage: Stage) -> None:
+    await stage.say("weather")
+    result = await stage.say("what time is it?")
+    assert result.output == "Final answer: It is 10am in New York."
+    assert [tool for tool, _ in stage.ran] == ["getLocalTime"]
+
+
+# -- questions
+
+
+async def test_a_question_with_options_and_own_words(stage: Stage) -> None:
+    for value in ("oauth", "with a fax"):
+        result = await stage.say("Ask me a question")
+        question = result.interruptions[0].question
+        assert question is not None
+        assert [option.value for option in question.options] == ["password", "oauth", "magic_link"]
+        assert (question.multiple, question.free_text) == (False, True)
+        result = await stage.answer(result, value)
+        assert result.output == f"Final answer: you chose {value!r}."
+    result = await stage.decide(await stage.say("question"), lambda r: r.reject("none of it"))
+    assert result.output.startswith("Final answer: nothing was chosen.")
+
+
+async def test_the_pizza_asks_until_the_order_is_whole(stage: Stage) -> None:
+    result = await stage.say("I want a pizza")
+    size = result.interruptions[0].question
+    assert size is not None
+    assert ([o.answer for o in size.options], size.multiple, size.free_text) == (
+        ["small", "medium", "large"],
+        False,
+        False,
+    )
+    result = await stage.answer(result, "large")
+    toppings = result.interruptions[0].question
+    assert toppings is not None
+    assert (len(toppings.options), toppings.multiple, toppings.free_text) == (5, True, True)
+    result = await stage.answer(result, ["cheese", "olives"])
+    special = result.interruptions[0].question
+    assert special is not None
+    assert (special.options, special.free_text) == ((), True)
+    result = await stage.answer(result, "well done")
+    assert result.output.startswith("Final answer: ")
+    assert order_in(result) == [
+        {"size": "large", "toppings": ["cheese", "olives"], "special_instructions": "well done"}
+    ]
+    assert stage.ran == []
+
+
+async def test_the_pizza_copes_with_rocks(stage: Stage) -> None:
+    result = await stage.say("I need a small pizza with rocks on it")
+    for stubborn in (["rocks like you'd find on a hill"], ["cheese", "more rocks"]):
+        assert "We do not put" in question_of(result)
+        assert "rocks" in question_of(result)
+        result = await stage.answer(result, stubborn)
+    assert "So far it has cheese" in question_of(result)
+    result = await stage.answer(result, ["meatballs crumbled to look like stones"])
+    assert order_in(result) == [
+        {
+            "size": "small",
+            "toppings": ["cheese", "meatballs"],
+            "special_instructions": "meatballs crumbled to look like stones",
+        }
+    ]
+
+
+async def test_a_whole_order_needs_one_question_more(stage: Stage) -> None:
+    result = await stage.say("A medium pizza with ham and mushrooms")
+    result = await stage.answer(result, "No")
+    assert order_in(result) == [
+        {"size": "medium", "toppings": ["ham", "mushrooms"], "special_instructions": None}
+    ]
+
+
+async def test_nobody_has_to_order_a_pizza(stage: Stage) -> None:
+    result = await stage.say("small pizza with gravel")
+    for _ in range(5):
+        assert result.status == "paused"
+        result = await stage.answer(result, ["gravel"])
+    assert result.output.startswith("Final answer: no pizza was ordered.")
+    result = await stage.decide(await stage.say("pizza"), lambda r: r.reject("not hungry"))
+    assert result.output.startswith("Final answer: no pizza was ordered.")
+    assert "not hungry" in result.output
+
+
+def question_of(result: Result) -> str:
+    question = result.interruptions[0].question
+    assert question is not None
+    return question.text
+
+
+def order_in(result: Result) -> Any:
+    return json.loads(result.output[result.output.index("[") :])
+
+
+# -- words
+
+
+async def streamed(stage: Stage, text: str) -> tuple[list[str], Result, float]:
+    began = time.monotonic()
+    words, result = [], None
+    async for event in stage.agent.stream(text, thread="t"):
+        if isinstance(event, Text):
+            words.append(event.text)
+        elif isinstance(event, Ended):
+            result = event.result
+    assert result is not None
+    return words, result, time.monotonic() - began
+
+
+async def test_the_answer_comes_word_by_word(stage: Stage) -> None:
+    words, result, _ = await streamed(stage, "time")
+    assert len(words) == len("Final answer: It is 10am in New York.".split())
+    assert "".join(words) == result.output
+
+
+async def test_slow_combines_and_also_follows_an_approval(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert model.SLOW_SECONDS == 5
+    monkeypatch.setattr(model, "SLOW_SECONDS", 0.5)
+    _, result, took = await streamed(stage, "Slowly: what time is it?")
+    assert result.output == "Final answer: It is 10am in New York."
+    assert 0.4 < took < 4
+    _, result, took = await streamed(stage, "slow")
+    assert result.output.startswith("Final answer: ")
+    assert took > 0.4
+    _, result, _ = await streamed(stage, "slow weather")
+    await stage.decide(result, lambda r: r.reject())
+    request = (await stage.say("the weather, SLOWLY")).interruptions[0]
+    began = time.monotonic()
+    async for _ in stage.agent.stream_resume(request.run, decisions=[request.approve()]):
+        pass
+    assert time.monotonic() - began > 0.4
+
+
+async def test_anything_else_says_what_to_try(stage: Stage) -> None:
+    result = await stage.say("hello")
+    assert all(words in result.output for words, _ in SUGGESTIONS)
+    assert stage.ran == []
+
+
+def test_every_suggestion_leads_somewhere() -> None:
+    for words, _ in SUGGESTIONS:
+        assert any(all(part in words.lower() for part in parts) for parts, _ in TABLE if parts)
+
+
+# -- effects
+
+
+def test_effects_are_shared_and_outlive_their_object(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/assent.db"
+    Effects.beside(store).record("send", {"to": ["ana"], "n": 1})
+    (row,) = Effects.beside(store).all()
+    assert (row["tool"], row["args"]) == ("send", {"to": ["ana"], "n": 1})
+    assert row["at"].startswith("20")
+    json.dumps(row)
+    Effects.beside(store).clear()
+    assert Effects.beside(store).all() == []
+
+
+async def test_effects_of_a_lent_store_are_kept_beside_it(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/lent.db"
+    agent = assent.demo.agent()
+    agent.lend(store)
+    await agent.run("time")
+    agent.gate.close()
+    assert [row["tool"] for row in Effects.beside(store).all()] == ["getLocalTime"]
+    assert (tmp_path / "lent.db.effects").exists()
+
+
+def test_effects_without_a_file_are_cleared_too() -> None:
+    effects = Effects.beside("memory://")
+    effects.record("a", {})
+    assert len(effects.all()) == 1
+    effects.clear()
+    assert effects.all() == []
+
+
+# -- its place
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in found if name.split(".")[0] == "assent"}
+
+
+def test_it_uses_the_public_face_alone() -> None:
+    for path in (SOURCE / "demo").glob("*.py"):
+        modules = {name for name in imports_of(path) if name == name.lower()}
+        inner = {name for name in modules if (SOURCE.parent / name.replace(".", "/")).is_dir()}
+        inner |= {n for n in modules if (SOURCE.parent / f"{n.replace('.', '/')}.py").is_file()}
+        assert {n for n in inner if not n.startswith("assent.demo")} <= PUBLIC, path.name
+
+
+def test_only_its_own_command_knows_it() -> None:
+    elsewhere = [p for p in SOURCE.rglob("*.py") if "demo" not in p.relative_to(SOURCE).parts[0]]
+    users = {p.name for p in elsewhere if any("assent.demo" in name for name in imports_of(p))}
+    assert users == {"demo.py"}

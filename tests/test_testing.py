@@ -1,0 +1,196 @@
+"""What the package gives to other people's tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+import assent.testing
+from assent import Approve, Gate, Inbox, Paused, Reject, Rejected, Request, Respond, Reviewer
+from assent.errors import NotAllowed
+from assent.stores import open_store
+from assent.testing import FakeClock, ScriptedReviewer, StoreSuite
+from assent.testing.suite import moving
+
+# -- the package
+
+
+def test_names_are_imported_on_first_use() -> None:
+    code = "import sys, assent.testing; print(sorted(set(sys.modules) & {'pytest', 'pydantic'}))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_only_the_suite_needs_pytest() -> None:
+    code = """
+import sys
+from assent.testing import FakeClock, ScriptedReviewer, check_store
+print("pytest" in sys.modules)
+from assent.testing import StoreSuite
+print("pytest" in sys.modules)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "True"]
+
+
+def test_exports() -> None:
+    for name in assent.testing.__all__:
+        assert getattr(assent.testing, name) is not None
+    assert set(dir(assent.testing)) >= set(assent.testing.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        assent.testing.no_such_name  # noqa: B018
+
+
+def test_no_part_of_the_suite_hides_a_test_of_another() -> None:
+    seen: dict[str, str] = {}
+    for part in StoreSuite.__mro__:
+        for name in vars(part):
+            if name.startswith("test_"):
+                assert name not in seen, f"{name} is in {seen[name]} and in {part.__name__}"
+                seen[name] = part.__name__
+    assert len(seen) > 150
+
+
+def test_a_store_must_say_how_it_is_made() -> None:
+    with pytest.raises(NotImplementedError):
+        StoreSuite().make_store(FakeClock(), None)  # type: ignore[arg-type]
+
+
+def test_the_suite_knows_every_command() -> None:
+    from assent.engine import commands
+
+    decisions = {"approve", "edit", "reject", "respond"}
+    systems = {"grant", "revoke_grant", "token", "revoke_token", "note"}
+    named = {command.name for command in commands.COMMANDS} - systems - {"decide"}
+    assert named <= set(moving.MOVED_BY)
+    assert decisions <= set(moving.MOVED_BY)
+
+
+# -- the clock
+
+
+def test_a_clock_moves_only_when_it_is_told() -> None:
+    clock = FakeClock()
+    began = clock()
+    assert clock() == began
+    assert clock.advance(1.5) == began + 1_500_000 == clock()
+    assert clock.set(began) == began == clock()
+
+
+def test_a_clock_can_be_set_to_a_moment() -> None:
+    moment = datetime(2030, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    clock = FakeClock(moment)
+    assert clock() == round(moment.timestamp()) * 1_000_000
+    clock.set(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+    assert clock() == 1_000_000
+    assert FakeClock(5)() == 5
+
+
+def test_a_clock_says_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match="set"):
+        FakeClock().advance(-1)
+    with pytest.raises(ValueError, match="time zone"):
+        FakeClock(datetime(2030, 1, 1))
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite"])
+def test_a_store_takes_the_clock(url: str, tmp_path: Any) -> None:
+    clock = FakeClock()
+    store = open_store(url if "://" in url else f"sqlite:///{tmp_path}/s.db", clock=clock)
+    assert store.now() == clock()
+    clock.advance(1)
+    assert store.now() == clock()
+    store.close()
+
+
+# -- the reviewer
+
+
+class Desk:
+    """A gate whose calls a scripted reviewer hears of."""
+
+    def __init__(self, decisions: Any, **options: Any) -> None:
+        self.gate = Gate("memory://", wait=options.pop("wait", 5))
+        self.reviewer = ScriptedReviewer(self.gate.store, decisions, **options)
+        self.gate.channels = (self.reviewer,)
+        self.ran: list[str] = []
+        self.send = self.gate.guard(self._send, name="send")
+        self.pay = self.gate.guard(self._pay, name="pay")
+
+    def _send(self, to: str) -> str:
+        self.ran.append(f"send {to}")
+        return f"sent to {to}"
+
+    def _pay(self, amount: int) -> str:
+        self.ran.append(f"pay {amount}")
+        return "paid"
+
+
+# Each way to write an answer as a function, beside the decisions themselves.
+def yes(request: Request) -> Approve:
+    return request.approve()
+
+
+async def later(request: Request) -> Approve:
+    return request.approve()
+
+
+@pytest.mark.parametrize("answer", [yes, later, Request.approve, Approve()])
+def test_a_reviewer_says_yes(answer: Any) -> None:
+    desk = Desk([answer])
+    assert desk.send("bo") == "sent to bo"
+    assert [request.args for request in desk.reviewer.seen] == [{"to": "bo"}]
+    assert [request.status for request in desk.reviewer.decided] == ["approved"]
+    assert desk.reviewer.errors == []
+
+
+def test_a_reviewer_follows_the_script() -> None:
+    script = [Request.approve, Reject("not him"), lambda request: request.edit({"to": "di"})]
+    desk = Desk(script, by="ana")
+    assert desk.send("bo") == "sent to bo"
+    with pytest.raises(Rejected, match="ana rejected it: not him"):
+        desk.send("cy")
+    assert desk.send("cy") == "sent to di"
+    assert desk.ran == ["send bo", "send di"]
+
+
+def test_a_reviewer_goes_by_the_tool() -> None:
+    desk = Desk({"send": Request.approve, "*": Reject("never")})
+    assert desk.send("bo") == "sent to bo"
+    with pytest.raises(Rejected, match="never"):
+        desk.pay(5)
+
+
+def test_a_reviewer_answers_questions() -> None:
+    gate = Gate("memory://", wait=5)
+    reviewer = ScriptedReviewer(gate.store, {"question": Respond("blue")})
+    gate.channels = (reviewer,)
+    assert gate.ask_sync("Which colour?") == "blue"
+
+
+async def test_a_reviewer_answers_on_a_loop() -> None:
+    gate = Gate("memory://", wait=5)
+    gate.channels = (ScriptedReviewer(gate.store, [Respond("blue")]),)
+    assert await gate.ask("Which colour?") == "blue"
+
+
+@pytest.mark.parametrize("decisions", [[], [None], {"other": Request.approve}])
+def test_a_reviewer_may_be_silent(decisions: Any) -> None:
+    desk = Desk(decisions, wait=0)
+    with pytest.raises(Paused):
+        desk.send("bo")
+    assert len(desk.reviewer.seen) == 1
+    assert desk.reviewer.decided == []
+    assert len(Inbox(desk.gate.store).pending_sync().items) == 1
+
+
+def test_a_reviewer_remembers_what_was_said_against_the_answer() -> None:
+    desk = Desk([Request.approve], by=Reviewer("robot", role="agent"), wait=0)
+    with pytest.raises(Paused):
+        desk.send("bo")
+    assert [type(error) for error in desk.reviewer.errors] == [NotAllowed]
+    assert desk.ran == []
