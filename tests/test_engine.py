@@ -261,7 +261,7 @@ def test_the_chain_links_each_event_to_the_one_before() -> None:
 # -- what a decision binds
 
 #: Terms that a person need not rely on: outside the digest, on purpose.
-UNBOUND = {"verdict", "description", "expires_in", "on_expiry", "valid_for"}
+UNBOUND = {"verdict", "description", "expires_in", "on_expiry"}
 
 
 def test_every_term_is_bound_or_left_out_on_purpose() -> None:

@@ -149,6 +149,7 @@ class Principal(NamedTuple):
     groups: tuple[str, ...] = ()
     ends: Micros | None = None
     revoked: Micros | None = None
+    signature: str = ""
 
     def live(self, now: Micros) -> bool:
         """Whether the token is still good at that time."""

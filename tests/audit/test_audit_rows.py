@@ -188,6 +188,8 @@ def granted(tmp_path: Path) -> object:
         ("revoked = 1", "revoked"),
         ("uses_left = 4", "uses_left"),
         ("uses_left = NULL", "uses_left"),
+        ("created = created - 1", "another column, or its signature"),
+        ("signature = ''", "another column, or its signature"),
     ],
 )
 def test_an_edited_grant_is_named(granted: World, change: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""The demo agent: for every row of its table, what is asked, what runs, and what it says at the end."""
+"""The demo agent: for every row of its table, what is asked, what runs, and what it says."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Stage:
         return await self.agent.run(text, thread="t")
 
     async def decide(self, result: Result, *decisions: Any) -> Result:
-        """Give these decisions to what waits, in order; where it can be, in another agent's hands."""
+        """Give these decisions to what waits, in order; on a file, to an agent made anew."""
         if self.store is not None:
             self.agent = assent.demo.agent(self.store)
             self.agents.append(self.agent)
@@ -324,8 +324,8 @@ async def streamed(stage: Stage, text: str) -> tuple[list[str], Result, float]:
 
 async def test_the_answer_comes_word_by_word(stage: Stage) -> None:
     words, result, _ = await streamed(stage, "time")
-    assert len(words) == len("Final answer: It is 10am in New York.".split())
-    assert "".join(words) == result.output
+    assert words[:3] == ["Final", " answer:", " It"]
+    assert "".join(words) == result.output == "Final answer: It is 10am in New York."
 
 
 async def test_slow_combines_and_also_follows_an_approval(

@@ -3,38 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from assent import codec
 from assent.agent.events import AgentEvent, Result
+from assent.agent.job import Emit, Job
 from assent.agent.loop import Advance
 from assent.agent.models import Model, resolve
+from assent.agent.nested import agent_tool, find_run
+from assent.agent.room import call_off
 from assent.agent.state import RunState
-from assent.agent.tool import Tool, as_tool, tool
-from assent.engine.commands import Cancel
-from assent.errors import Conflict, NotFound, Paused
+from assent.agent.tool import Tool, ToolOptions, as_tool
+from assent.errors import AssentError, Conflict, InvalidCall, InvalidDecision
 from assent.gate import Gate
+from assent.gate.gate import DEFAULT_LEASE
+from assent.gate.judge import judge_sync
 from assent.inbox import Inbox
-from assent.policy import Policy
-from assent.rows import LIVE, Run
-from assent.stores.base import Store
-from assent.twin import News
-from assent.types import Decision, Request
+from assent.policy import Policy, tightened
+from assent.rows import LIVE, Call, Run
+from assent.twin import hop, on_loop
+from assent.types import Decision, Json, Request, Reviewer, Terms, ToolCall, moment
 
+if TYPE_CHECKING:
+    from assent.stores.base import Store
+
+log = logging.getLogger("assent.agent")
+
+T = TypeVar("T")
 Channel = Callable[[Request], Awaitable[None]]
 Listener = Callable[[AgentEvent], None]
+Work = Callable[[Emit], Coroutine[Any, Any, Result]]
+
+_ON_CHANGE = ("resume", "ask", "refuse")
+_LONGEST_NAME = 200
 
 
 class Agent:
     """Instructions, a model and tools; every call it makes is a row, and what needs a person waits.
 
-    ``model`` is ``"openai:gpt-4o"``, ``"openai-responses:…"`` or a Model object. ``store`` is a URL or a
-    store. ``on_change`` says what happens when the agent changed while people thought: ``resume``,
-    ``ask`` (what was approved is asked again) or ``refuse``; a changed tool is always asked again.
+    ``model`` is ``"openai:gpt-4o"``, ``"openai-responses:…"`` or a Model object. ``store`` is a URL
+    or a store. ``on_change`` says what happens when the agent changed while people thought:
+    ``resume``, ``ask`` (what was approved is asked again) or ``refuse``; a changed tool is always
+    asked again. ``listeners`` get every event, ``channels`` each new request.
     """
 
     def __init__(
@@ -54,17 +68,17 @@ class Agent:
         on_change: str = "resume",
         channels: Iterable[Channel] = (),
         listeners: Iterable[Listener] = (),
-        lease: float = 30.0,
+        lease: float = DEFAULT_LEASE,
     ) -> None:
-        if on_change not in ("resume", "ask", "refuse"):
-            raise ValueError(f"on_change={on_change!r}: use resume, ask or refuse")
-        if type(max_turns) is not int or max_turns < 1:
-            raise ValueError("max_turns is a whole number from 1")
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError("an agent needs a name: policies, grants and the record know it by it")
+        if on_change not in _ON_CHANGE:
+            raise ValueError(f"on_change={on_change!r}: use {', '.join(_ON_CHANGE)}")
         self.name = name
         self.model = resolve(model)
         self.instructions = instructions
         self.tools = _named(tools)
-        self.max_turns = max_turns
+        self.max_turns = _checked_turns(max_turns)
         self.tool_choice = tool_choice
         self.parallel_tool_calls = parallel_tool_calls
         self.settings = dict(settings or {})
@@ -81,12 +95,14 @@ class Agent:
         self._lease = lease
         self._gate: Gate | None = None
 
+    # -- what it is
+
     @property
     def gate(self) -> Gate:
         """The agent's door, opened on first use."""
         if self._gate is None:
             self._gate = Gate(
-                self._store or "memory://",
+                "memory://" if self._store is None else self._store,
                 policy=self._policy,
                 agent=self.name,
                 wait=0,
@@ -105,11 +121,29 @@ class Agent:
         if self._store is None and self._gate is None:
             self._store = store
 
+    def lend_gate(self, gate: Gate) -> None:
+        """Give the store and the channels of an outer agent to one that has none of its own."""
+        self.lend(gate.store)
+        if self._gate is None and not self._channels:
+            self._channels = gate.channels
+
     @property
     def digest(self) -> str:
-        """What the agent is, as a hash: name, instructions and tools."""
+        """What the agent is, as a hash: name, model, instructions, tools and output."""
         tools = [[t.name, t.stored.digest] for t in self.tools.values()]
-        return codec.digest({"name": self.name, "say": self.instructions, "tools": tools})
+        shape = None if self.output is None else codec.dumps(self.output.schema)
+        what = {"name": self.name, "model": self.model.name, "output": shape}
+        return codec.digest({**what, "say": self.instructions, "tools": tools})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Whose runs it can take further: its own, and those of agents that are tools of it."""
+        inner = [t.inner.names for t in self.tools.values() if t.inner is not None]
+        return tuple(dict.fromkeys((self.name, *(name for names in inner for name in names))))
+
+    def as_tool(self, **options: Unpack[ToolOptions]) -> Tool:
+        """This agent as a tool of another; its pauses surface there and resume in here."""
+        return agent_tool(self, **options)
 
     # -- running
 
@@ -123,108 +157,174 @@ class Agent:
         max_turns: int | None = None,
     ) -> Result:
         """Answer the user's words; ``paused`` if people are needed first."""
-        return await self._begin(
-            input, self._tell, thread, requester, deps, max_turns, streams=False
-        )
+        job = self._job(self._tell, thread, requester=requester, deps=deps, max_turns=max_turns)
+        return await self._begin(job, input)
+
+    def stream(
+        self,
+        input: str,
+        *,
+        thread: str | None = None,
+        requester: str = "",
+        deps: Any = None,
+        max_turns: int | None = None,
+    ) -> AsyncIterator[AgentEvent]:
+        """The same as ``run``, as events; the last one holds the result."""
+
+        async def work(emit: Emit) -> Result:
+            options = {"requester": requester, "deps": deps, "max_turns": max_turns}
+            return await self._begin(self._job(emit, thread, streams=True, **options), input)
+
+        return self._streamed(work)
 
     async def resume(
         self,
         where: RunState | str,
         *,
         decisions: Iterable[Decision] = (),
-        by: str = "user",
+        by: str | Reviewer = "user",
         deps: Any = None,
     ) -> Result:
-        """Go on with a paused run, by its state, its id or its thread, here or in another process."""
-        return await self._resume(where, self._tell, list(decisions), by, deps, streams=False)
+        """Go on with a run, by its state, its id or its thread, here or in another process."""
+        return await self._resume(where, decisions, by, deps, self._tell, streams=False)
 
-    def stream(self, input: str, **options: Any) -> AsyncIterator[AgentEvent]:
-        """The same as ``run``, as events; the last one holds the result."""
-        return self._streamed(
-            lambda emit: self._begin(
-                input,
-                emit,
-                options.get("thread"),
-                options.get("requester", ""),
-                options.get("deps"),
-                options.get("max_turns"),
-                streams=True,
-            )
-        )
-
-    def stream_resume(self, where: RunState | str, **options: Any) -> AsyncIterator[AgentEvent]:
+    def stream_resume(
+        self,
+        where: RunState | str,
+        *,
+        decisions: Iterable[Decision] = (),
+        by: str | Reviewer = "user",
+        deps: Any = None,
+    ) -> AsyncIterator[AgentEvent]:
         """The same as ``resume``, as events."""
         return self._streamed(
-            lambda emit: self._resume(
-                where,
-                emit,
-                list(options.get("decisions", ())),
-                options.get("by", "user"),
-                options.get("deps"),
-                streams=True,
-            )
+            lambda emit: self._resume(where, decisions, by, deps, emit, streams=True)
         )
 
+    async def cancel(
+        self, where: RunState | str, *, by: str = "user", reason: str = "called off"
+    ) -> None:
+        """Call off a run; what is running finishes and is recorded."""
+        await hop(self._cancel, where, by, reason)
+
     def run_sync(self, input: str, **options: Any) -> Result:
-        return asyncio.run(self.run(input, **options))
+        return _blocking(lambda: self.run(input, **options))
 
     def resume_sync(self, where: RunState | str, **options: Any) -> Result:
-        return asyncio.run(self.resume(where, **options))
+        return _blocking(lambda: self.resume(where, **options))
 
-    async def cancel(self, where: str, *, by: str = "user", reason: str = "cancelled") -> None:
-        """Call off a run by its id or its thread; what is running finishes and is recorded."""
-        run = await asyncio.to_thread(self._find, where)
-        command = Cancel(thread=run.thread, run=run.id, by=by, reason=reason)
-        await asyncio.to_thread(self.store.transact, command)
+    def cancel_sync(self, where: RunState | str, **options: Any) -> None:
+        _blocking(lambda: self.cancel(where, **options))
 
-    def cancel_sync(self, where: str, **options: Any) -> None:
-        asyncio.run(self.cancel(where, **options))
+    async def run_inside(
+        self, input: str, thread: str, call: str, *, requester: str, deps: Any
+    ) -> Result:
+        """Begin a run for a call of an outer agent."""
+        job = self._job(self._tell, thread, requester=requester, deps=deps, parent_call=call)
+        return await self._begin(job, input)
 
-    def as_tool(self, name: str | None = None, description: str | None = None) -> Tool:
-        """This agent as a tool of another; its pauses surface there and resume in here."""
-        inner = self
-        # The inner run is kept under the outer call, so that starting again only goes on with it.
-        from assent.agent.context import Context
-
-        async def ask_agent(ctx: Context, input: str) -> Any:
-            return await inner._inside(ctx, input)
-
-        described = description or f"Ask {self.name}: {self.instructions}"[:1000]
-        made = tool(name=name or self.name, description=described, idempotent=True)
-        return made(ask_agent)
-
-    async def _inside(self, ctx: Any, input: str) -> Any:
-        self.lend(ctx._gate.store)
-        thread = f"{ctx.thread}/{ctx.call_id}"
-        known = await asyncio.to_thread(self.store.last_run, thread)
-        if known is None:
-            result = await self._begin(
-                input,
-                self._tell,
-                thread,
-                "",
-                ctx.deps,
-                None,
-                streams=False,
-                parent_call=ctx.call_id,
-            )
-        else:
-            result = await self._resume(thread, self._tell, [], "user", ctx.deps, streams=False)
-        if result.status == "paused":
-            raise Paused(result.run, result.interruptions)
-        if result.status != "done":
-            raise RuntimeError(f"{self.name}: {result.error}")
-        return result.output
+    def close(self) -> None:
+        """Let go of the store."""
+        if self._gate is not None:
+            self._gate.close()
 
     # -- inside
 
-    def _tell(self, event: AgentEvent) -> None:
-        for listener in self.listeners:
-            listener(event)
+    def _job(self, emit: Emit, thread: str | None, **options: Any) -> Job:
+        thread = "thread_" + secrets.token_hex(8) if thread is None else thread
+        _check_thread(thread, inner=options.get("parent_call") is not None)
+        if options.get("max_turns") is not None:
+            _checked_turns(options["max_turns"])
+        run = "run_" + secrets.token_hex(8)
+        return Job(agent=self, thread=thread, run=run, emit=emit, **options)
 
-    async def _streamed(
-        self, work: Callable[[Listener], Awaitable[Result]]
-    ) -> AsyncIterator[AgentEvent]:
+    async def _begin(self, job: Job, input: str) -> Result:
+        if not isinstance(input, str) or not input.strip():
+            raise ValueError("say something: run() takes the user's words")
+        codec.canonical(input)
+        return await Advance(job).begin(input)
+
+    async def _resume(
+        self,
+        where: RunState | str,
+        decisions: Iterable[Decision],
+        by: str | Reviewer,
+        deps: Any,
+        emit: Emit,
+        *,
+        streams: bool,
+    ) -> Result:
+        run = await hop(self._find, where)
+        self._refuse_change(run)
+        await self._decide(where, list(decisions), by)
+        limit = None if run.snapshot is None else codec.loads(run.snapshot).get("max_turns")
+        job = Job(
+            agent=self,
+            thread=run.thread,
+            run=run.id,
+            emit=emit,
+            requester=run.requester,
+            deps=deps,
+            max_turns=limit,
+            streams=streams,
+            parent_call=run.parent_call,
+        )
+        return await Advance(job).again()
+
+    def _find(self, where: RunState | str) -> Run:
+        if isinstance(where, RunState):
+            where.check(self.store, self.name)
+        return find_run(self.store, where.run if isinstance(where, RunState) else where, self.name)
+
+    def _refuse_change(self, run: Run) -> None:
+        changed = run.agent_digest not in ("", self.digest)
+        if changed and self.on_change == "refuse" and run.status in LIVE:
+            raise Conflict(
+                f"agent {self.name!r} changed since run {run.id} began, and on_change is 'refuse': "
+                "resume it with the agent as it was, or cancel it"
+            )
+
+    async def _decide(
+        self, where: RunState | str, decisions: list[Decision], by: str | Reviewer
+    ) -> None:
+        """Write what was staged and what was given; each counts like one made anywhere else."""
+        inbox = Inbox(self.store, judge=self._judge)
+        if isinstance(where, RunState):
+            for staged in where.staged:
+                name = staged.decision.request or ""
+                await inbox.decide(name, staged.decision, by=staged.by, channel="state")
+            where.staged.clear()
+        for decision in decisions:
+            if not isinstance(decision, Decision) or decision.request is None:
+                raise InvalidDecision("make decisions from their request, as request.approve()")
+            await inbox.decide(decision.request, decision, by=by)
+
+    def _judge(self, call: Call, args: Mapping[str, Json]) -> Terms:
+        """What the policy says of edited arguments, in front of the person who edits."""
+        tool = self.tools.get(call.tool)
+        if call.agent != self.name or tool is None:
+            return call.terms  # its own agent looks again before the start
+        judging = self.gate.policy.judge(
+            ToolCall(call.tool, args),
+            agent=self.name,
+            now=moment(self.store.now()),
+            own=tool.own,
+            needs_approval=tool.needs_approval,
+        )
+        return tightened(call.terms, judge_sync(judging))
+
+    def _cancel(self, where: RunState | str, by: str, reason: str) -> None:
+        call_off(self.store, self._find(where), by, reason)
+
+    def _tell(self, event: AgentEvent) -> None:
+        """Tell the listeners; one that raises disturbs neither the run nor the others."""
+        for listener in self.listeners:
+            try:
+                listener(event)
+            except Exception:
+                log.exception("run %s: a listener failed on %s", event.run, type(event).__name__)
+
+    async def _streamed(self, work: Work) -> AsyncIterator[AgentEvent]:
         """Run beside the reader: who stops reading does not stop a call in mid-effect."""
         queue: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
 
@@ -232,122 +332,44 @@ class Agent:
             self._tell(event)
             queue.put_nowait(event)
 
-        task = asyncio.ensure_future(work(emit))
-        task.add_done_callback(lambda _: queue.put_nowait(None))
+        def ended(task: asyncio.Task[Result]) -> None:
+            _running.discard(task)
+            queue.put_nowait(None)
+            if not task.cancelled() and task.exception() is not None:
+                log.info("a streamed run ended with %r", task.exception())
+
+        task = asyncio.create_task(work(emit))
         _running.add(task)
-        task.add_done_callback(_running.discard)
+        task.add_done_callback(ended)
         while (event := await queue.get()) is not None:
             yield event
         await task
 
-    async def _begin(
-        self,
-        input: str,
-        emit: Listener,
-        thread: str | None,
-        requester: str,
-        deps: Any,
-        max_turns: int | None,
-        *,
-        streams: bool,
-        parent_call: str | None = None,
-    ) -> Result:
-        if not isinstance(input, str) or not input.strip():
-            raise ValueError("say something: run() takes the user's words")
-        codec.canonical(input)
-        thread = thread or "thread_" + secrets.token_hex(8)
-        while True:
-            await self._make_room(thread, requester)
-            advance = Advance(
-                self,
-                thread,
-                "run_" + secrets.token_hex(8),
-                emit,
-                requester=requester,
-                deps=deps,
-                max_turns=max_turns or self.max_turns,
-                streams=streams,
-                parent_call=parent_call,
-            )
-            try:
-                return await advance.begin(input)
-            except Conflict:
-                # Somebody else began a run on this thread while our model was thinking.
-                if await asyncio.to_thread(self.store.run, advance.run) is not None:
-                    raise
 
-    async def _make_room(self, thread: str, requester: str) -> None:
-        """New words over a paused run supersede what it asked; over a running one they wait."""
-        with closing(News(self.store, thread)) as news:
-            while (live := await asyncio.to_thread(self.store.live_run, thread)) is not None:
-                now = self.store.now()
-                held = live.owner is not None and (live.ready_at or 0) > now
-                if held:
-                    await news.wait(min(self.gate.lease / 3, 5.0))
-                    continue
-                command = Cancel(
-                    thread=thread,
-                    run=live.id,
-                    by=requester or "user",
-                    reason="the user wrote something new",
-                    superseded=True,
-                )
-                await asyncio.to_thread(self.store.transact, command)
+#: Streamed runs that nobody else may hold: a loop keeps its tasks by weak references only.
+_running: set[asyncio.Task[Result]] = set()
 
-    async def _resume(
-        self,
-        where: RunState | str,
-        emit: Listener,
-        decisions: list[Decision],
-        by: str,
-        deps: Any,
-        *,
-        streams: bool,
-    ) -> Result:
-        if isinstance(where, RunState):
-            where.check(self.store, self.name)
-        run = await asyncio.to_thread(self._find, where)
-        inbox = Inbox(self.store)
-        if isinstance(where, RunState):
-            for staged in where.staged:
-                await inbox.decide(
-                    staged.decision.request or "", staged.decision, by=staged.by, channel="state"
-                )
-            where.staged.clear()
-        for decision in decisions:
-            await inbox.decide(decision.request or "", decision, by=by)
-        changed = self._changed(run)
-        advance = Advance(
-            self,
-            run.thread,
-            run.id,
-            emit,
-            deps=deps,
-            max_turns=self.max_turns,
-            streams=streams,
-            parent_call=run.parent_call,
+
+def _blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    if on_loop():
+        raise AssentError(
+            "a _sync method was called on a running event loop, which it would block: "
+            "await the method without _sync"
         )
-        if changed and self.on_change == "ask":
-            advance.ask_again = "the agent changed since the approval"
-        return await advance.again(run)
-
-    def _find(self, where: RunState | str) -> Run:
-        name = where.run if isinstance(where, RunState) else where
-        run = self.store.run(name) or self.store.last_run(name)
-        if run is None:
-            raise NotFound(f"no run and no thread {name!r} in {self.store.url}")
-        if run.agent != self.name:
-            raise Conflict(f"run {run.id} belongs to agent {run.agent!r}, not to {self.name!r}")
-        return run
-
-    def _changed(self, run: Run) -> bool:
-        changed = run.agent_digest not in ("", self.digest)
-        if changed and self.on_change == "refuse" and run.status in LIVE:
-            raise Conflict(f"agent {self.name!r} changed since run {run.id} paused: cancel it")
-        return changed
+    return asyncio.run(work())
 
 
-_running: set[asyncio.Future[Result]] = set()
+def _checked_turns(most: int) -> int:
+    if type(most) is not int or most < 1:
+        raise ValueError(f"max_turns={most!r}: give a whole number from 1")
+    return most
+
+
+def _check_thread(name: str, *, inner: bool) -> None:
+    if not isinstance(name, str) or not name.strip() or (len(name) > _LONGEST_NAME and not inner):
+        raise InvalidCall(f"a thread needs a name of 1 to {_LONGEST_NAME} characters", "thread")
+    if name.startswith("@"):
+        raise InvalidCall("names that begin with @ are kept for the store itself", "thread")
 
 
 def _named(tools: Iterable[Any]) -> dict[str, Tool]:

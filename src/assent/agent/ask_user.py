@@ -1,4 +1,4 @@
-"""Questions as tools: the model asks, a person answers, and a bad question goes back to the model."""
+"""Questions as tools: the model asks, a person answers; a bad question goes back to the model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
+from assent import codec
 from assent.agent.tool import Tool
 from assent.gate.guard import tool_of
 from assent.gate.options import question_terms
@@ -48,12 +49,14 @@ def _question(args: dict[str, Json]) -> Question:
     return Question(args["question"], options, multiple=args["allow_multiple"], free_text=free_text)
 
 
-def _question_tool(function: Any, name: str, description: str | None, asks: Any) -> Tool:
+def _question_tool(
+    function: Any, name: str, description: str | None, asks: Any, version: str = ""
+) -> Tool:
     signature = Signature.of(function, name=name, description=description)
     return Tool(
         signature=signature,
         function=None,
-        stored=tool_of(signature, ""),
+        stored=tool_of(signature, version),
         own=question_terms("question", ("respond", "reject"), {}),
         needs_approval=True,
         takes_context=False,
@@ -66,7 +69,7 @@ ask_user = _question_tool(_ask_user_question, "ask_user_question", None, _questi
 
 
 def ask_user_for(answer: Any, *, name: str | None = None, description: str | None = None) -> Tool:
-    """A tool with which the model asks the user for a typed answer: a model, dataclass or TypedDict."""
+    """A tool with which the model asks the user for a model, a dataclass or a TypedDict."""
     schema = TypeAdapter(answer).json_schema()
     noun = re.sub(r"\W+", "_", getattr(answer, "__name__", "answer")).lower()
 
@@ -80,4 +83,5 @@ def ask_user_for(answer: Any, *, name: str | None = None, description: str | Non
     def asks(args: dict[str, Json]) -> Question:
         return Question(args["question"], schema=schema)
 
-    return _question_tool(ask, name or f"ask_user_for_{noun}", description, asks)
+    version = codec.digest({"answer": codec.dumps(schema)})
+    return _question_tool(ask, name or f"ask_user_for_{noun}", description, asks, version)

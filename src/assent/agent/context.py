@@ -24,8 +24,8 @@ T = TypeVar("T")
 class Context:
     """Given to a tool whose first parameter asks for it; the model never sees it.
 
-    ``ask`` and ``approve`` pause the run. When it resumes, the tool starts at its top, earlier answers
-    come from the store, and ``once`` keeps earlier effects from repeating.
+    ``ask`` and ``approve`` pause the run. When it resumes, the tool starts at its top, earlier
+    answers come from the store, and ``once`` keeps earlier effects from repeating.
     """
 
     run: str

@@ -75,6 +75,8 @@ class Requested(AgentEvent):
     """A person is needed; the request stands in the store already."""
 
     request: Request
+    #: It was asked before, and the run has come back to it.
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,17 @@ class ToolStarted(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded(AgentEvent):
-    """What the model is told of a call, and how the call ended."""
+    """A call has run; this is what the model is told of it."""
+
+    id: str
+    tool: str
+    content: str
+    status: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolClosed(AgentEvent):
+    """A call will not run: refused, answered in its place, expired, or not even readable."""
 
     id: str
     tool: str

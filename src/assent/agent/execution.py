@@ -59,7 +59,7 @@ class Execution:
             await asyncio.shield(asyncio.ensure_future(self._write(slot, doubt)))
             raise
         await self._write(slot, command)
-        if not slot.open:
+        if slot.call is not None and not slot.open:
             slot.told_ended = True
             self.job.tell(ToolEnded(call.id, call.tool, slot.content, str(slot.call.status)))
 

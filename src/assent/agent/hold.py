@@ -48,7 +48,7 @@ class Hold:
         return self._lease is not None and self._lease.lapsed
 
     async def wait(self) -> None:
-        """Somebody else works on the run: wait for what comes of that, or for the end of a lease."""
+        """Somebody else works on the run: wait for what comes of that, or for a lease's end."""
         with closing(News(self.store, self.job.thread)) as news:
             if self.elsewhere(await hop(self.the_run)):
                 await news.wait(min(self.job.gate.lease / 3, 5.0))

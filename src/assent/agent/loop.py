@@ -136,7 +136,7 @@ class Advance:
             self.turn.load(last)
             for slot in self.turn.slots:
                 if slot.call is not None and slot.call.id in doubted:
-                    slot.told_asked = ()
+                    slot.told_asked, slot.told_before = (), False
         return run
 
     # -- going on
@@ -198,7 +198,7 @@ class Advance:
         for event in news:
             self.job.tell(event)
             if isinstance(event, Requested):
-                await hop(self.job.gate.tell, event.request, _NOTICE_SECONDS)
+                await hop(self.job.gate.tell, event.request, _NOTICE_SECONDS, event.again)
 
     # -- writing
 

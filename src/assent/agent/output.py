@@ -6,7 +6,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from assent.schema.strict import strict
+from assent import codec
+from assent.errors import InvalidCall
+from assent.schema.strict import strict, without_nulls
 
 
 class OutputType:
@@ -14,30 +16,35 @@ class OutputType:
 
     def __init__(self, wanted: Any) -> None:
         self._adapter: TypeAdapter[Any] = TypeAdapter(wanted)
-        schema = self._adapter.json_schema()
+        schema = self._adapter.json_schema(by_alias=True)
         # A model's answer is an object; anything else travels inside one.
         self._wrapped = schema.get("type") != "object"
         if self._wrapped:
             definitions = schema.pop("$defs", {})
             schema = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
             schema["$defs"] = definitions
-        self.schema = strict({**schema, "additionalProperties": False})
+        self._open = {**schema, "additionalProperties": False}
+        self.schema = strict(self._open)
 
     def read(self, text: str) -> Any:
         """The answer as the wanted type; ValueError says what is wrong with it."""
         try:
-            if not self._wrapped:
-                return self._adapter.validate_json(text)
-            outer = TypeAdapter(dict[str, Any]).validate_json(text)
-            return self._adapter.validate_python(outer.get("value"))
+            given = codec.parse(text)
+            # In the strict form null means "use the default", where the field cannot be null.
+            value = without_nulls(self._open, given, self._open.get("$defs", {}))
+            if self._wrapped:
+                value = value["value"]
+            return self._adapter.validate_json(codec.dumps(value))
+        except (InvalidCall, KeyError, TypeError) as error:
+            raise ValueError(f"it is not what was asked for ({error})") from None
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
+            where = codec.path_text(first["loc"])
             raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from None
 
     def dump(self, value: Any) -> str:
         """The answer as it is stored."""
-        return self._adapter.dump_json(value).decode()
+        return self._adapter.dump_json(value, by_alias=True).decode()
 
     def load(self, text: str) -> Any:
         """A stored answer, read back."""

@@ -25,9 +25,7 @@ async def make_room(job: Job) -> None:
                 await hop(call_off, job.store, live, by, _NEW_WORDS, superseded=True)
 
 
-def call_off(
-    store: Store, run: Run, by: str, reason: str, *, superseded: bool = False
-) -> None:
+def call_off(store: Store, run: Run, by: str, reason: str, *, superseded: bool = False) -> None:
     """Stop a run, and before it the runs of agents that are tools in it."""
     for call in store.calls_of(run.id):
         inner = store.live_run(inner_thread(run.thread, call.id)) if call.status in OPEN else None

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from assent import codec
-from assent.errors import Conflict, InvalidDecision, KeyMissing, NotFound, Tampered
-from assent.types import Approve, Decision, Edit, Json, Reject, Request, Respond
+from assent.agent.exported import Staged, request_from, request_to, staged_from, staged_to
+from assent.errors import (
+    Conflict,
+    InvalidCall,
+    InvalidDecision,
+    KeyMissing,
+    NotFound,
+    Tampered,
+)
+from assent.types import Decision, Json, Request
 
 if TYPE_CHECKING:
     from assent.stores.base import Store
 
 VERSION = 1
-_KINDS: dict[str, type[Decision]] = {
-    "approve": Approve,
-    "edit": Edit,
-    "reject": Reject,
-    "respond": Respond,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """A decision that is not written yet."""
-
-    decision: Decision
-    by: str
 
 
 @dataclass(slots=True)
@@ -62,7 +56,7 @@ class RunState:
         self._stage(self._known(request).respond(value), by)
 
     def _known(self, request: Request | str) -> Request:
-        wanted = request if isinstance(request, str) else request.id
+        wanted = request if isinstance(request, str) else getattr(request, "id", None)
         for known in self.interruptions:
             if known.id == wanted:
                 return known if isinstance(request, str) else request
@@ -77,7 +71,7 @@ class RunState:
         """The state as signed text, for callers that keep it themselves."""
         if self.store is None:
             raise KeyMissing(
-                "this state came from text: give it to agent.resume, then export again"
+                "this state came from text: give it to agent.resume, then export the next one"
             )
         if self.store.keys.is_ephemeral:
             raise KeyMissing(
@@ -94,32 +88,47 @@ class RunState:
             "run": self.run,
             "thread": self.thread,
             "agent": self.agent,
-            "open": [[r.id, r.digest] for r in self.interruptions],
-            "staged": [_staged_json(s) for s in self.staged],
+            "open": [request_to(request) for request in self.interruptions],
+            "staged": [staged_to(staged) for staged in self.staged],
         }
 
     @classmethod
-    def from_json(cls, text: str) -> RunState:
-        """Read a state; its signature is checked by the store that it is given to."""
+    def from_json(cls, text: str, store: Store | None = None) -> RunState:
+        """Read a state; its signature is checked by the store that it is given to.
+
+        With ``store`` it is checked at once, and the state can be exported again.
+        """
+        state = cls._read(text)
+        if store is not None:
+            state.check(store, state.agent)
+            state.store = store
+        return state
+
+    @classmethod
+    def _read(cls, text: str) -> RunState:
         try:
             outer = codec.parse(text)
             body = codec.parse(outer["state"])
-            if body["version"] != VERSION:
+            if not isinstance(outer["signature"], str):
+                raise TypeError("a signature is text")
+            version = body["version"]
+            if type(version) is not int or version != VERSION:
                 raise Conflict(
-                    f"this state has version {body['version']!r}, and {VERSION} is known here: "
-                    "resume by the thread instead"
+                    f"this state has another version than {VERSION}, which is all that is known "
+                    "here: resume by its thread instead"
                 )
-            state = cls(
-                run=body["run"],
-                thread=body["thread"],
+            run, thread = body["run"], body["thread"]
+            return cls(
+                run=run,
+                thread=thread,
                 agent=body["agent"],
                 incarnation=body["store"],
-                staged=[_staged_from(s) for s in body["staged"]],
+                interruptions=tuple(request_from(r, run, thread) for r in body["open"]),
+                staged=[staged_from(s) for s in body["staged"]],
                 exported=(outer["state"], outer["signature"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidCall, InvalidDecision):
             raise Tampered("this is not a run state that to_json() wrote") from None
-        return state
 
     def check(self, store: Store, agent: str) -> None:
         """Refuse a state of another store or agent, and one that somebody changed."""
@@ -131,26 +140,3 @@ class RunState:
             text, signature = self.exported
             if not store.keys.verify(text.encode(), signature):
                 raise Tampered("the signature of this state does not hold: it was changed")
-
-
-def _staged_json(staged: Staged) -> dict[str, Json]:
-    decision = staged.decision
-    shown: dict[str, Json] = {
-        "type": decision.type,
-        "by": staged.by,
-        "request": decision.request,
-        "digest": decision.seen_digest,
-    }
-    for name in ("args", "message", "value"):
-        if hasattr(decision, name):
-            shown[name] = getattr(decision, name)
-    return shown
-
-
-def _staged_from(value: dict[str, Any]) -> Staged:
-    kind = _KINDS.get(value["type"])
-    if kind is None:
-        raise InvalidDecision(f"no decision of type {value['type']!r}", "type")
-    extra = {name: value[name] for name in ("args", "message", "value") if name in value}
-    decision = kind(request=value["request"], seen_digest=value["digest"], **extra)
-    return Staged(decision, value["by"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_type_hints, overload
 
 from assent import codec, rows
@@ -40,6 +40,10 @@ async def _described_async() -> None:
 _EMPTY = (_nothing, _described, _nothing_async, _described_async)
 
 
+#: A run pauses instead of waiting, its calls have keys, and the note is what the model said.
+_OF_A_GATE = frozenset({"wait", "key", "note"})
+
+
 class ToolOptions(GuardOptions, total=False):
     """What a tool may declare: the options of ``gate.guard``, and the form of its schema."""
 
@@ -48,7 +52,7 @@ class ToolOptions(GuardOptions, total=False):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tool:
-    """One function as a model sees it. Calling the object calls the function, ungated, for tests."""
+    """One function as a model sees it; calling the object calls the function, ungated."""
 
     signature: Signature
     function: Callable[..., Any] | None
@@ -82,6 +86,10 @@ class Tool:
             raise InvalidCall("the arguments must be a JSON object")
         return self.signature.intake_json(values, strict=self.strict).decode()
 
+    def with_inner(self, inner: Agent) -> Tool:
+        """The same tool, which knows the agent behind it."""
+        return replace(self, inner=inner)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
             raise TypeError(f"{self.name} has no body: a person or the front end gives its result")
@@ -95,11 +103,14 @@ def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]
 def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
     """Make a function a tool: ``@assent.tool`` or ``@assent.tool(needs_approval=True, …)``.
 
-    Name, description and schema come from the function. A first parameter ``ctx: assent.Context`` is
-    ours, not the model's. A function whose body is only ``...`` has no body: a person or the front
-    end gives its result, checked against the return annotation.
+    Name, description and schema come from the function. A first parameter ``ctx: assent.Context``
+    is ours, not the model's. A function whose body is only ``...`` has none: a person or the
+    front end gives its result, checked against the return annotation.
     """
     check_known(options, ToolOptions)
+    misplaced = sorted(_OF_A_GATE & options.keys())
+    if misplaced:
+        raise TypeError(f"{', '.join(misplaced)}: only for gate.guard; a tool has no use for it")
     if function is None:
         return lambda target: _made(target, options)
     return _made(function, options)
@@ -146,7 +157,7 @@ def _takes_context(function: Callable[..., Any]) -> bool:
             wanted = get_type_hints(function).get(first.name)
         except (NameError, AttributeError, TypeError):
             # Some annotation is known to type checkers only: then its name has to do.
-            return wanted.rpartition(".")[2] == Context.__name__
+            return str(wanted).rpartition(".")[2] == Context.__name__
     unnamed = first.name == "ctx" and wanted is inspect.Parameter.empty
     return unnamed or wanted is Context
 

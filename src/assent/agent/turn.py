@@ -8,7 +8,7 @@ from typing import Any
 
 from assent import codec
 from assent.agent import messages
-from assent.agent.events import AgentEvent, Answered, Requested, ToolCalled, ToolEnded
+from assent.agent.events import AgentEvent, Answered, Requested, ToolCalled, ToolClosed
 from assent.agent.intake import hosted_call, new_call
 from assent.agent.job import Job
 from assent.agent.models.base import HostedApproval, ModelCall, ModelReply
@@ -43,6 +43,7 @@ class Slot:
     tidy: bool = False
     # What listeners were told of it:
     told_called: bool = False
+    told_before: bool = False
     told_asked: tuple[Any, ...] = ()
     told_answered: bool = False
     told_ended: bool = False
@@ -138,7 +139,9 @@ class Turn:
         for slot in self.slots:
             ran = slot.call is not None and slot.call.status in _RAN
             slot.told_called = True
-            slot.told_asked = slot.standing
+            # Who sits in front of a channel is asked again when the run comes back.
+            slot.told_before = bool(slot.standing)
+            slot.told_asked = () if self.job.gate.interactive else slot.standing
             slot.told_answered = ran
             slot.told_ended = ran or bool(slot.error)
 
@@ -228,13 +231,14 @@ class Turn:
             call, standing = slot.call, slot.standing
             if call is not None and standing and standing != slot.told_asked:
                 slot.told_asked = standing
-                yield Requested(self.job.request(call))
+                again, slot.told_before = slot.told_before, False
+                yield Requested(self.job.request(call), again)
             if call is not None and not slot.told_answered and _answered(call):
                 slot.told_answered = True
                 yield Answered(self.job.request(call))
             if not slot.told_ended and not slot.open:
                 slot.told_ended = True
-                yield self._ended(slot)
+                yield self._closed(slot)
 
     def _called(self, slot: Slot) -> ToolCalled:
         call = slot.call
@@ -243,12 +247,12 @@ class Turn:
             return ToolCalled(id, name, {}, id)
         return ToolCalled(call.id, call.tool, codec.loads(call.args), id)
 
-    def _ended(self, slot: Slot) -> ToolEnded:
+    def _closed(self, slot: Slot) -> ToolClosed:
         call = slot.call
         id = slot.model.id if call is None else call.id
         name = slot.model.name if call is None else call.tool
         status = "error" if call is None else str(call.status)
-        return ToolEnded(id, name, slot.content, status)
+        return ToolClosed(id, name, slot.content, status)
 
 
 def _answered(call: Call) -> bool:

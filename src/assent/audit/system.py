@@ -11,6 +11,8 @@ from assent.audit.links import body_wrong, is_keyed, link_wrong
 from assent.audit.reading import DAMAGE, Unreadable, chain_of
 from assent.audit.report import Problem
 from assent.audit.seals import Seals
+from assent.engine.standing import grant_bytes
+from assent.keys import Keyring
 from assent.rows import SYSTEM_THREAD, Event, Principal
 from assent.stores.base import Store
 from assent.types import Grant, Micros
@@ -90,7 +92,7 @@ def standing_problems(store: Store, facts: SystemFacts, spent: Counter[str]) -> 
     tokens = {principal.id: principal for principal in store.principals()}
     found = [*_unknown("grant", grants, facts.grants), *_unknown("token", tokens, facts.tokens)]
     for name, given in facts.grants.items():
-        wrong = _grant_wrong(grants.get(name), given, spent[name])
+        wrong = _grant_wrong(grants.get(name), given, spent[name], store.keys)
         if wrong:
             found.append(_problem(given.event, f"grant {name}", wrong))
     for name, given in facts.tokens.items():
@@ -110,7 +112,7 @@ def _unknown(noun: str, rows: dict[str, Any], known: dict[str, Standing]) -> Ite
         yield Problem(SYSTEM_THREAD, 0, 0, f"{noun} {name} is in the table, and nobody gave it")
 
 
-def _grant_wrong(grant: Grant | None, given: Standing, spent: int) -> list[str]:
+def _grant_wrong(grant: Grant | None, given: Standing, spent: int, keys: Keyring) -> list[str]:
     if grant is None:
         return ["its row is missing"]
     body = given.body
@@ -124,7 +126,10 @@ def _grant_wrong(grant: Grant | None, given: Standing, spent: int) -> list[str]:
         "revoked": grant.revoked == given.revoked,
         "uses_left": grant.uses_left is None if uses is None else _left(grant, uses - spent),
     }
-    return [name for name, is_same in same.items() if not is_same]
+    wrong = [name for name, is_same in same.items() if not is_same]
+    if not wrong and not keys.verify(grant_bytes(grant), grant.signature):
+        wrong.append("another column, or its signature")
+    return wrong
 
 
 def _left(grant: Grant, most: int) -> bool:

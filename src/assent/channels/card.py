@@ -202,7 +202,7 @@ def decision(decided: Decided) -> Iterator[Line]:
 
 def diff(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[Line]:
     """What an edit changes, line by line; the sign stands in the gutter."""
-    old, new = listed(dict(before)), listed(dict(after))
+    old, new = listed(_in_order_of(dict(after), dict(before))), listed(dict(after))
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(new) > _LONG)
     for group in matcher.get_grouped_opcodes(_AROUND):
         span = f"from line {group[0][3] + 1}"
@@ -213,6 +213,18 @@ def diff(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[Line
             else:
                 yield from _signed(old[i1:i2], "-", "red")
                 yield from _signed(new[j1:j2], "+", "green")
+
+
+def _in_order_of(model: Json, value: Json) -> Json:
+    """The value with its keys in the model's order: order is not a change."""
+    if isinstance(model, dict) and isinstance(value, dict):
+        keys = [key for key in model if key in value]
+        known = {key: _in_order_of(model[key], value[key]) for key in keys}
+        return known | {key: part for key, part in value.items() if key not in known}
+    if isinstance(model, list) and isinstance(value, list):
+        pairs = zip(model, value, strict=False)
+        return [*(_in_order_of(*pair) for pair in pairs), *value[len(model) :]]
+    return value
 
 
 def _signed(lines: Sequence[str], sign: str, style: str) -> Iterator[Line]:

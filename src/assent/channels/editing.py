@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assent import text
+from assent import codec, text
 from assent.channels.card import diff
 from assent.channels.editor import NoEditor, as_json, edited, parsed
 from assent.channels.layout import Line
@@ -54,7 +54,8 @@ def _arguments(talk: Talk, written: str) -> dict[str, Json] | None:
     value = parsed(written, talk.request.schema)
     if not isinstance(value, dict):
         raise InvalidCall("the arguments are one JSON object")
-    return None if as_json(value) == as_json(dict(talk.request.args)) else value
+    same = codec.canonical(value) == codec.canonical(dict(talk.request.args))
+    return None if same else value
 
 
 def _put(talk: Talk, args: dict[str, Json], written: str) -> tuple[Outcome | None, str | None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -21,7 +20,7 @@ from assent.channels.prompt import ask
 from assent.channels.screen import LONGEST_LINE, Screen, Typed, Woken
 from assent.cli.agents import take_over
 from assent.cli.exits import Exit
-from assent.cli.marks import Marks
+from assent.cli.marks import Marks, show_command
 from assent.cli.opening import Caller
 from assent.cli.views import subject
 from assent.errors import AssentError, Conflict, NotFound
@@ -108,7 +107,7 @@ class Conversation:
         if waiting:
             count = "1 request waits" if len(waiting) == 1 else f"{len(waiting)} requests wait"
             self.screen.say(f"{count} for a person, and the run is paused.", "bold yellow")
-        self.screen.say(f"To come back: {shlex.join(self.again)}")
+        show_command("To come back:", self.again)
         return Exit.PENDING if waiting else Exit.OK
 
     # -- coming and going
@@ -198,8 +197,8 @@ class Conversation:
                 self._command(words)
             elif words and self._may_send(waiting):
                 self._skipped.clear()
-                asked = {"thread": self.thread, "requester": self.who.name}
-                return self._follow(self.agent.stream(words, **asked))
+                events = self.agent.stream(words, thread=self.thread, requester=self.who.name)
+                return self._follow(events)
 
     def _hear(self, waiting: Sequence[Request]) -> Typed:
         hint = " (/decide what waits)" if waiting else ""

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from assent import codec, text
 from assent.agent import Agent, Ended, Result, Text, ToolEnded, ToolStarted
@@ -107,6 +108,11 @@ class Marks:
         """Say what waits for a person."""
         for request in requests:
             self.line("…", f"{subject(request)} waits for a person: {request.id}", "bold yellow")
+
+
+def show_command(label: str, command: Sequence[str]) -> None:
+    """A command to copy: whole, in one line, however narrow the terminal is."""
+    print(f"{label} {text.inline(shlex.join(command))}", flush=True)
 
 
 def _closed(request: Request) -> Iterator[tuple[str, str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -11,12 +10,10 @@ from pydantic_core import to_jsonable_python
 
 from assent.agent import Agent, Ended, Result
 from assent.agent.events import AgentEvent
-from assent.channels.layout import Line
-from assent.channels.screen import console, show
 from assent.cli import views
 from assent.cli.agents import take_over
 from assent.cli.exits import Exit, Usage
-from assent.cli.marks import Marks
+from assent.cli.marks import Marks, show_command
 from assent.cli.opening import Caller
 from assent.views import request_json
 
@@ -42,8 +39,8 @@ def once(
     elif marks is not None and result.status == "paused":
         marks.waiting(result.interruptions)
         decide = ["assent", "inbox", "--decide", "--store", agent.store.url]
-        hints = (f"To decide: {shlex.join(decide)}", f"To go on:  {shlex.join(again)}")
-        show(console(plain=plain), [Line(hint, "dim") for hint in hints])
+        show_command("To decide:", decide)
+        show_command("To go on: ", again)
     return _EXITS.get(result.status, Exit.PROBLEM)
 
 

@@ -12,6 +12,7 @@ from assent.channels.layout import wrapped
 
 GUTTER = "  │ "
 _WORD = re.compile(r"\n|[^\S\n]*\S+|[^\S\n]+")
+_BLANKS = re.compile(r"\s+")
 _LONGEST = 400  # letters that are held back in the hope of a word's end
 
 
@@ -28,7 +29,7 @@ class Speech:
     def add(self, piece: str) -> None:
         """Take a piece of any size."""
         whole = self._rest + piece
-        cut = max((found.end() for found in re.finditer(r"\s+", whole)), default=0)
+        cut = max((found.start() for found in _BLANKS.finditer(whole)), default=0)
         if len(whole) - cut > _LONGEST:
             cut = len(whole)
         self._rest = whole[cut:]
@@ -36,7 +37,7 @@ class Speech:
 
     def end(self) -> None:
         """Write what is left, and end the line."""
-        self._write(self._rest)
+        self._write(self._rest.rstrip())
         self._rest = ""
         if self._began:
             self._out.write("\n")

@@ -42,7 +42,6 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "assurance": terms.assurance,
         "risk": terms.risk.level,
         "idempotent": terms.idempotent,
-        "valid": round(terms.valid_for * 1_000_000),
         "valid_for": round(terms.valid_for * 1_000_000),
     }
 

@@ -13,7 +13,7 @@ from assent.engine.asking import doubt_envelope, envelope, signed
 from assent.engine.closing import overdue
 from assent.engine.commands import Decide
 from assent.engine.running import resume
-from assent.engine.standing import store_grant
+from assent.engine.standing import groups_of, store_grant
 from assent.engine.work import Work
 from assent.errors import (
     AlreadyDecided,
@@ -118,7 +118,7 @@ def check_reviewer(work: Work, call: Call, command: Decide) -> None:
     by, terms = command.by, call.terms
     if by.role == "agent":
         raise NotAllowed("an agent cannot decide; ask a person")
-    groups = {f"group:{name}" for name in (*by.groups, *work.groups)}
+    groups = {f"group:{name}" for name in (*by.groups, *groups_of(work))}
     if terms.reviewers and by.name not in terms.reviewers and not groups & set(terms.reviewers):
         raise NotAllowed(
             f"{by.name} may not decide {call.id}: it is for {', '.join(terms.reviewers)}"

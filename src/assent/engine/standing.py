@@ -68,12 +68,38 @@ def revoke_grant(work: Work, command: RevokeGrant) -> Grant:
     return grant
 
 
+def principal_bytes(principal: Principal) -> bytes:
+    """What the signature of a token's row covers: all of it, as it stands now."""
+    parts = (
+        *(principal.id, principal.token_hash, principal.person, principal.role),
+        *(list(principal.groups), principal.created, principal.ends, principal.revoked),
+    )
+    return json.dumps(["token", *parts]).encode()
+
+
+def groups_of(work: Work) -> list[str]:
+    """The groups of whoever decides, by their live tokens; a row not ours counts for none."""
+    return [
+        group
+        for person in work.people
+        if person.live(work.now) and work.means.signed(principal_bytes(person), person.signature)
+        for group in person.groups
+    ]
+
+
+def _keep_principal(work: Work, principal: Principal) -> Principal:
+    signature = work.means.sign(principal_bytes(principal))
+    principal = principal._replace(signature=signature)
+    work.principals.append(principal)
+    return principal
+
+
 def add_principal(work: Work, command: AddPrincipal) -> Principal:
     """Store a token's hash with the person behind it."""
     if work.principal is not None:
         raise Conflict(f"token {work.principal.id} is there already: give another id")
     principal = command.principal._replace(created=work.now)
-    work.principals.append(principal)
+    principal = _keep_principal(work, principal)
     work.emit_system(
         "token_created",
         actor=command.by,
@@ -93,7 +119,7 @@ def revoke_principal(work: Work, command: RevokePrincipal) -> Principal:
         raise NotFound(f"no token {command.principal}: see `assent token list`")
     if principal.revoked is None:
         principal = principal._replace(revoked=work.now)
-        work.principals.append(principal)
+        principal = _keep_principal(work, principal)
         work.emit_system("token_revoked", actor=command.by, token=principal.id)
     return principal
 

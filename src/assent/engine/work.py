@@ -68,7 +68,8 @@ class Work:
     run: Run | None = None
     calls: dict[str, Call] = field(default_factory=dict)
     grants: dict[str, Grant] = field(default_factory=dict)
-    groups: tuple[str, ...] = ()
+    #: The tokens of whoever decides; their groups count.
+    people: tuple[Principal, ...] = ()
     principal: Principal | None = None
     system: Thread | None = None
     # What the store has to write:

@@ -20,12 +20,14 @@ from assent.errors import InvalidCall, NotFound, Rejected
 from assent.gate.calls import CallLife
 from assent.gate.judge import judge
 from assent.gate.options import (
+    MAX_NAME,
     UNSET,
     AskOptions,
     GuardOptions,
     Wait,
     check_known,
     checked_wait,
+    checked_words,
     question_terms,
     terms_from,
 )
@@ -70,7 +72,7 @@ class Gate:
         lease: float = DEFAULT_LEASE,
     ) -> None:
         self.store = open_store(store)
-        self.agent = agent
+        self.agent = checked_words(agent, "agent", MAX_NAME)
         self.channels = tuple(channels)
         self.lease = lease
         self.lease_micros = round(lease * 1_000_000)
@@ -108,9 +110,10 @@ class Gate:
         from assent.gate.guard import Guard, tool_of  # brings pydantic
         from assent.schema import Signature
 
-        signature = Signature.of(
-            function, name=options.get("name"), description=options.get("description")
-        )
+        description = options.get("description")
+        if description is not None:
+            checked_words(description, "description")
+        signature = Signature.of(function, name=options.get("name"), description=description)
         return Guard(
             gate=self,
             function=function,
@@ -120,7 +123,7 @@ class Gate:
             needs_approval=options.get("needs_approval", not self._has_policy),
             binds=options.get("binds"),
             preview=options.get("preview"),
-            note=options.get("note", ""),
+            note=checked_words(options.get("note") or "", "note"),
             key=_key_function(options.get("key")),
             wait=self._wait_of(options.get("wait", UNSET)),
         ).wrap()
@@ -163,19 +166,21 @@ class Gate:
         scope = current(self)
         data = codec.canonical(content)
         name = f"{kind}:{codec.sha256(data)[:32]}"
-        key = options.get("key")
+        key = options.get("key") or None
 
         async def terms(_: dict[str, Any]) -> Terms:
             return own
 
         plan = Plan(
-            key=scope.named_key(key) if isinstance(key, str) and key else scope.key(name),
+            key=scope.key(name)
+            if key is None
+            else scope.named_key(checked_words(key, "key", MAX_NAME)),
             kind=kind,
             args=data.decode(),
             terms=terms,
-            note=options.get("note", ""),
+            note=checked_words(options.get("note") or "", "note"),
             wait=self._wait_of(options.get("wait", UNSET)),
-            named=bool(options.get("key")),
+            named=key is not None,
         )
         return await CallLife(self, scope, plan).outcome()
 
@@ -248,9 +253,14 @@ class Gate:
 
     # -- for the life of a call
 
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self._policy.current()
+
     async def judge(self, call: ToolCall, own: Terms, needs_approval: bool | Predicate) -> Terms:
         """What the policy in force says of a call."""
-        policy = self._policy.current()
+        policy = self.policy
         now = moment(self.store.now())
         return await judge(
             policy.judge(call, agent=self.agent, now=now, own=own, needs_approval=needs_approval)

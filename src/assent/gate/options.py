@@ -65,6 +65,23 @@ _OF_TERMS = (
 )
 
 
+MAX_NAME = 200
+MAX_WORDS = 20_000
+
+
+def checked_words(words: object, name: str, most: int = MAX_WORDS) -> str:
+    """A text of the caller's, if it can be kept and shown whole."""
+    if not isinstance(words, str):
+        raise InvalidCall(f"{name}: give a text, not {type(words).__name__}", name)
+    if len(words) > most:
+        raise InvalidCall(f"{name} has {len(words):,} characters, the limit is {most:,}", name)
+    try:
+        words.encode()
+    except UnicodeEncodeError:
+        raise InvalidCall(f"{name}: half a surrogate pair is no text: leave it out", name) from None
+    return words
+
+
 def check_known(options: Mapping[str, Any], known: type) -> None:
     """Refuse a misspelt option instead of ignoring it."""
     names = set(known.__annotations__)
@@ -88,7 +105,8 @@ def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
 def question_terms(kind: str, allowed: tuple[str, ...], options: Mapping[str, Any]) -> Terms:
     """The terms of something that is asked about for its own sake."""
     fixed = {"verdict": Verdict.ASK, "rule": kind, "allowed": allowed_decisions(allowed)}
-    return terms_from(options, description=options.get("description", ""), **fixed)
+    description = checked_words(options.get("description") or "", "description")
+    return terms_from(options, description=description, **fixed)
 
 
 def checked_wait(wait: float | None) -> float | None:

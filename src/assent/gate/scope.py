@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from assent.engine.commands import Finish
 from assent.errors import AssentError, InvalidCall, Paused
+from assent.gate.options import MAX_NAME, checked_words
 from assent.twin import hop, on_loop, run_sync
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 _scopes: contextvars.ContextVar[tuple[RunScope, ...]] = contextvars.ContextVar(
     "assent_scopes", default=()
 )
-MAX_NAME = 200
 
 
 class RunScope:
@@ -44,11 +44,12 @@ class RunScope:
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
             raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
+        checked_words(name, "run")
         if name.startswith("@"):
             raise InvalidCall("names that begin with @ are kept for the store itself", "run")
         self.gate = gate
         self.name = name
-        self.requester = requester
+        self.requester = checked_words(requester, "requester", MAX_NAME)
         #: Made for one call, which also ends it.
         self.alone = alone
         #: An agent's tool asks within the run that called it, under a key of its own.

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterable
 
 from assent.engine.commands import AddPrincipal, RevokePrincipal
+from assent.engine.standing import principal_bytes
 from assent.errors import NotAllowed, NotFound
 from assent.rows import ROLES, Principal
 from assent.stores.base import Store
@@ -23,9 +24,15 @@ def token_hash(token: str) -> str:
 def authenticate(store: Store, token: str) -> Reviewer:
     """The person behind a token."""
     principal = store.principal(token_hash(token))
-    if principal is None or not principal.live(store.now()):
+    known = principal is not None and principal.live(store.now())
+    if principal is None or not known or not _ours(store, principal):
         raise NotAllowed("this token is unknown, revoked or past its end: ask for another one")
     return Reviewer(principal.person, principal.groups, "token", principal.role)
+
+
+def _ours(store: Store, principal: Principal) -> bool:
+    """Whether we wrote this row: a token that somebody put into the database is no token."""
+    return store.keys.verify(principal_bytes(principal), principal.signature)
 
 
 def create_token(

@@ -181,7 +181,10 @@ def _dump(call: BaseModel) -> dict[str, Any]:
         # round_trip leaves out computed fields, which are no input.
         return call.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
     except _UNDUMPABLE as error:
-        raise InvalidCall(f"the arguments have no JSON form: {_short(str(error))}") from None
+        why = _short(str(error))
+        if "depth" in why:  # pydantic's own limit, a little above ours
+            why = f"nested more than {codec.MAX_DEPTH} levels deep; flatten them"
+        raise InvalidCall(f"the arguments have no JSON form: {why}") from None
 
 
 def _plain(error: ValidationError) -> tuple[str, str]:

@@ -100,8 +100,8 @@ class MemoryStore:
             if fits or grant.id in wanted:
                 work.grants[grant.id] = grant
         if needs.person is not None:
-            people = [p for p in self._principals.values() if p.person == needs.person]
-            work.groups = tuple(g for p in people if p.live(work.now) for g in p.groups)
+            people = self._principals.values()
+            work.people = tuple(p for p in people if p.person == needs.person)
         if needs.principal is not None:
             work.principal = self._principals.get(needs.principal)
         if needs.system:

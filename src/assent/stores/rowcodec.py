@@ -215,6 +215,7 @@ def principal_from(row: Row) -> Principal:
         ends=row[5],
         revoked=row[6],
         created=row[7],
+        signature=row[8],
     )
 
 
@@ -234,7 +235,8 @@ def principal_values(principal: Principal) -> tuple[Any, ...]:
     """A token as the values of its columns."""
     who = (principal.id, principal.token_hash, principal.person, principal.role)
     groups = json.dumps(list(principal.groups))
-    return (*who, groups, principal.ends, principal.revoked, principal.created)
+    ended = (principal.ends, principal.revoked, principal.created)
+    return (*who, groups, *ended, principal.signature)
 
 
 def event_values(event: Event) -> tuple[Any, ...]:

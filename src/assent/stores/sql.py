@@ -7,7 +7,6 @@ Placeholders are written ``?``; a store whose driver wants another mark translat
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -32,7 +31,7 @@ from assent.stores.rowcodec import (
     thread_from,
     votes_to,
 )
-from assent.types import Grant, Micros
+from assent.types import Grant
 
 
 class Cursor(Protocol):
@@ -60,7 +59,7 @@ GRANT = (
     "id, agent, tool, tool_digest, scope, given_by, uses_left, ends, revoked, created, signature"
 )
 EVENT = "pos, thread, seq, at, type, run, call, actor, body, digest, hash"
-PRINCIPAL = "id, token_hash, person, role, groups, ends, revoked, created"
+PRINCIPAL = "id, token_hash, person, role, groups, ends, revoked, created, signature"
 
 # Columns of a call that a command may change after the row is there.
 _CALL_CHANGES = (
@@ -87,7 +86,7 @@ LOAD_GRANT = f"SELECT {GRANT} FROM standing WHERE id = ?"
 LOAD_GRANTS_FOR = (
     f"SELECT {GRANT} FROM standing WHERE agent = ? AND tool_digest = ? AND revoked IS NULL"
 )
-LOAD_GROUPS = "SELECT groups, ends, revoked FROM principal WHERE person = ?"
+LOAD_PEOPLE = f"SELECT {PRINCIPAL} FROM principal WHERE person = ?"
 LOAD_PRINCIPAL = f"SELECT {PRINCIPAL} FROM principal WHERE id = ?"
 
 ADD_THREAD = f"INSERT INTO thread ({_THREAD}) VALUES ({_marks(_THREAD)})"
@@ -115,7 +114,7 @@ SAVE_GRANT = (
 )
 SAVE_PRINCIPAL = (
     f"INSERT INTO principal ({PRINCIPAL}) VALUES ({_marks(PRINCIPAL)}) "
-    "ON CONFLICT (id) DO UPDATE SET revoked = excluded.revoked"
+    "ON CONFLICT (id) DO UPDATE SET revoked = excluded.revoked, signature = excluded.signature"
 )
 
 
@@ -149,7 +148,8 @@ class SqlTransaction:
         for grant in self._grants(work, needs):
             work.grants[grant.id] = grant
         if needs.person is not None:
-            work.groups = self._groups(needs.person, work.now)
+            rows = self._execute(LOAD_PEOPLE, (needs.person,)).fetchall()
+            work.people = tuple(principal_from(row) for row in rows)
         if needs.principal is not None:
             row = self._one(LOAD_PRINCIPAL, needs.principal)
             work.principal = None if row is None else principal_from(row)
@@ -175,13 +175,6 @@ class SqlTransaction:
             ids += [call.grant for call in work.calls.values() if call.grant is not None]
         rows += [self._one(LOAD_GRANT, grant_id) for grant_id in ids]
         return [grant_from(row) for row in rows if row is not None]
-
-    def _groups(self, person: str, now: Micros) -> tuple[str, ...]:
-        groups: list[str] = []
-        for row in self._execute(LOAD_GROUPS, (person,)).fetchall():
-            if row[2] is None and (row[1] is None or now < row[1]):
-                groups += json.loads(row[0])
-        return tuple(groups)
 
     def save(self, work: Work) -> None:
         """Write what changed: a constant number of rows, whatever the length of the thread."""

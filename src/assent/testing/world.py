@@ -263,7 +263,7 @@ class World:
 
     def record(self, call: Call, *, ok: bool = True, result: str = '"sent"', **more: Any) -> Call:
         """The outcome of the attempt that ``call`` shows."""
-        (recorded,) = self.transact(Record(**_attempt(call), ok=ok, result=result, **more))
+        (recorded,) = self.transact(Record(**attempt_of(call), ok=ok, result=result, **more))
         row: Call = recorded
         return row
 
@@ -277,13 +277,13 @@ class World:
 
     def suspend(self, call: Call) -> Call:
         """The attempt that ``call`` shows paused by itself."""
-        (suspended,) = self.transact(Suspend(**_attempt(call)))
+        (suspended,) = self.transact(Suspend(**attempt_of(call)))
         row: Call = suspended
         return row
 
     def doubt(self, call: Call, reason: str = "cut short") -> tuple[Call, ...]:
         """The attempt that ``call`` shows was cut short."""
-        (doubted,) = self.transact(Doubt(**_attempt(call), reason=reason))
+        (doubted,) = self.transact(Doubt(**attempt_of(call), reason=reason))
         calls: tuple[Call, ...] = doubted
         return calls
 
@@ -294,10 +294,17 @@ class World:
         return calls
 
     def claim(
-        self, owner: str = "w1", run: str = "r", thread: str = "t", lease: int = LEASE
+        self,
+        owner: str = "w1",
+        run: str = "r",
+        thread: str = "t",
+        lease: int = LEASE,
+        force: bool = False,
     ) -> Run | None:
-        """Take a due run."""
-        (run_,) = self.transact(Claim(thread=thread, run=run, owner=owner, lease=lease))
+        """Take a due run, or by force one that nobody holds."""
+        (run_,) = self.transact(
+            Claim(thread=thread, run=run, owner=owner, lease=lease, force=force)
+        )
         claimed: Run | None = run_
         return claimed
 
@@ -370,5 +377,6 @@ def _place(call: Call) -> dict[str, Any]:
     return {"thread": call.thread, "run": call.run}
 
 
-def _attempt(call: Call) -> dict[str, Any]:
+def attempt_of(call: Call) -> dict[str, Any]:
+    """The place, token and number of the attempt that ``call`` shows."""
     return {**_place(call), "call": call.id, "token": call.token, "attempt": call.attempt}

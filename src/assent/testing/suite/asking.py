@@ -251,6 +251,17 @@ class Asking:
         assert same.status == state
         assert world.everything() == before
 
+    def test_a_preview_can_be_made_anew_while_people_think(self, world: World) -> None:
+        call = world.ask(preview='"old"')
+        events = world.events()
+        (same,) = world.transact(
+            Reask(thread="t", run="r", call=call.id, reason="", preview='"new"')
+        )
+        assert same == world.call(call) == call._replace(preview='"new"')
+        assert world.events() == events
+        world.reopen()
+        assert world.call(call) == same
+
     def test_asking_again_about_nothing(self, world: World) -> None:
         world.ask()
         with pytest.raises(NotFound, match="req_none"):

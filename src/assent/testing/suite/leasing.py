@@ -33,6 +33,37 @@ class Leasing:
         with pytest.raises(NotFound):
             world.claim(run="none")
 
+    def test_what_is_not_due_can_be_taken_by_force_unless_somebody_holds_it(
+        self, world: World
+    ) -> None:
+        world.ask()
+        assert world.claim("w1") is None
+        run = world.claim("w1", force=True)
+        assert run is not None
+        assert run.owner == "w1"
+        assert world.claim("w2", force=True) is None
+        world.clock.advance(31)
+        assert world.claim("w2", force=True) is not None
+        world.cancel()
+        assert world.claim("w2", force=True) is None
+
+    def test_who_lost_the_run_says_nothing_more_in_it(self, world: World) -> None:
+        world.decide(world.ask(), "reject")
+        lost = world.claim("w1")
+        world.clock.advance(31)
+        holder = world.claim("w2")
+        assert lost is not None
+        assert holder is not None
+        before = world.everything()
+        with pytest.raises(Conflict, match="taken over"):
+            world.propose(world.new(), says=("too late",), token=lost.token)
+        assert world.everything() == before
+        world.propose(says=("in time",), token=holder.token)
+        with pytest.raises(Conflict, match="went on"):
+            world.propose(says=("an answer to nothing",), after=0)
+        world.propose(says=("an answer",), after=1)
+        assert [body for _, body in world.store.messages("t")] == ["in time", "an answer"]
+
     def test_what_is_over_is_not_claimed(self, world: World) -> None:
         world.propose()
         world.finish()
@@ -122,6 +153,13 @@ class Leasing:
         assert again is not None
         world.finish(wake_seen=again.wake)
         assert (world.run().status, world.run().ready_at) == (RunStatus.PAUSED, None)
+
+    def test_what_paused_by_itself_does_not_make_the_run_due(self, world: World) -> None:
+        world.suspend(world.running())
+        world.propose(waits=True)
+        assert (world.run().status, world.run().ready_at) == (RunStatus.PAUSED, None)
+        world.propose(waits=True, wake_seen=world.run().wake - 1)
+        assert world.run().ready_at == world.clock()
 
     def test_a_late_result_does_not_break_the_lease_of_another(self, world: World) -> None:
         lost = world.running(owner="w1")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from assent.engine.commands import Record, Start
+from assent.engine.commands import Record, Start, Suspend
 from assent.errors import Cancelled, NotFound
 from assent.rows import CallStatus, Message, RunStatus
-from assent.testing.world import LEASE, World, seconds
+from assent.testing.world import LEASE, World, attempt_of, seconds
 
 
 class Running:
@@ -178,6 +178,11 @@ class Running:
         assert world.run().ready_at == world.clock()
         again = world.start(suspended, owner="w2")[0]
         assert (again.status, again.attempt) == (CallStatus.RUNNING, 2)
+
+    def test_a_call_that_waits_for_another_run_leaves_its_own_asleep(self, world: World) -> None:
+        world.transact(Suspend(**attempt_of(world.running()), elsewhere=True))
+        run = world.run()
+        assert (run.status, run.owner, run.ready_at) == (RunStatus.PAUSED, None, None)
 
     def test_an_answer_before_the_pause_leaves_the_run_due(self, world: World) -> None:
         call = world.running()

@@ -80,11 +80,13 @@ class Voting:
         assert edited.status is CallStatus.ASKED
         assert world.decide(call, by="bo").status is CallStatus.READY
 
-    def test_a_name_in_code_is_nobody(self, world: World) -> None:
+    def test_only_who_has_proved_to_be_somebody_counts(self, world: World) -> None:
         call = world.ask(quorum=2)
-        with pytest.raises(NotAllowed, match="os-user"):
-            world.decide(call, by=Reviewer("ana", assurance="code"))
-        assert world.decide(call, by=Reviewer("ana", assurance="os-user")).votes
+        for assurance in ("code", "os-user"):
+            with pytest.raises(NotAllowed, match="token"):
+                world.decide(call, by=Reviewer("ana", assurance=assurance))
+        world.decide(call, by=Reviewer("ana", assurance="token"))
+        assert world.decide(call, by=Reviewer("bo", assurance="session")).status == "ready"
 
     def test_each_voter_must_be_allowed(self, world: World) -> None:
         call = world.ask(quorum=2, reviewers=("ana", "bo"))

@@ -144,6 +144,7 @@ CREATE TABLE principal (
     groups TEXT NOT NULL,
     ends INTEGER,
     revoked INTEGER,
-    created INTEGER NOT NULL
+    created INTEGER NOT NULL,
+    signature TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX principal_person ON principal (person);

@@ -1,0 +1,50 @@
+"""A store of each kind for every test of the agent, and a world around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_world import World
+
+from assent.stores.base import Store
+from assent.stores.memory import MemoryStore
+from assent.stores.sqlite import SqliteStore
+from assent.testing import FakeClock
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """The time of the store under test, which passes only when a test lets it."""
+    return FakeClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    store: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "a.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def timed(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
+) -> Iterator[Store]:
+    """The same on a clock that stands still."""
+    path = tmp_path / "a.db"
+    store: Store = (
+        MemoryStore(clock=clock) if request.param == "memory" else SqliteStore(path, clock=clock)
+    )
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+@pytest.fixture
+def slow_world(timed: Store) -> World:
+    return World(timed)

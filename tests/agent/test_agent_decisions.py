@@ -1,0 +1,475 @@
+"""Pause, decide, resume: each row of the table of what the OpenAI Agents SDK does, done better."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from agent_world import World, asked, error_in, told
+
+import assent
+from assent.agent import Agent
+from assent.testing import FakeClock, ScriptedReviewer
+from assent.testing.scripted_model import call, calls, say
+
+PAY = call("pay", {"amount": 3, "to": None})
+TWO = calls(call("pay", {"amount": 1, "to": "bo"}), call("pay", {"amount": 2, "to": "cy"}))
+MIXED = calls(
+    call("pay", {"amount": 1, "to": "bo"}),
+    call("look", {"what": "x"}),
+    call("pay", {"amount": 2, "to": "cy"}),
+)
+
+
+async def test_an_approved_call_runs_once_and_the_run_goes_on(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    assert (result.status, result.output, world.ran) == ("paused", None, [])
+    (request,) = result.interruptions
+    assert (request.tool, request.args, request.agent) == (
+        "pay",
+        {"amount": 3, "to": "ana"},
+        "assistant",
+    )
+    result.state.approve(request, by="bea")
+    result = await agent.resume(result.state)
+    assert (result.status, result.output) == ("done", "Done.")
+    assert world.ran == [("pay", (3, "ana"))]
+    assert told(agent) == ["paid 3 to ana"]
+    decided = await world.inbox.get(request.id)
+    assert decided.decision is not None
+    assert (decided.decision.by, decided.decision.channel) == ("bea", "state")
+
+
+async def test_edited_arguments_run_and_the_model_is_told(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    result.state.edit(result.interruptions[0], {"amount": 2}, by="bea")
+    await agent.resume(result.state)
+    assert world.ran == [("pay", (2, "ana"))]
+    (content,) = told(agent)
+    assert '{"amount":2,"to":"ana"} instead of {"amount":3,"to":"ana"}' in content
+    assert content.endswith("paid 2 to ana")
+    stored = await world.inbox.get(result.interruptions[0].id)
+    assert (stored.args, stored.original) == ({"amount": 2, "to": "ana"}, {"amount": 3, "to": "ana"})
+
+
+async def test_an_edit_that_does_not_fit_the_tool_is_refused_in_front_of_the_person(
+    world: World,
+) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    result.state.edit(result.interruptions[0], {"amount": "much"}, by="bea")
+    with pytest.raises(assent.InvalidDecision, match="amount"):
+        await agent.resume(result.state)
+    assert [r.status for r in (await world.inbox.pending()).items] == ["pending"]
+
+
+async def test_an_edit_that_the_policy_forbids_is_refused_in_front_of_the_person(
+    world: World,
+) -> None:
+    policy = assent.Policy([assent.Rule(tool="pay", where="amount > 100", verdict="deny")])
+    agent = world.agent(PAY, say("Done."), policy=policy)
+    result = await agent.run("pay ana", thread="t")
+    result.state.edit(result.interruptions[0], {"amount": 1000}, by="bea")
+    with pytest.raises(assent.NotAllowed, match="forbids"):
+        await agent.resume(result.state)
+    # One that was made where nobody knows the policy is called off before it runs.
+    request = result.interruptions[0]
+    await world.inbox.decide(request.id, request.edit({"amount": 1000}), by="bea")
+    result = await agent.resume("t")
+    assert (result.status, world.ran) == ("done", [])
+    assert "cancelled" in error_in(told(agent)[0])
+
+
+async def test_a_rejection_is_told_to_the_model_as_a_persons_no(world: World) -> None:
+    agent = world.agent(PAY, say("Then not."))
+    result = await agent.run("pay ana", thread="t")
+    result.state.reject(result.interruptions[0], "too much", by="bea")
+    result = await agent.resume(result.state)
+    assert (result.status, result.output, world.ran) == ("done", "Then not.", [])
+    (content,) = told(agent)
+    assert error_in(content) == (
+        "A person rejected this call, so it was not run. The reason given: too much"
+    )
+
+
+async def test_a_rejection_never_becomes_the_final_output(world: World) -> None:
+    agent = world.agent(PAY, say("Then not."), tool_choice="pay")
+    result = await agent.run("pay ana", thread="t")
+    result = await agent.resume("t", decisions=[result.interruptions[0].reject("too much")])
+    assert result.output == "Then not."
+    assert len(asked(agent)) == 2
+
+
+async def test_a_person_may_give_the_result_in_place_of_the_run(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    result.state.respond(result.interruptions[0], "I paid in cash", by="bea")
+    result = await agent.resume(result.state)
+    assert (world.ran, told(agent)) == ([], ["I paid in cash"])
+
+
+async def test_a_result_that_a_person_gives_fits_the_return_annotation(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    result.state.respond(result.interruptions[0], 7, by="bea")
+    with pytest.raises(assent.InvalidDecision, match="value"):
+        await agent.resume(result.state)
+
+
+async def test_resuming_with_nothing_decided_pauses_again_without_a_model_call(
+    world: World,
+) -> None:
+    agent = world.agent(PAY)
+    first = await agent.run("pay ana", thread="t")
+    for _ in range(3):
+        again = await agent.resume("t")
+        assert (again.status, again.interruptions) == ("paused", first.interruptions)
+    assert (len(asked(agent)), world.ran) == (1, [])
+
+
+async def test_free_siblings_run_before_the_pause_and_decided_ones_as_they_are_decided(
+    world: World,
+) -> None:
+    agent = world.agent(MIXED, say("Done."))
+    result = await agent.run("go", thread="t")
+    assert world.ran == [("look", "x")]
+    first, second = result.interruptions
+    result = await agent.resume("t", decisions=[second.approve()], by="bea")
+    assert (result.status, result.interruptions) == ("paused", (first,))
+    assert world.ran == [("look", "x"), ("pay", (2, "cy"))]
+    assert len(asked(agent)) == 1
+    result = await agent.resume("t", decisions=[first.approve()], by="bea")
+    assert (result.status, len(asked(agent))) == ("done", 2)
+    assert world.ran == [("look", "x"), ("pay", (2, "cy")), ("pay", (1, "bo"))]
+    # In the order in which the model made them, whenever they came.
+    assert told(agent) == ["paid 1 to bo", '{"found":"x"}', "paid 2 to cy"]
+
+
+async def test_what_ran_before_the_pause_does_not_run_again(world: World) -> None:
+    agent = world.agent(MIXED, say("Done."))
+    result = await agent.run("go", thread="t")
+    for request in result.interruptions:
+        result.state.reject(request)
+    await agent.resume(result.state)
+    assert world.ran == [("look", "x")]
+    assert len(told(agent)) == 3
+
+
+async def test_one_answer_for_each_call_however_often_it_is_resumed(world: World) -> None:
+    agent = world.agent(MIXED, say("Done."))
+    result = await agent.run("go", thread="t")
+    first, second = result.interruptions
+    await agent.resume("t", decisions=[first.reject("no")])
+    await agent.resume("t")
+    await agent.resume("t", decisions=[second.reject("no")])
+    await agent.resume("t")
+    messages = asked(agent)[-1].messages
+    answers = [m["call_id"] for m in messages if m["role"] == "tool"]
+    assert len(answers) == len(set(answers)) == 3
+
+
+async def test_an_item_that_is_not_there_is_an_error(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    made_up = replace(result.interruptions[0], id="req_nobody")
+    for unknown in (made_up, "req_nobody"):
+        with pytest.raises(assent.NotFound, match="req_nobody"):
+            result.state.approve(unknown)
+    with pytest.raises(assent.NotFound):
+        await agent.resume("t", decisions=[made_up.approve()])
+    assert (await agent.resume("t")).status == "paused"
+
+
+async def test_a_decision_that_names_no_request_is_an_error(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    await agent.run("pay ana", thread="t")
+    with pytest.raises(assent.InvalidDecision, match=r"request\.approve"):
+        await agent.resume("t", decisions=[assent.Approve()])
+
+
+async def test_deciding_by_id_alone(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    result.state.approve(result.interruptions[0].id, by="bea")
+    assert (await agent.resume(result.state)).status == "done"
+
+
+async def test_a_request_of_another_digest_is_a_conflict(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    other = replace(result.interruptions[0], digest="0" * 64)
+    with pytest.raises(assent.Conflict, match="not what you saw"):
+        await agent.resume("t", decisions=[other.approve()])
+
+
+async def test_the_last_word_counts_until_one_is_written_then_the_first(world: World) -> None:
+    agent = world.agent(TWO, say("Done."))
+    result = await agent.run("go", thread="t")
+    first, second = result.interruptions
+    result.state.approve(first, by="bea")
+    result.state.reject(first, "changed my mind", by="bea")
+    result = await agent.resume(result.state)
+    assert world.ran == []
+    # The same again is an echo, the contrary says who won.
+    await agent.resume("t", decisions=[first.reject("changed my mind")], by="bea")
+    with pytest.raises(assent.AlreadyDecided, match="bea decided 'reject'"):
+        await agent.resume("t", decisions=[first.approve()], by="bea")
+    await agent.resume("t", decisions=[second.reject()], by="bea")
+    with pytest.raises(assent.AlreadyDecided):
+        await agent.resume("t", decisions=[second.approve()], by="bea")
+    assert world.ran == []
+
+
+async def test_a_decision_is_of_its_own_call_only(world: World) -> None:
+    agent = world.agent(TWO, PAY, say("Done."))
+    result = await agent.run("go", thread="t")
+    first, second = result.interruptions
+    result = await agent.resume("t", decisions=[first.reject("no"), second.approve()])
+    assert world.ran == [("pay", (2, "cy"))]
+    # The next call of the same tool has a request of its own, though the model repeats ids.
+    (third,) = result.interruptions
+    assert third.id not in (first.id, second.id)
+    assert world.ran == [("pay", (2, "cy"))]
+
+
+async def test_a_decision_made_anywhere_resumes_the_same_way(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    (request,) = (await world.inbox.pending()).items
+    await world.inbox.decide(request.id, request.approve(), by="bea", channel="elsewhere")
+    result = await agent.resume(result.state)
+    assert (result.status, world.ran) == ("done", [("pay", (3, "ana"))])
+
+
+async def test_another_agent_object_resumes_it(world: World) -> None:
+    await world.agent(PAY).run("pay ana", thread="t")
+    (request,) = (await world.inbox.pending()).items
+    other = world.agent(say("Done."))
+    result = await other.resume("t", decisions=[request.approve()])
+    assert (result.output, world.ran) == ("Done.", [("pay", (3, "ana"))])
+
+
+async def test_a_channel_that_decides_at_once_leaves_no_pause(world: World) -> None:
+    person = ScriptedReviewer(world.store, {"pay": assent.Request.approve})
+    agent = world.agent(TWO, PAY, say("Done."), channels=[person])
+    result = await agent.run("go", thread="t")
+    assert (result.status, len(person.decided)) == ("done", 3)
+    assert sorted(world.effects("pay")) == [(1, "bo"), (2, "cy"), (3, "ana")]
+
+
+# -- once
+
+
+async def test_the_same_state_resumed_twice_in_turn_runs_the_call_once(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    result.state.approve(result.interruptions[0])
+    staged = list(result.state.staged)
+    first = await agent.resume(result.state)
+    result.state.staged = staged
+    second = await agent.resume(result.state)
+    assert (first.output, second.output) == ("Done.", "Done.")
+    assert (world.ran, len(asked(agent))) == ([("pay", (3, "ana"))], 2)
+
+
+async def test_the_same_state_resumed_at_once_runs_the_call_once(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    (request,) = result.interruptions
+    agents = [agent, *(world.agent(say("Not me.")) for _ in range(4))]
+    for other in agents[1:]:
+        other.model = agent.model
+    results = await asyncio.gather(
+        *(a.resume("t", decisions=[request.approve()], by="bea") for a in agents)
+    )
+    assert [r.output for r in results] == ["Done."] * 5
+    assert (world.ran, len(asked(agent))) == ([("pay", (3, "ana"))], 2)
+
+
+async def test_a_finished_run_is_given_again_without_a_model_call(world: World) -> None:
+    agent = world.agent(say("Done."))
+    first = await agent.run("hello", thread="t")
+    for where in (first.state, first.run, "t"):
+        again = await agent.resume(where)
+        assert (again.status, again.output, again.run) == ("done", "Done.", first.run)
+    assert len(asked(agent)) == 1
+
+
+async def test_a_model_that_fails_after_the_tool_does_not_run_it_again(world: World) -> None:
+    agent = world.agent(PAY, ConnectionError("gone"), say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    with pytest.raises(ConnectionError):
+        await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert world.ran == [("pay", (3, "ana"))]
+    # Nobody has to wait for the end of a lease.
+    result = await asyncio.wait_for(agent.resume("t"), 5)
+    assert (result.output, world.ran) == ("Done.", [("pay", (3, "ana"))])
+    assert told(agent) == ["paid 3 to ana"]
+
+
+async def test_a_tool_that_raises_is_not_run_again(world: World) -> None:
+    @assent.tool(needs_approval=True)
+    def burn() -> None:
+        """Burn."""
+        world.ran.append(("burn", None))
+        raise OSError("smoke")
+
+    agent = world.agent(call("burn"), ConnectionError("gone"), say("Done."), tools=[burn])
+    result = await agent.run("go", thread="t")
+    with pytest.raises(ConnectionError):
+        await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    await agent.resume("t")
+    assert world.effects("burn") == [None]
+    assert error_in(told(agent)[0]) == "The call failed: OSError: smoke"
+
+
+async def test_a_listener_that_fails_does_not_make_a_call_run_again(world: World) -> None:
+    def broken(event: object) -> None:
+        raise ValueError("I am broken")
+
+    agent = world.agent(PAY, say("Done."))
+    agent.listeners.append(broken)
+    result = await agent.run("pay ana", thread="t")
+    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert (result.status, world.ran) == ("done", [("pay", (3, "ana"))])
+
+
+# -- time
+
+
+async def test_a_request_expires_and_the_model_is_told(
+    slow_world: World, clock: FakeClock
+) -> None:
+    world = slow_world
+
+    @assent.tool(needs_approval=True, expires_in=60)
+    def hurry() -> None:
+        """Hurry."""
+        world.ran.append(("hurry", None))
+
+    agent = world.agent(call("hurry"), say("Too late."), tools=[hurry])
+    result = await agent.run("go", thread="t")
+    assert result.interruptions[0].expires_at is not None
+    clock.advance(61)
+    with pytest.raises(assent.Expired):
+        await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    result = await agent.resume("t")
+    assert (result.output, world.ran) == ("Too late.", [])
+    assert error_in(told(agent)[0]) == "Nobody decided in time, so it was not run."
+
+
+async def test_an_expiry_may_call_the_run_off(slow_world: World, clock: FakeClock) -> None:
+    @assent.tool(needs_approval=True, expires_in=60, on_expiry="cancel")
+    def hurry() -> None:
+        """Hurry."""
+        raise AssertionError
+
+    agent = slow_world.agent(call("hurry"), tools=[hurry])
+    await agent.run("go", thread="t")
+    clock.advance(61)
+    result = await agent.resume("t")
+    assert (result.status, len(asked(agent))) == ("cancelled", 1)
+
+
+async def test_an_approval_that_is_too_old_is_asked_again(
+    slow_world: World, clock: FakeClock
+) -> None:
+    agent = slow_world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    (request,) = result.interruptions
+    await slow_world.inbox.decide(request.id, request.approve(), by="bea")
+    clock.advance(100_000)
+    result = await agent.resume("t")
+    assert (result.status, slow_world.ran) == ("paused", [])
+    assert result.interruptions[0].revision == 2
+    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert (result.status, slow_world.ran) == ("done", [("pay", (3, "ana"))])
+
+
+async def test_a_policy_that_is_relaxed_meanwhile_leaves_a_request_pending(world: World) -> None:
+    ask = assent.Policy([assent.Rule(tool="look", verdict="ask")])
+    await world.agent(call("look", {"what": "x"}), policy=ask).run("go", thread="t")
+    relaxed = world.agent(say("Done."))
+    assert (await relaxed.resume("t")).status == "paused"
+    assert world.ran == []
+
+
+async def test_a_policy_may_forbid_and_nobody_is_asked(world: World) -> None:
+    policy = assent.Policy([assent.Rule(tool="pay", verdict="deny", description="No money here.")])
+    agent = world.agent(PAY, say("Then not."), policy=policy)
+    result = await agent.run("pay ana", thread="t")
+    assert (result.status, world.ran) == ("done", [])
+    assert error_in(told(agent)[0]) == (
+        "This call is forbidden by policy and was not run. No money here."
+    )
+    assert (await world.inbox.pending()).items == ()
+
+
+async def test_a_standing_yes_covers_its_scope_and_nothing_else(world: World) -> None:
+    small = {"properties": {"amount": {"maximum": 5}}}
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("go", thread="t")
+    (request,) = result.interruptions
+    grant = {"scope": small, "uses": 2}
+    await world.inbox.decide(request.id, request.approve(), by="bea", grant=grant)
+    await agent.resume("t")
+    world.script(agent, call("pay", {"amount": 5, "to": None}), say("Done."))
+    assert (await agent.run("go", thread="t")).status == "done"
+    world.script(agent, call("pay", {"amount": 1_000_000, "to": None}), say("Done."))
+    result = await agent.run("go", thread="t")
+    assert (result.status, world.effects("pay")) == ("paused", [(3, "ana"), (5, "ana")])
+
+
+async def test_a_decision_about_one_call_beats_a_standing_yes(world: World) -> None:
+    agent = world.agent(TWO, PAY, say("Done."))
+    first, second = (await agent.run("go", thread="t")).interruptions
+    await world.inbox.decide(first.id, first.approve(), by="bea", grant={"scope": "any"})
+    # The standing yes releases nobody else's request: the other one is decided by itself.
+    result = await agent.resume("t")
+    assert (result.status, result.interruptions) == ("paused", (second,))
+    result = await agent.resume("t", decisions=[second.reject("not this one")])
+    assert (result.status, world.effects("pay")) == ("done", [(1, "bo"), (3, "ana")])
+
+
+async def test_who_asked_may_not_decide_what_is_risky(world: World) -> None:
+    @assent.tool(needs_approval=True, risk="high")
+    def launch() -> None:
+        """Launch."""
+
+        world.ran.append(("launch", None))
+
+    agent = world.agent(call("launch"), say("Done."), tools=[launch])
+    result = await agent.run("go", thread="t", requester="ana")
+    assert result.interruptions[0].requester == "ana"
+    with pytest.raises(assent.NotAllowed, match="somebody else"):
+        await agent.resume("t", decisions=[result.interruptions[0].approve()], by="ana")
+    result = await agent.resume("t", decisions=[result.interruptions[0].approve()], by="bo")
+    assert (result.status, world.effects("launch")) == ("done", [None])
+
+
+async def test_a_row_that_was_changed_in_the_store_does_not_run(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    (request,) = result.interruptions
+    await world.inbox.decide(request.id, request.approve(), by="bea")
+    _tamper(world, request.id)
+    with pytest.raises(assent.Tampered, match="arguments were changed"):
+        await agent.resume("t")
+    assert world.ran == []
+
+
+def _tamper(world: World, request: str) -> None:
+    args = '{"amount":1000000,"to":"ana"}'
+    store = world.store
+    if hasattr(store, "_calls"):
+        store._calls[request] = store._calls[request]._replace(args=args)
+    else:
+        store._open_writer().execute("UPDATE call SET args = ? WHERE id = ?", (args, request))  # type: ignore[attr-defined]
+
+
+def test_the_agent_is_small() -> None:
+    public = {name for name in vars(Agent) if not name.startswith("_")}
+    assert {"run", "resume", "stream", "cancel", "run_sync", "resume_sync"} <= public

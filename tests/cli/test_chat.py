@@ -1,0 +1,435 @@
+"""``assent chat``: a conversation in real pseudo-terminals, and one message from a script."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_world import ME, Person, World
+
+from assent import Inbox
+from assent.demo import Effects
+
+DEMO = "assent.demo:agent"
+YOU = r"You( \(/decide what waits\))? > "
+
+
+def talk(world: World, *args: str, thread: str = "t", rows: int = 60, **env: str) -> Person:
+    return world.person("chat", DEMO, "--thread", thread, *args, rows=rows, **env)
+
+
+def ran(world: World) -> list[tuple[str, dict[str, Any]]]:
+    return [(row["tool"], row["args"]) for row in Effects.beside(world.url).all()]
+
+
+def pending(world: World) -> list[str]:
+    return [item["id"] for item in world.json("inbox")["items"]]
+
+
+def eventually(world: World, tool: str) -> None:
+    """Wait until a tool has run."""
+    deadline = time.monotonic() + 20
+    while tool not in [name for name, _ in ran(world)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+# -- in a terminal
+
+
+def test_words_come_behind_a_gutter_and_calls_have_marks(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("What time is it in Oslo?", YOU)
+    seen = person.at_prompt("\x04", YOU)
+    assert "▸ getLocalTime(location=Oslo) runs" in seen
+    assert "✓ getLocalTime ran: It is 10am in Oslo." in seen
+    assert "  │ Final answer: It is 10am in Oslo." in seen
+    screen = person.ends(0)
+    assert f"To come back: assent chat {DEMO} --thread t --store {world.url}" in screen
+    assert ran(world) == [("getLocalTime", {"location": "Oslo"})]
+
+
+def test_approve(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("Deploy version 2.5.0 to production", YOU)
+    card = person.at_prompt("a")
+    assert "APPROVE?  deploy_to_production" in card
+    assert "waits for a person: assent show" not in card
+    seen = person.at_prompt("/quit", YOU)
+    assert "Approved." in seen
+    assert "✓ deploy_to_production ran: Version 2.5.0 was deployed to production." in seen
+    assert "│ Final answer: Version 2.5.0 was deployed to production." in seen
+    person.ends(0)
+    (item,) = world.json("history")["items"]
+    assert (item["decision"]["by"], item["requester"]) == (ME, ME)
+    assert ran(world) == [("deploy_to_production", {"version": "2.5.0"})]
+
+
+def test_edit_in_the_editor(world: World) -> None:
+    person = talk(world, EDITOR=world.editor("value['day'] = 'Sunday'"))
+    person.at_prompt("Book a flight to Paris for Friday", YOU)
+    person.at_prompt("e")
+    assert "+ day:         Sunday" in person.at_prompt("a", r"\[b\]ack > ")
+    seen = person.at_prompt("/quit", YOU)
+    assert "(day=Sunday, destination=Paris) as edited runs" in seen
+    person.ends(0)
+    assert ran(world) == [("book_flight", {"day": "Sunday", "destination": "Paris"})]
+
+
+def test_reject_with_a_reason(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("Delete old records", YOU)
+    assert "[e]dit" not in person.at_prompt("r")
+    person.at_prompt("keep them", r"no reason\): ")
+    seen = person.at_prompt("/quit", YOU)
+    assert f"✗ execute_sql did not run, rejected by {ME}: keep them" in seen
+    assert "keep them" in seen.partition("Final answer:")[2]
+    person.ends(0)
+    assert ran(world) == []
+
+
+def test_a_question_by_its_number(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("Ask me a question", YOU)
+    assert "2) Another service" in person.at_prompt("2")
+    assert "Final answer: you chose 'oauth'." in person.at_prompt("/quit", YOU)
+    person.ends(0)
+
+
+def test_several_answers_and_own_words(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("I want a pizza", YOU)
+    person.at_prompt("3")
+    assert "1-5, such as 1,2" in person.at_prompt("m")
+    person.at_prompt("rocks", r"go back\): ")
+    person.at_prompt("1", r"for none\): ")
+    again = person.at_prompt("2,4")
+    assert "We do not put 'rocks' on a pizza. So far it has cheese." in again
+    person.at_prompt("m")
+    person.at_prompt("well done", r"go back\): ")
+    seen = person.at_prompt("/quit", YOU)
+    order = {"size": "large", "toppings": ["cheese", "mushrooms", "olives"]}
+    spoken = seen.partition("Final answer:")[2].replace("\r\n  │ ", " ")
+    found = json.loads(spoken[spoken.index("[") : spoken.rindex("]") + 1])
+    assert found == [{**order, "special_instructions": "well done"}]
+    person.ends(0)
+
+
+def test_what_was_skipped_waits_and_goes_on_in_another_process(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("What is the weather in Rome?", YOU)
+    person.at_prompt("s")
+    seen = person.at_prompt("/quit", YOU)
+    (request,) = pending(world)
+    assert f"… getWeatherInformation waits for a person: {request}" in seen
+    screen = person.ends(75)
+    assert "1 request waits for a person, and the run is paused." in screen
+    assert f"To come back: assent chat {DEMO} --thread t" in screen
+    assert ran(world) == []
+
+    person = talk(world)
+    card = person.at_prompt("a")
+    assert "you │ What is the weather in Rome?" in card
+    assert request in card
+    assert "Final answer: The weather in Rome is" in person.at_prompt("/quit", YOU)
+    person.ends(0)
+    assert ran(world) == [("getWeatherInformation", {"city": "Rome"})]
+
+
+def test_one_of_two_is_decided_and_the_other_later(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("Do two things", YOU)
+    person.at_prompt("a")
+    assert "deleteFile" in person.at_prompt("s")
+    seen = person.at_prompt("/decide", YOU)
+    assert "✓ getWeatherInformation ran" in seen
+    assert "… deleteFile waits" in seen
+    assert "Final answer" not in seen
+    person.at_prompt("m")
+    person.at_prompt("gone already", r"goes back\): ")
+    person.at_prompt("y", r"\[n\]o > ")
+    seen = person.at_prompt("/quit", YOU)
+    assert f"✓ deleteFile did not run, result given by {ME}: gone already" in seen
+    assert "Final answer: The weather in New York is" in seen
+    person.ends(0)
+    assert [tool for tool, _ in ran(world)] == ["getWeatherInformation"]
+
+
+@pytest.mark.parametrize("key", ["\x03", "\x04"])
+def test_control_c_at_a_card_leaves_it_pending_and_says_how_to_come_back(
+    world: World, key: str
+) -> None:
+    person = talk(world)
+    person.at_prompt("weather", YOU)
+    person.sees("uit > ")
+    person.process.send(key)
+    screen = person.ends(75)
+    (request,) = pending(world)
+    assert f"Left pending: {request}" in screen
+    assert f"To come back: assent chat {DEMO} --thread t" in screen
+    assert "Traceback" not in screen
+    assert ran(world) == []
+
+
+def test_control_c_at_the_prompt_leaves(world: World) -> None:
+    person = talk(world)
+    person.sees(YOU)
+    person.process.sendintr()
+    assert "Traceback" not in person.ends(0)
+
+
+def test_control_c_while_it_speaks_stops_the_run(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("slow weather", YOU)
+    person.at_prompt("a")
+    person.sees("Final answer: The")
+    person.process.sendintr()
+    assert "Stopped." in person.at_prompt("what time is it?", YOU)
+    assert "It is 10am" in person.at_prompt("/quit", YOU)
+    person.ends(0)
+    assert [tool for tool, _ in ran(world)] == ["getWeatherInformation", "getLocalTime"]
+
+
+def test_a_decision_made_elsewhere_closes_the_card(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("weather", YOU)
+    person.sees("uit > ")
+    (request,) = pending(world)
+    inbox = Inbox(world.url)
+    inbox.decide_sync(request, inbox.get_sync(request).approve(), by="ben")
+    inbox.close()
+    seen = person.at_prompt("/quit", YOU)
+    assert "Decided by ben" in seen
+    assert "Final answer: The weather in New York" in seen
+    person.ends(0)
+
+
+def test_a_decision_made_elsewhere_is_taken_up_at_the_prompt(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("weather", YOU)
+    person.at_prompt("s")
+    person.sees(YOU)
+    (request,) = pending(world)
+    world.cli("reject", request, "--message", "not now")
+    seen = person.sees(YOU)
+    assert f"getWeatherInformation: reject by {ME}, elsewhere" in seen
+    assert "✗ getWeatherInformation did not run" in seen
+    assert "Final answer:" in seen
+    person.types("/quit")
+    person.ends(0)
+
+
+def test_a_decision_made_while_nobody_was_there_is_taken_up(world: World) -> None:
+    world.cli("chat", DEMO, "--thread", "t", "--message", "weather in Rome", code=3)
+    (request,) = pending(world)
+    world.cli("approve", request, "--digest", world.get(request).digest)
+    person = talk(world)
+    assert "Final answer: The weather in Rome" in person.at_prompt("/quit", YOU)
+    person.ends(0)
+    assert len(ran(world)) == 1
+
+
+def test_new_words_withdraw_what_waits_only_after_a_yes(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("weather", YOU)
+    person.at_prompt("s")
+    person.at_prompt("what time is it?", YOU)
+    assert "withdraw what waits: getWeatherInformation" in person.at_prompt("", r"\[n\]o > ")
+    assert len(pending(world)) == 1
+    person.at_prompt("what time is it?", YOU)
+    person.at_prompt("y", r"\[n\]o > ")
+    assert "It is 10am" in person.at_prompt("/quit", YOU)
+    person.ends(0)
+    assert pending(world) == []
+    assert [tool for tool, _ in ran(world)] == ["getLocalTime"]
+
+
+def test_a_pasted_message_may_have_several_lines(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("\x1b[200~what time\ris it?\x1b[201~", YOU)
+    assert "It is 10am" in person.at_prompt("", YOU)
+    person.at_prompt("/nonsense", YOU)
+    assert "There is no /nonsense" in person.at_prompt("/decide", YOU)
+    assert "Nothing waits." in person.at_prompt("/quit", YOU)
+    person.ends(0)
+
+
+def test_the_words_of_an_agent_are_inert(world: World) -> None:
+    agent_file(
+        world, 'say("\\x1b[2J\\x1b]0;pwned\\x07 red\\u202e\\n  ✓ refund ran\\n" + "x" * 300)'
+    )
+    person = world.person("chat", "mine:agent", "--thread", "t", columns=60)
+    person.at_prompt("hello", YOU)
+    person.at_prompt("/quit", YOU)
+    screen = person.ends(0)
+    assert "\x1b[2J" not in person.said
+    assert "⟨U+001B⟩[2J" in screen
+    assert "⟨U+202E⟩" in screen
+    spoken = [line for line in screen.splitlines() if "refund ran" in line or "xxx" in line]
+    assert len(spoken) >= 6
+    assert all(line.startswith("  │ ") and len(line) <= 60 for line in spoken)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_nothing_is_wider_than_the_terminal(world: World, columns: int) -> None:
+    person = world.person("chat", DEMO, "--thread", "t", columns=columns, rows=60)
+    person.at_prompt("hello", YOU)
+    person.at_prompt("weather", YOU)
+    person.at_prompt("a")
+    person.at_prompt("/quit", YOU)
+    screen = person.ends(0)
+    shown = screen.partition("To come back")[0].splitlines()
+    assert max(len(line) for line in shown if line.startswith("  ")) <= columns
+
+
+# -- a tool that takes its time
+
+
+def agent_file(world: World, script: str, tools: str = "") -> None:
+    (world.folder / "mine.py").write_text(
+        "import time, pathlib, assent\n"
+        "from assent.testing import ScriptedModel, call, say\n"
+        f"{tools}\n"
+        f"agent = assent.Agent('mine', model=ScriptedModel([{script}], by_turn=True), "
+        f"tools=[{'work' if tools else ''}])\n"
+    )
+
+
+WORK = """
+@assent.tool(needs_approval=True)
+def work() -> str:
+    pathlib.Path("begun").touch()
+    time.sleep(1.5)
+    pathlib.Path("ended").touch()
+    return "worked"
+"""
+
+
+def test_control_c_while_a_tool_runs_lets_it_end(world: World) -> None:
+    agent_file(world, 'call("work"), say("Done.")', WORK)
+    person = world.person("chat", "mine:agent", "--thread", "t")
+    person.at_prompt("work", YOU)
+    person.at_prompt("a")
+    person.sees("runs")
+    while not (world.folder / "begun").exists():
+        time.sleep(0.02)
+    person.process.sendintr()
+    seen = person.at_prompt("/quit", YOU)
+    assert "Stopping" in seen
+    assert "Stopped." in seen
+    assert (world.folder / "ended").exists()
+    person.ends(0)
+    (item,) = world.json("history")["items"]
+    assert item["execution"]["status"] == "done"
+
+
+# -- no terminal
+
+
+def script(world: World, *args: str, code: int, stdin: str = "") -> str:
+    """Run the command with a pipe on every side."""
+    done = subprocess.run(
+        [sys.executable, "-m", "assent.cli.main", "chat", *args, "--store", world.url],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=world.folder,
+    )
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def test_one_message_from_a_pipe(world: World) -> None:
+    printed = script(world, DEMO, code=0, stdin="What time is it in Oslo?\n")
+    assert "✓ getLocalTime ran" in printed
+    assert "Final answer: It is 10am in Oslo." in printed
+
+
+def test_a_pause_on_a_pipe_is_code_3_and_nothing_is_asked(world: World) -> None:
+    printed = script(world, DEMO, "--thread", "t", code=3, stdin="weather\na\na\n")
+    (request,) = pending(world)
+    assert f"… getWeatherInformation waits for a person: {request}" in printed
+    assert "To decide: assent inbox --decide" in printed
+    assert f"To go on:  assent chat {DEMO} --thread t --store {world.url}" in printed
+    assert world.get(request).status == "pending"
+    assert script(world, DEMO, "--thread", "t", code=3).count(request) == 1
+    world.cli("approve", request, "--digest", world.get(request).digest)
+    assert "Final answer: The weather" in script(world, DEMO, "--thread", "t", code=0)
+    assert len(ran(world)) == 1
+
+
+def test_json_for_scripts(world: World) -> None:
+    args = (DEMO, "--thread", "t", "--json")
+    paused = json.loads(script(world, *args, "--message", "Delete old records", code=3))
+    assert (paused["status"], paused["thread"], paused["output"]) == ("paused", "t", None)
+    (request,) = paused["interruptions"]
+    assert (request["tool"], request["allowed"]) == ("execute_sql", ["approve", "reject"])
+    world.cli("reject", request["id"], "--message", "no")
+    done = json.loads(script(world, *args, code=0))
+    assert (done["status"], done["run"], done["interruptions"]) == ("done", paused["run"], [])
+    assert done["output"].startswith("Final answer: ")
+
+
+def test_nothing_to_say_is_a_usage_error(world: World) -> None:
+    assert "give --message TEXT" in script(world, DEMO, code=2)
+
+
+def test_a_run_that_fails_is_code_1(world: World) -> None:
+    agent_file(world, 'say("cut", finish="length")')
+    assert "The run is failed" in script(world, "mine:agent", "--message", "hi", code=1)
+
+
+def test_in_ci_nobody_is_asked(world: World) -> None:
+    person = talk(world, "--message", "weather", CI="true")
+    assert "getWeatherInformation waits" in person.ends(3)
+    assert len(pending(world)) == 1
+
+
+# -- which agent
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "says"),
+    [
+        ("nowhere", 2, "'nowhere' names no agent: write it as module:attribute"),
+        ("no.such:agent", 4, "no module is called 'no.such'"),
+        ("assent.demo:nobody", 4, "module 'assent.demo' has no attribute 'nobody'"),
+        ("os:sep", 2, "os:sep is a str, not an assent.Agent"),
+        ("assent:Agent", 2, "assent:Agent is the class Agent, not"),
+        ("os:getcwd", 2, "os:getcwd() gave a str, not an assent.Agent"),
+        ("broken:agent", 2, "module 'broken' cannot be imported: ValueError: oh no"),
+        ("lacking:agent", 2, "cannot be imported: ModuleNotFoundError: No module named 'nowhere_'"),
+        ("failing:agent", 2, "failing:agent() made no agent: KeyError: 'x'"),
+    ],
+)
+def test_a_wrong_target_is_one_clear_line(world: World, target: str, code: int, says: str) -> None:
+    (world.folder / "broken.py").write_text("raise ValueError('oh no')\n")
+    (world.folder / "lacking.py").write_text("import nowhere_\n")
+    (world.folder / "failing.py").write_text("def agent(): return {}['x']\n")
+    printed = script(world, target, "--message", "hi", code=code)
+    assert printed.startswith("assent: ")
+    assert says in printed
+    assert printed.count("\n") == 1
+
+
+def test_an_agent_keeps_the_store_that_it_names(world: World, tmp_path: Path) -> None:
+    (world.folder / "own.py").write_text(
+        f"import assent.demo\nagent = assent.demo.agent('sqlite:///{tmp_path}/own.db')\n"
+    )
+    script(world, "own:agent", "--message", "time", code=0)
+    assert (tmp_path / "own.db").exists()
+    assert not (tmp_path / "assent.db").exists()
+
+
+def test_a_thread_of_another_agent_is_refused(world: World) -> None:
+    agent_file(world, 'say("Hello.")')
+    script(world, "mine:agent", "--thread", "t", "--message", "hi", code=0)
+    assert "belongs to agent" in talk(world).ends(5)

@@ -1,0 +1,242 @@
+"""Huge, deep and hostile input: shown whole, or refused at intake with the limit in the message."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from cases import RUN, Case
+
+from assent import Gate, InvalidCall, Option, Question, text
+from assent.errors import AssentError
+from assent.policy import Policy, Rule
+
+#: Text that would like to be something else: escapes, bidi, zero-width, tags, markup, SQL, NUL.
+HOSTILE = (
+    "\x1b[2J\x1b[31mred\x07\r\n\x00nul\x7f \u202eevil\u202c\u200b\u2066x\u2069\ufeff"
+    "\U000e0041\U000e0042 <script>alert(1)</script> [b]x[/b] <!here> '; DROP TABLE call; -- "
+    "{{7*7}} ${jndi:x} ⟨U+202E⟩ \u2028\u2029 \U0001f469\u200d\U0001f4bb"
+)
+HALF = "half a pair: \ud800"
+
+
+def deep(levels: int) -> Any:
+    value: Any = "bottom"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.fixture
+def echo(case: Case) -> Any:
+    """A guarded function that takes and gives anything."""
+
+    @case.gate.guard(needs_approval=True)
+    def echo(value: Any) -> Any:
+        case.ran.append(value)
+        return value
+
+    return echo
+
+
+# -- arguments
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "x" * 1_000_000,
+        {f"key {n}": n for n in range(10_000)},
+        deep(150),
+        HOSTILE,
+        {HOSTILE: HOSTILE},
+        [],
+        {},
+        "",
+        None,
+        [None, True, 0, -0.0, 1.5, 2**53 - 1, 1e300],
+    ],
+    ids=lambda value: f"{type(value).__name__} of {len(str(value))}",
+)
+def test_arguments_are_shown_whole_and_run_as_shown(case: Case, echo: Any, value: Any) -> None:
+    request = case.paused(lambda: echo(value))
+    assert case.inbox.get_sync(request.id).args == {"value": value}
+    assert not text.visible("\n".join(text.lines(dict(request.args)))).hidden
+    case.decide(request.approve())
+    assert case.enter(lambda: echo(value)) == value
+    assert case.ran == [value]
+
+
+@pytest.mark.parametrize(
+    ("value", "limit"),
+    [
+        ("x" * 5_000_000, "4,194,304 bytes"),
+        ({f"key {n}": n for n in range(100_001)}, "100,000 keys"),
+        (deep(500), "200 levels"),
+        (deep(5_000), "200 levels"),
+        (2**53, "9,007,199,254,740,991"),
+        (-(10**400), "9,007,199,254,740,991"),
+        (math.nan, "nan is not a JSON number"),
+        (math.inf, "inf is not a JSON number"),
+        (HALF, "surrogate"),
+        ({HALF: 1}, "surrogate"),
+        (object(), "no JSON form"),
+        (b"\xff\xfe", "no JSON form"),
+    ],
+    ids=lambda value: f"{type(value).__name__}"[:20],
+)
+def test_what_cannot_be_shown_whole_is_refused(
+    case: Case, echo: Any, value: Any, limit: str
+) -> None:
+    with pytest.raises(InvalidCall) as caught:
+        case.enter(lambda: echo(value))
+    assert limit in str(caught.value)
+    assert case.store.events() == []
+    assert case.ran == []
+
+
+def test_what_json_bends_is_asked_about_as_it_will_run(case: Case, echo: Any) -> None:
+    for number, (value, stored) in enumerate([((1, 2), [1, 2]), ({1: 2}, {"1": 2})]):
+        request = case.approved(lambda v=value: echo(v), f"run {number}")
+        assert request.args == {"value": stored}
+        case.enter(lambda v=value: echo(v), f"run {number}")
+        assert case.ran[-1] == stored
+
+
+def test_arguments_of_the_wrong_type_are_refused_by_name(case: Case) -> None:
+    pay = case.paying()
+    for args, path in [
+        (("bo", "three"), "amount"),
+        ((5,), "to"),
+        ((None,), "to"),
+        ((["bo"],), "to"),
+        (("bo", 2.5), "amount"),
+    ]:
+        with pytest.raises(InvalidCall, match=path):
+            pay(*args)
+    for kwargs in ({}, {"to": "bo", "too": "bo"}, {"amount": 3}):
+        with pytest.raises(TypeError, match="pay"):
+            pay(**kwargs)
+    assert case.store.events() == []
+
+
+# -- every other field
+
+
+def test_hostile_text_in_every_field_is_kept_as_it_is(case: Case) -> None:
+    name = HOSTILE[:200]
+    agent = Case(case.store, agent=name)
+    options = (Option(HOSTILE + "1", HOSTILE + "2", HOSTILE), Option("two", HOSTILE))
+    question = Question(HOSTILE, options)
+    asked = agent.paused(
+        lambda: agent.gate.ask_sync(question, note=HOSTILE, description=HOSTILE, key=name),
+        name,
+        requester=name,
+    )
+    shown = case.inbox.get_sync(asked.id)
+    assert (shown.agent, shown.run, shown.requester) == (name,) * 3
+    assert (shown.note, shown.description) == (HOSTILE,) * 2
+    assert shown.question == question
+    assert case.inbox.pending_sync(q="DROP TABLE").items == (shown,)
+    agent.decide(shown.respond(HOSTILE))
+    assert agent.enter(lambda: agent.gate.ask_sync(question, key=name), name) == HOSTILE
+
+
+def test_hostile_words_of_people_are_kept_as_they_are(case: Case) -> None:
+    request = case.paused(lambda: case.gate.approve_sync(HOSTILE, {HOSTILE: [HOSTILE]}))
+    assert request.args == {"text": HOSTILE, "details": {HOSTILE: [HOSTILE]}}
+    name = HOSTILE.strip()
+    decided = case.decide(request.reject(HOSTILE), name)
+    assert decided.decision is not None
+    assert (decided.decision.by, decided.decision.message) == (name, HOSTILE)
+    assert case.enter(lambda: case.gate.approve_sync(HOSTILE, {HOSTILE: [HOSTILE]})) is False
+
+
+LONG = "x" * 5_000_000
+
+
+@pytest.mark.parametrize("bad", [HALF, LONG, 5, None, b"bytes"], ids=lambda bad: str(bad)[:8])
+@pytest.mark.parametrize(
+    "field", ["agent", "run", "requester", "note", "description", "key", "question", "label"]
+)
+def test_text_that_cannot_be_kept_is_refused_and_harms_nothing(
+    case: Case, field: str, bad: Any
+) -> None:
+    if (field, bad) in {("key", None), ("note", None), ("description", None)}:
+        pytest.skip("nothing given is nothing refused")
+    with pytest.raises((AssentError, TypeError)) as caught:
+        _ask_with(case, field, bad)
+    assert len(str(caught.value)) < 1_000
+    if bad is LONG:
+        assert any(char.isdigit() for char in str(caught.value)), "the limit is in the message"
+    assert case.store.events() == []
+    request = case.paused(lambda: case.gate.ask_sync("Does it still work?"))
+    assert case.decide(request.respond("yes")).status == "responded"
+
+
+def _ask_with(case: Case, field: str, bad: Any) -> None:
+    ask = case.gate.ask_sync
+    if field == "agent":
+        Gate(case.store, agent=bad, wait=0).ask_sync("Which?")
+    elif field == "run":
+        case.enter(lambda: ask("Which?"), bad)
+    elif field == "requester":
+        case.enter(lambda: ask("Which?"), requester=bad)
+    elif field == "question":
+        case.enter(lambda: ask(Question(bad)))
+    elif field == "label":
+        case.enter(lambda: ask(Question("Which?", (Option(bad), Option("two")))))
+    else:
+        case.enter(lambda: ask("Which?", **{field: bad}))
+
+
+def test_a_guard_refuses_such_text_too(case: Case) -> None:
+    for field in ("note", "description"):
+        for bad in (HALF, LONG):
+            with pytest.raises((AssentError, TypeError)):
+                case.enter(lambda f=field, b=bad: case.paying(**{f: b})("bo"))
+    for name in (HALF, LONG, "", "with space", HOSTILE):
+        with pytest.raises(TypeError, match="cannot name a tool"):
+            case.paying(name=name)
+    assert case.store.events() == []
+
+
+def test_hostile_text_of_a_rule_harms_nothing(case: Case) -> None:
+    for described in (lambda call: HALF, lambda call: LONG, lambda call: 5):
+        ruled = Case(case.store, policy=Policy([Rule("pay", description=described)]))
+        try:
+            ruled.paused(lambda ruled=ruled: ruled.paying()("bo"), "ruled")
+        except AssentError:
+            assert case.inbox.pending_sync().items == ()
+    assert case.paused(lambda: case.paying()("bo")).status == "pending"
+
+
+# -- previews
+
+
+@pytest.mark.parametrize(
+    ("shown", "says"),
+    [
+        (HOSTILE, HOSTILE),
+        ({"rows": 3}, {"rows": 3}),
+        (HALF, "no preview: InvalidCall"),
+        (LONG, "no preview: InvalidCall"),
+        (object(), "no preview: InvalidCall"),
+        (ZeroDivisionError(HALF), "no preview: ZeroDivisionError"),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_a_preview_is_shown_or_says_why_not(case: Case, shown: Any, says: Any) -> None:
+    def preview(to: str, amount: int) -> Any:
+        if isinstance(shown, Exception):
+            raise shown
+        return shown
+
+    request = case.paused(lambda: case.paying(preview=preview)("bo"))
+    if isinstance(says, str) and says.startswith("no preview"):
+        assert request.preview.startswith(says)
+    else:
+        assert request.preview == says
+    assert case.decide(request.approve()).status == "approved"
+    assert case.enter(lambda: case.paying(preview=preview)("bo"), RUN) == "paid bo 3"
