@@ -64,7 +64,9 @@ def test_a_quorum_counts_only_people_who_proved_who_they_are(case: Case) -> None
     request = case.paused(lambda: case.paying(quorum=2)("bo"))
     with pytest.raises(NotAllowed, match="needs a decision with assurance 'token' or better"):
         case.decide(request.approve(), "ana")
-    case.decide(request.approve(), person("ana", assurance="os-user"))
+    with pytest.raises(NotAllowed, match="this one has 'os-user': decide with a token"):
+        case.decide(request.approve(), person("ana", assurance="os-user"))
+    case.decide(request.approve(), person("ana", assurance="token"))
     assert case.decide(request.approve(), BEA).status == "approved"
 
 
