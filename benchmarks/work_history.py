@@ -1,8 +1,8 @@
 """Pause, decide and resume on a thread with many turns behind it, and on a new one.
 
-Prints rows and bytes written per cycle of the agent, and the milliseconds of the same commands at the
-store, each measured on both threads in turn. The agent's own time is printed as well: reading the
-conversation for the model is the one part that must grow with it.
+Prints rows and bytes written per cycle of the agent, and the milliseconds of the same commands at
+the store, each measured on both threads in turn. The agent's own time is printed as well: reading
+the conversation for the model is the one part that must grow with it.
 """
 
 from __future__ import annotations

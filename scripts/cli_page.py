@@ -22,7 +22,8 @@ HEAD = """\
 <!-- Written by scripts/cli_page.py from the commands themselves: run `make docs`, do not edit. -->
 
 Every command works on one store: `--store URL`, else `ASSENT_STORE`, else `sqlite:///assent.db` in
-the working folder. A store that is not there is not made; only `assent token create` makes one.
+the working folder. A store that is not there is not made; only `assent chat` and
+`assent token create` make one.
 
 ```console
 $ assent inbox                     # what waits

@@ -9,18 +9,12 @@ often it may start.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections import Counter
 from dataclasses import replace
-from itertools import product
-from pathlib import Path
 from typing import Any
 
-from hypothesis import note
+from engine_model import THREADS, Twins
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import precondition, rule
 
 from assent import codec
 from assent.engine import Command
@@ -42,19 +36,11 @@ from assent.engine.commands import (
     Start,
     Suspend,
 )
-from assent.errors import AssentError
-from assent.keys import Keyring
-from assent.rows import LIVE, OPEN, Call, CallStatus, Message, Run
+from assent.rows import Call, CallStatus, Message, Run
 from assent.stores.base import Query
-from assent.stores.memory import MemoryStore
-from assent.stores.sqlite import SqliteStore
-from assent.testing import FakeClock
-from assent.testing.world import World, seconds, tool_of
+from assent.testing.world import seconds, tool_of
 from assent.types import Grant, Reviewer
-from assent.views import is_request, request_json, request_of
 
-KEYS = Keyring.parse("hmac:bWFjaGluZSBtYWNoaW5lIG1hY2hpbmUgbWFjaGluZSE")
-THREADS = ("t1", "t2")
 OWNERS = ("w1", "w2")
 TOOLS = ("send", "pay")
 PEOPLE = (
@@ -67,143 +53,12 @@ PEOPLE = (
 SCOPES = ("{}", '{"properties":{"n":{"maximum":1}},"required":["n"]}')
 
 _S = CallStatus
-_OVER = {_S.DONE, _S.FAILED}
-Moves = set[tuple[CallStatus | None, CallStatus]]
-
-#: From where to where each command may move a call; ``None`` is before it was made.
-MAY_MOVE: dict[type[Command], Moves] = {
-    Propose: {(None, _S.ASKED), (None, _S.READY), (None, _S.REJECTED), (None, _S.RUNNING)},
-    Decide: {
-        *product([_S.ASKED], [_S.READY, _S.REJECTED, _S.RESPONDED]),
-        *product([_S.IN_DOUBT], [_S.READY, *_OVER]),
-    },
-    Reask: {(_S.READY, _S.ASKED)},
-    Claim: {(_S.RUNNING, _S.IN_DOUBT), (_S.RUNNING, _S.READY)},
-    Doubt: {(_S.RUNNING, _S.IN_DOUBT), (_S.RUNNING, _S.READY)},
-    Start: {(_S.READY, _S.RUNNING), (_S.READY, _S.ASKED)},
-    Complete: {(_S.READY, _S.DONE), (_S.READY, _S.ASKED)},
-    Record: set(product([_S.RUNNING, _S.IN_DOUBT], _OVER)),
-    Suspend: {(_S.RUNNING, _S.READY), (_S.RUNNING, _S.CANCELLED)},
-    Expire: {(_S.ASKED, _S.EXPIRED), *product([_S.ASKED, _S.READY], [_S.CANCELLED])},
-    Cancel: set(product([_S.ASKED, _S.READY], [_S.CANCELLED, _S.SUPERSEDED])),
-    Recover: set(product([_S.READY, _S.RUNNING], [_S.IN_DOUBT])),
-}
 
 
-def may_move(commands: tuple[Command, ...]) -> Moves:
-    """What several commands in one transaction may do together."""
-    allowed: Moves = set()
-    for command in commands:
-        own = MAY_MOVE.get(type(command), set())
-        joined = {(a, d) for a, b in allowed for c, d in own if b is c}
-        allowed = allowed | own | joined
-    return allowed
-
-
-def folder() -> Path:
-    """A new folder, in memory where there is such a file system: a thousand commits are tried."""
-    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return Path(tempfile.mkdtemp(prefix="assent-", dir=place))
-
-
-class Machine(RuleBasedStateMachine):
+class Machine(Twins):
     """Commands in any order, on two stores at once."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = FakeClock()
-        self.folders = [folder()]
-        self.memory = World(self._plain(MemoryStore(clock=self.clock, keys=KEYS)), self.clock)
-        self.sqlite = World(self._open(), self.clock)
-        # The model: what is known without asking the stores.
-        self.calls: dict[str, Call] = {}
-        self.attempts: list[Call] = []
-        self.seen: dict[str, list[str]] = {}
-        self.starts: Counter[str] = Counter()
-        self.permits: Counter[str] = Counter()
-        self.spent: Counter[str] = Counter()
-        self.grants: dict[str, Grant] = {}
-        self.ids = 0
-
-    def _open(self) -> Any:
-        store = SqliteStore(self.folders[-1] / "store.db", clock=self.clock, keys=KEYS)
-        return self._plain(store)
-
-    @staticmethod
-    def _plain(store: Any) -> Any:
-        # Salts are random; without them the hashes of both chains are the same.
-        store._means = replace(store._means, salt=lambda: "salt")
-        return store
-
-    def teardown(self) -> None:
-        self.sqlite.store.close()
-        for used in self.folders:
-            shutil.rmtree(used)
-
-    # -- sending
-
-    def send(self, *commands: Command) -> list[Any] | None:
-        """One transaction to both stores: the same outcome, and only moves that are its own."""
-        outcomes: list[Any] = []
-        for world in (self.memory, self.sqlite):
-            try:
-                outcomes.append(world.transact(*commands))
-            except AssentError as error:
-                outcomes.append(error)
-        first, second = outcomes
-        refused = isinstance(first, AssentError)
-        if refused or isinstance(second, AssentError):
-            note(f"refused: {first!r}")
-            assert type(first) is type(second), (first, second)
-        else:
-            assert first == second
-        self._follow(commands, refused)
-        return None if refused else first
-
-    def _follow(self, commands: tuple[Command, ...], refused: bool) -> None:
-        """Bring the model up to date, and see that nothing moved that may not."""
-        allowed = set() if refused else may_move(commands)
-        runs = {getattr(command, "run", None) for command in commands}
-        for run in self.memory.runs:
-            for call in self.memory.store.calls_of(run):
-                before = self.calls.get(call.id)
-                if call == before:
-                    continue
-                assert not refused, "what was refused has changed something"
-                assert run in runs, f"{call.id} of another run has changed"
-                self._moved(before, call, allowed)
-                self.calls[call.id] = call
-
-    def _moved(self, before: Call | None, call: Call, allowed: Moves) -> None:
-        was = before.status if before is not None else None
-        if was is not call.status:
-            assert (was, call.status) in allowed, f"{was} → {call.status}"
-            assert was is None or was in OPEN, f"{call.id} had ended as {was}"
-        began = call.attempt - (before.attempt if before is not None else 0)
-        assert began in (0, 1)
-        self.starts[call.id] += began
-        if began:
-            self.attempts.append(call)
-            self._spend(call)
-        again = was in (_S.RUNNING, _S.IN_DOUBT) and call.status in (_S.READY, _S.RUNNING)
-        if again and before is not None:
-            self.permits[call.id] += 1
-        assert self.starts[call.id] <= 1 + self.permits[call.id], f"{call.id} started too often"
-        if before is not None and was in (_S.DONE, _S.FAILED, _S.RESPONDED, _S.REJECTED):
-            assert (call.result, call.decision) == (before.result, before.decision)
-        self.seen.setdefault(call.id, []).append(self.memory.digest(call))
-
-    def _spend(self, call: Call) -> None:
-        if call.grant is not None and call.attempt == 1:
-            self.spent[call.grant] += 1
-            limit = self.grants[call.grant].uses_left
-            assert limit is None or self.spent[call.grant] <= limit, "a grant was overdrawn"
-
     # -- choosing
-
-    def _id(self) -> str:
-        self.ids += 1
-        return f"{self.ids:03d}"
 
     def _call(self, data: st.DataObject, *wanted: CallStatus) -> Call:
         """Some call; rather one in a state where the command does something."""
@@ -226,10 +81,6 @@ class Machine(RuleBasedStateMachine):
         return {**place, "token": call.token, "attempt": call.attempt}
 
     # -- making calls
-
-    @initialize()
-    def begin(self) -> None:
-        self.send(Propose(thread="t1", run="t1-a", agent="agent"))
 
     @rule(
         data=st.data(),
@@ -262,7 +113,7 @@ class Machine(RuleBasedStateMachine):
         )
 
     def _new(self, data: st.DataObject, verdict: str) -> Any:
-        number = self._id()
+        number = self.new_id()
         keys = [f"key-{number}", "shared", *(call.key for call in self.calls.values())]
         return self.memory.new(
             data.draw(st.sampled_from(TOOLS)),
@@ -318,7 +169,7 @@ class Machine(RuleBasedStateMachine):
 
     def _grant(self, data: st.DataObject, tool: str, by: str) -> Grant:
         return Grant(
-            id=f"grt_{self._id()}",
+            id=f"grt_{self.new_id()}",
             agent="agent",
             tool=tool,
             tool_digest=tool_of(tool).digest,
@@ -465,38 +316,6 @@ class Machine(RuleBasedStateMachine):
             "prune old": lambda: self.prune(50),
         }[what]()
 
-    def seal(self) -> None:
-        assert self.memory.store.seal() == self.sqlite.store.seal()
-
-    def close_and_open(self) -> None:
-        self.seal()
-        self.memory.store.close()
-        self.sqlite.store.close()
-        self.sqlite.store = self._open()
-
-    def crash(self) -> None:
-        """Go on from a copy of the files as they are now, as after a power cut."""
-        old = self.folders[-1]
-        self.folders.append(folder())
-        for name in ("store.db", "store.db-wal", "store.db.mark"):
-            if (old / name).exists():
-                shutil.copy(old / name, self.folders[-1] / name)
-        abandoned = self.sqlite.store
-        self.sqlite.store = self._open()
-        assert not self.sqlite.store.restored()
-        abandoned.close()
-
-    def prune(self, ago: int) -> None:
-        before = self.clock() - seconds(ago)
-        counts = [world.store.prune(before, "ops") for world in (self.memory, self.sqlite)]
-        assert counts[0] == counts[1]
-        for call in list(self.calls.values()):
-            if self.memory.store.call(call.id) is None:
-                del self.calls[call.id]
-        self.attempts = [call for call in self.attempts if call.id in self.calls]
-        if all(self.memory.store.run(run) is None for run in self.memory.runs):
-            self.send(Propose(thread="t1", run=f"t1-{self._id()}", agent="agent"))
-
     @rule(
         status=st.sampled_from(["pending", "any", "all", "closed", "approved", "rejected"]),
         sort=st.sampled_from(["oldest", "newest", "expiring"]),
@@ -520,40 +339,3 @@ class Machine(RuleBasedStateMachine):
             if pages[0][-1][0] != after:
                 return
         assert len(set(shown)) == len(shown)
-
-    # -- what always holds
-
-    @invariant()
-    def both_show_the_same(self) -> None:
-        one, two = self.memory.everything(), self.sqlite.everything()
-        for name in one:
-            assert one[name] == two[name], name
-        memory, sqlite = self.memory.store, self.sqlite.store
-        assert memory.overdue() == sqlite.overdue()
-        assert _runs(memory.ready(["agent"], 9)) == _runs(sqlite.ready(["agent"], 9))
-        assert _runs(memory.open_runs()) == _runs(sqlite.open_runs())
-        for thread in THREADS:
-            assert memory.last_run(thread) == sqlite.last_run(thread)
-        for call in self.calls.values():
-            if is_request(call):
-                shown = [
-                    request_json(request_of(world.call(call), world.store.tool(call.tool_digest)))
-                    for world in (self.memory, self.sqlite)
-                ]
-                assert shown[0] == shown[1]
-
-    @invariant()
-    def nothing_is_out_of_order(self) -> None:
-        self.memory.check()
-        for run in self.memory.store.ready(["agent"], 9):
-            assert run.status in LIVE
-        for thread in THREADS:
-            runs = [run for run in self.memory.everything()["runs"] if run is not None]
-            live = [run for run in runs if run.thread == thread and run.status in LIVE]
-            assert len(live) <= 1
-        for grant in self.memory.store.grants(live_only=False):
-            assert grant.uses_left is None or grant.uses_left >= 0
-
-
-def _runs(runs: Any) -> list[Run]:
-    return sorted(runs, key=lambda run: run.id)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 from cli_world import ME, Person, World
 
@@ -29,14 +31,6 @@ def ran(world: World) -> list[tuple[str, dict[str, Any]]]:
 
 def pending(world: World) -> list[str]:
     return [item["id"] for item in world.json("inbox")["items"]]
-
-
-def eventually(world: World, tool: str) -> None:
-    """Wait until a tool has run."""
-    deadline = time.monotonic() + 20
-    while tool not in [name for name, _ in ran(world)]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 # -- in a terminal
@@ -290,16 +284,25 @@ def test_nothing_is_wider_than_the_terminal(world: World, columns: int) -> None:
 # -- a tool that takes its time
 
 
-def agent_file(world: World, script: str, tools: str = "") -> None:
+def agent_file(
+    world: World, script: str, tools: str = "", *, by_turn: bool = True, lease: float = 30.0
+) -> None:
     (world.folder / "mine.py").write_text(
         "import time, pathlib, assent\n"
+        "from assent.agent.models import ModelError\n"
         "from assent.testing import ScriptedModel, call, say\n"
         f"{tools}\n"
-        f"agent = assent.Agent('mine', model=ScriptedModel([{script}], by_turn=True), "
-        f"tools=[{'work' if tools else ''}])\n"
+        f"model = ScriptedModel([{script}], by_turn={by_turn})\n"
+        f"tools = [{'work' if tools else ''}]\n"
+        f"agent = assent.Agent('mine', model=model, tools=tools, lease={lease})\n"
     )
 
 
+FREE = """
+@assent.tool
+def work() -> str:
+    return "worked"
+"""
 WORK = """
 @assent.tool(needs_approval=True)
 def work() -> str:
@@ -326,6 +329,39 @@ def test_control_c_while_a_tool_runs_lets_it_end(world: World) -> None:
     person.ends(0)
     (item,) = world.json("history")["items"]
     assert item["execution"]["status"] == "done"
+
+
+def test_a_call_that_was_cut_short_is_in_doubt_on_coming_back(world: World) -> None:
+    agent_file(world, 'call("work"), say("Done.")', WORK, lease=1.0)
+    person = world.person("chat", "mine:agent", "--thread", "t", rows=60)
+    person.at_prompt("work", YOU)
+    person.at_prompt("a")
+    person.sees("runs")
+    person.process.kill(signal.SIGKILL)
+    person.process.expect(pexpect.EOF)
+    person.process.close()
+    person = world.person("chat", "mine:agent", "--thread", "t", rows=60)
+    assert "IN DOUBT  work" in person.at_prompt("1")
+    person.at_prompt("it did", r"goes back\): ")
+    person.at_prompt("y", r"\[n\]o > ")
+    assert "  │ Done." in person.at_prompt("/quit", YOU)
+    person.ends(0)
+
+
+def test_a_model_that_fails_does_not_end_the_talk(world: World) -> None:
+    steps = (
+        'ModelError("no network"), say("Hello."), call("work"), ModelError("gone"), say("Back.")'
+    )
+    agent_file(world, steps, FREE, by_turn=False)
+    person = world.person("chat", "mine:agent", "--thread", "t")
+    person.at_prompt("hi", YOU)
+    assert "no network" in person.at_prompt("hi", YOU)
+    assert "Hello." in person.at_prompt("work", YOU)
+    began = time.monotonic()
+    assert "gone" in person.at_prompt("and now?", YOU)
+    assert "Back." in person.at_prompt("/quit", YOU)
+    assert time.monotonic() - began < 15
+    person.ends(0)
 
 
 # -- no terminal

@@ -26,7 +26,7 @@ from assent.agent.hold import Hold
 from assent.agent.job import Job
 from assent.agent.models.base import ModelReply
 from assent.agent.room import make_room
-from assent.agent.starting import cleared, put_back
+from assent.agent.starting import cleared, put_back, show_again
 from assent.agent.turn import Turn
 from assent.engine.commands import Finish, NewCall, Propose
 from assent.errors import Cancelled, Conflict, StoreError
@@ -160,6 +160,9 @@ class Advance:
         """Run what may run; nothing when every call has its answer and the model is next."""
         while True:
             run, news = await hop(self._look, turn)
+            if turn.unshown:
+                await show_again(turn)
+                continue
             work = Execution(turn, self.hold, self.talk.visible)
             if news or work.slots:
                 await asyncio.gather(self._tell(news), work.run())
@@ -182,7 +185,7 @@ class Advance:
         """The run, and then its calls: what is decided in between raises ``wake`` after it."""
         run = self.hold.the_run()
         turn.refresh()
-        return run, list(turn.news())
+        return run, [] if turn.unshown else list(turn.news())
 
     async def _start(self, turn: Turn) -> None:
         """Take the run and start what may start, in one commit."""

@@ -53,6 +53,17 @@ def _suspended(call: Call) -> Suspend:
     )
 
 
+async def show_again(turn: Turn) -> None:
+    """Make the previews anew of what somebody edited and others have yet to decide."""
+    for slot in turn.unshown:
+        assert slot.call is not None
+        assert slot.tool is not None
+        call = slot.call
+        shown = await preview_of(turn.job, slot.tool, call.args, call.rev)
+        command = Reask(thread=call.thread, run=call.run, call=call.id, reason="", preview=shown)
+        slot.call = await hop(_carry_out, turn.job, command, call)
+
+
 def _carry_out(job: Job, command: Any, call: Call) -> Call:
     job.store.transact(command)
     return job.store.call(call.id) or call

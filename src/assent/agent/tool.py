@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from assent import codec, rows
 from assent.agent.context import Context
@@ -15,6 +15,7 @@ from assent.gate.guard import tool_of
 from assent.gate.options import GuardOptions, check_known, terms_from
 from assent.policy import Predicate
 from assent.schema import Signature
+from assent.schema.inspection import resolved
 from assent.types import Json, Question, Terms
 
 if TYPE_CHECKING:
@@ -154,8 +155,8 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     wanted = first.annotation
     if isinstance(wanted, str):
         try:
-            wanted = get_type_hints(function).get(first.name)
-        except (NameError, AttributeError, TypeError):
+            wanted = resolved(function).parameters[first.name].annotation
+        except TypeError:
             # Some annotation is known to type checkers only: then its name has to do.
             return str(wanted).rpartition(".")[2] == Context.__name__
     unnamed = first.name == "ctx" and wanted is inspect.Parameter.empty

@@ -68,6 +68,17 @@ class Slot:
         return ready and not self.asks and not self.inner
 
     @property
+    def unshown(self) -> bool:
+        """Whether it waits, and its preview went with the arguments before an edit."""
+        call = self.call
+        waits = call is not None and call.status is CallStatus.ASKED and not call.preview
+        return waits and call is not None and call.rev > 1 and self._previews
+
+    @property
+    def _previews(self) -> bool:
+        return self.tool is not None and self.tool.preview is not None
+
+    @property
     def content(self) -> str:
         """What the model is told of it."""
         if self.error:
@@ -203,6 +214,11 @@ class Turn:
     def settled(self) -> bool:
         """Whether every call has its answer."""
         return not any(slot.open for slot in self.slots)
+
+    @property
+    def unshown(self) -> list[Slot]:
+        """The calls that were edited and wait again, and whose preview is of before."""
+        return [slot for slot in self.slots if slot.unshown]
 
     @property
     def startable(self) -> list[Slot]:

@@ -14,6 +14,7 @@ from datetime import datetime
 from assent import codec, text
 from assent.agent import Agent, Ended, Result, ToolEnded, ToolStarted
 from assent.agent.events import AgentEvent
+from assent.agent.models import ModelError
 from assent.channels.card import utc_now
 from assent.channels.layout import Line, name
 from assent.channels.prompt import ask
@@ -107,7 +108,10 @@ class Conversation:
         if waiting:
             count = "1 request waits" if len(waiting) == 1 else f"{len(waiting)} requests wait"
             self.screen.say(f"{count} for a person, and the run is paused.", "bold yellow")
-        show_command("To come back:", self.again)
+        if self.agent.store.url.startswith("memory:"):
+            self.screen.say("This agent keeps nothing: its store ends with this process.", "dim")
+        else:
+            show_command("To come back:", self.again)
         return Exit.PENDING if waiting else Exit.OK
 
     # -- coming and going
@@ -124,8 +128,6 @@ class Conversation:
         self._last_words()
         if run.status not in LIVE:
             return None
-        if self._held():
-            self.screen.say("Another process works on this run; waiting for it.", "yellow")
         return self._follow(self.agent.stream_resume(run.id))
 
     def _last_words(self) -> None:
@@ -257,6 +259,8 @@ class Conversation:
     def _follow(self, events: AsyncIterator[AgentEvent]) -> Result | None:
         """Show a run as it goes; nothing if it failed to start, or was stopped with Ctrl-C."""
         ours = not self._held()
+        if not ours:
+            self.screen.say("Another process works on this thread; waiting for it.", "yellow")
         self.marks.begin()
         try:
             return self._runner.run(self._show(events))
@@ -268,6 +272,9 @@ class Conversation:
         except AssentError as error:
             self.marks.hush()
             self.screen.say(text.inline(str(error)), "bold red")
+            if ours and isinstance(error, ModelError):
+                # Every call has its result by now; the next words go on from there, at once.
+                self._runner.run(self._call_off("the model failed"))
         return None
 
     async def _show(self, events: AsyncIterator[AgentEvent]) -> Result | None:
@@ -293,14 +300,17 @@ class Conversation:
         self.screen.say("Stopped.", "bold yellow")
 
     async def _called_off(self) -> None:
-        with contextlib.suppress(NotFound):  # nothing was written yet, so nothing is to stop
-            await self.agent.cancel(self.thread, by=self.who.name, reason="stopped by the user")
+        await self._call_off("stopped by the user")
         while self._running:
             await asyncio.sleep(_SOON)
         rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+
+    async def _call_off(self, reason: str) -> None:
+        with contextlib.suppress(NotFound):  # nothing was written yet, so nothing is to stop
+            await self.agent.cancel(self.thread, by=self.who.name, reason=reason)
 
     def _track(self, event: AgentEvent) -> None:
         """Know what has begun and not ended, also while nobody shows it."""

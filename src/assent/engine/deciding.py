@@ -69,6 +69,11 @@ def _when(at: int | None) -> str:
 def _echo(work: Work, call: Call, command: Decide) -> Call:
     """A second answer: the same one by the same person is an echo, any other has lost."""
     won = call.decision
+    if command.type == "approve" and any(
+        (vote.type, vote.by, vote.digest) == ("approve", command.by.name, command.seen_digest)
+        for vote in call.votes
+    ):
+        return call  # one of a quorum that came to pass
     if won is not None and won.same_as(_decided(work, command, won.digest, sign=False)):
         # An edit made a new digest, so that its repeat still names the one before.
         seen = command.type == "edit" or command.seen_digest in (None, won.digest)

@@ -27,19 +27,15 @@ from assent.engine.commands import (
     Suspend,
 )
 from assent.errors import (
-    CallFailed,
-    Cancelled,
     Conflict,
     Denied,
-    Expired,
     InDoubt,
     InvalidCall,
     Paused,
     Refused,
-    Rejected,
     StoreError,
-    Superseded,
 )
+from assent.gate.endings import ending
 from assent.gate.leases import KEEPER, Lease
 from assent.gate.plan import Plan
 from assent.gate.recheck import recheck
@@ -55,12 +51,6 @@ if TYPE_CHECKING:
 
 #: How long a waiter trusts the news before it looks by itself.
 _LOOK_AGAIN = 30.0
-
-_REFUSALS: dict[CallStatus, type[Refused]] = {
-    CallStatus.EXPIRED: Expired,
-    CallStatus.CANCELLED: Cancelled,
-    CallStatus.SUPERSEDED: Superseded,
-}
 
 
 class CallLife:
@@ -378,25 +368,11 @@ class CallLife:
             await hop(self.store.transact, self._finish(status))
 
     def _ended(self, call: Call) -> Any:
-        """What a closed row means to its caller."""
-        request = self._request(call)
-        decision = call.decision
-        by = decision.by if decision is not None else ""
+        """The result of a closed row, or the error that it means."""
         if call.status in (CallStatus.DONE, CallStatus.RESPONDED):
             return self.plan.load(call.result or "null")
-        if call.status is CallStatus.FAILED:
-            if decision is not None and decision.type == "reject":
-                raise InDoubt(f"{call.id} was given up by {by}: {call.result}", request)
-            raise CallFailed(f"{call.id} ran and failed: {call.result}")
-        if call.status is CallStatus.REJECTED:
-            if decision is not None and decision.type == "deny":
-                why = decision.message or "see `assent policy check`"
-                raise Denied(f"{call.tool} is forbidden by {by}: {why}", request)
-            why = decision.message if decision is not None else ""
-            raise Rejected(f"{by} rejected it: {why}" if why else f"{by} rejected it", request)
         run = self.store.run(call.run)
-        why = f" ({run.stop})" if run is not None and run.stop else ""
-        raise _REFUSALS[call.status](f"{call.id} {call.status}{why}: nothing was run", request)
+        raise ending(call, self._request(call), run.stop if run is not None else "")
 
 
 def _state(call: Call) -> tuple[CallStatus, int, int]:

@@ -8,7 +8,7 @@ from typing import Any
 from assent import codec
 from assent.errors import InvalidCall, InvalidDecision
 from assent.rows import Call, CallStatus, Tool
-from assent.types import Json, Question
+from assent.types import Decision, Edit, Json, Question, Request
 from assent.views import question_from
 
 MAX_MESSAGE = 20_000
@@ -93,3 +93,24 @@ def _check_choice(question: Question, value: Json, path: str) -> None:
         ["your own words"] if question.free_text else []
     )
     raise InvalidDecision(f"answer with {' or '.join(wanted)}", path)
+
+
+def check_kind(decision: object) -> None:
+    """Refuse what is no decision at all."""
+    if not isinstance(decision, Decision) or type(decision) is Decision:
+        raise InvalidDecision(
+            "decide with Approve(), Edit(args), Reject(message) or Respond(value)"
+        )
+
+
+def check_alike(decisions: list[Decision], requests: list[Request]) -> None:
+    """Many at once is for like things: one kind of answer, one tool, nothing of high risk."""
+    if len({d.type for d in decisions}) > 1 or any(isinstance(d, Edit) for d in decisions):
+        raise InvalidDecision("decide many with one kind of decision, and edit one by one", "type")
+    if len({(r.agent, r.tool, r.kind) for r in requests}) > 1:
+        raise InvalidDecision("decide many only where agent, tool and kind are the same", "tool")
+    risky = [r.id for r in requests if r.risk.level in ("high", "critical")]
+    if risky and decisions[0].type == "approve":
+        raise InvalidDecision(
+            f"{risky[0]} is of {requests[0].risk.level} risk: decide it alone", "risk"
+        )

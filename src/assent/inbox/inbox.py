@@ -10,10 +10,16 @@ from typing import Any
 from assent import codec
 from assent.engine.commands import Cancel, Decide, Doubt, Expire, RevokeGrant
 from assent.errors import AssentError, Conflict, Expired, InvalidDecision, NotFound
-from assent.inbox.answers import checked_edit, checked_text, checked_value
-from assent.inbox.people import authenticate
+from assent.inbox.answers import (
+    check_alike,
+    check_kind,
+    checked_edit,
+    checked_text,
+    checked_value,
+)
+from assent.inbox.people import reviewer_of
 from assent.inbox.standing import new_grant
-from assent.rows import Call, Event, Tool
+from assent.rows import Call, CallStatus, Event, Tool
 from assent.stores import open_store
 from assent.stores.base import Query, Store
 from assent.twin import News, hop, run_sync
@@ -84,7 +90,8 @@ class Inbox:
 
     def _get(self, request_id: str) -> Request:
         call = self._call(request_id)
-        if call.expires_at is not None and call.expires_at <= self.store.now():
+        asked = call.status is CallStatus.ASKED
+        if asked and call.expires_at is not None and call.expires_at <= self.store.now():
             (call,) = self.store.transact(Expire(thread=call.thread, run=call.run, call=call.id))
         return self._request(call)
 
@@ -168,13 +175,10 @@ class Inbox:
         channel: str,
         grant: Mapping[str, Any] | None,
     ) -> Request:
-        if not isinstance(decision, Decision) or type(decision) is Decision:
-            raise InvalidDecision(
-                "decide with Approve(), Edit(args), Reject(message) or Respond(value)"
-            )
+        check_kind(decision)
         if decision.request not in (None, request_id):
             raise Conflict(f"this decision was made for {decision.request}, not for {request_id}")
-        reviewer = self._reviewer(by, token)
+        reviewer = reviewer_of(self.store, by, token)
         call = self._call(request_id)
         command = self._command(
             call, decision, reviewer, seen_digest or decision.seen_digest, channel, grant
@@ -220,32 +224,32 @@ class Inbox:
             grant=None if grant is None else new_grant(call, grant, by.name, self.store.now()),
         )
 
-    def _reviewer(self, by: str | Reviewer | None, token: str | None) -> Reviewer:
-        if token is not None:
-            return authenticate(self.store, token)
-        if isinstance(by, Reviewer):
-            return by
-        if not isinstance(by, str) or not by.strip():
-            raise InvalidDecision("say who decides: by='ana', or token=...", "by")
-        return Reviewer(checked_text(by, "by").strip())
-
     async def decide_many(
-        self, decisions: Iterable[Decision], *, by: str | Reviewer | None = None, **options: Any
+        self,
+        decisions: Iterable[Decision],
+        *,
+        by: str | Reviewer | None = None,
+        token: str | None = None,
+        channel: str = "python",
     ) -> list[Outcome]:
         """Several decisions of one kind on like requests: same tool, bound to what was seen."""
-        return await hop(self._decide_many, list(decisions), by, options)
+        return await hop(self._decide_many, list(decisions), by, token, channel)
 
     def _decide_many(
-        self, decisions: list[Decision], by: str | Reviewer | None, options: dict[str, Any]
+        self,
+        decisions: list[Decision],
+        by: str | Reviewer | None,
+        token: str | None,
+        channel: str,
     ) -> list[Outcome]:
+        for decision in decisions:
+            check_kind(decision)
         requests = [self._get(d.request or "") for d in decisions]
-        _check_alike(decisions, requests)
-        seen, token = None, options.pop("token", None)
-        channel = options.pop("channel", "python")
+        check_alike(decisions, requests)
         outcomes = []
         for decision, request in zip(decisions, requests, strict=True):
             try:
-                done = self._decide(request.id, decision, by, seen, token, channel, None)
+                done = self._decide(request.id, decision, by, None, token, channel, None)
                 outcomes.append(Outcome(request.id, done, None))
             except AssentError as error:
                 outcomes.append(Outcome(request.id, None, error))
@@ -268,7 +272,7 @@ class Inbox:
             thread=where.thread,
             run=call.run if call is not None else target,
             call=None if call is None else call.id,
-            by=by,
+            by=reviewer_of(self.store, by, None).name,
             reason=reason,
             superseded=superseded,
         )
@@ -385,16 +389,3 @@ def _query(filters: dict[str, Any]) -> Query:
         except ValueError:
             raise InvalidDecision("after: use the `next` of the page before", "after") from None
     return Query(**filters)
-
-
-def _check_alike(decisions: list[Decision], requests: list[Request]) -> None:
-    """Many at once is for like things: one kind of answer, one tool, nothing of high risk."""
-    if len({d.type for d in decisions}) > 1 or any(isinstance(d, Edit) for d in decisions):
-        raise InvalidDecision("decide many with one kind of decision, and edit one by one", "type")
-    if len({(r.agent, r.tool, r.kind) for r in requests}) > 1:
-        raise InvalidDecision("decide many only where agent, tool and kind are the same", "tool")
-    risky = [r.id for r in requests if r.risk.level in ("high", "critical")]
-    if risky and decisions[0].type == "approve":
-        raise InvalidDecision(
-            f"{risky[0]} is of {requests[0].risk.level} risk: decide it alone", "risk"
-        )

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from assent.engine.commands import AddPrincipal, RevokePrincipal
 from assent.engine.standing import principal_bytes
-from assent.errors import NotAllowed, NotFound
+from assent.errors import InvalidDecision, NotAllowed, NotFound
+from assent.inbox.answers import checked_text
 from assent.rows import ROLES, Principal
 from assent.stores.base import Store
 from assent.types import Micros, Reviewer
@@ -33,6 +34,18 @@ def authenticate(store: Store, token: str) -> Reviewer:
 def _ours(store: Store, principal: Principal) -> bool:
     """Whether we wrote this row: a token that somebody put into the database is no token."""
     return store.keys.verify(principal_bytes(principal), principal.signature)
+
+
+def reviewer_of(store: Store, by: object, token: str | None) -> Reviewer:
+    """Who decides: whom the token proves, or whom the caller names."""
+    if token is not None:
+        return authenticate(store, token)
+    if isinstance(by, Reviewer):
+        checked_text(by.name, "by")
+        return by
+    if not isinstance(by, str) or not by.strip():
+        raise InvalidDecision("say who decides: by='ana', or token=...", "by")
+    return Reviewer(checked_text(by, "by").strip())
 
 
 def create_token(

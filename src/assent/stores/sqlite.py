@@ -112,6 +112,9 @@ class SqliteStore(SqlReads):
 
     def _connect(self, *, writable: bool = True) -> sqlite3.Connection:
         connection = None
+        if not self.path.exists():
+            # What agents want to do is for nobody else on this machine to read.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         settings = ("journal_mode=WAL", "synchronous=FULL") if writable else ("query_only=1",)
         try:
             connection = sqlite3.connect(

@@ -1,0 +1,50 @@
+"""What a call that has ended without a result means to whoever made it."""
+
+from __future__ import annotations
+
+from assent.errors import (
+    AssentError,
+    CallFailed,
+    Cancelled,
+    Denied,
+    Expired,
+    InDoubt,
+    Refused,
+    Rejected,
+    Superseded,
+)
+from assent.rows import Call, CallStatus
+from assent.types import Request
+
+_REFUSALS: dict[CallStatus, type[Refused]] = {
+    CallStatus.EXPIRED: Expired,
+    CallStatus.CANCELLED: Cancelled,
+    CallStatus.SUPERSEDED: Superseded,
+}
+
+
+def ending(call: Call, request: Request, stop: str) -> AssentError:
+    """The error for a call that failed, was refused or was closed; ``stop`` is its run's reason."""
+    if call.status is CallStatus.FAILED:
+        return _failed(call, request)
+    if call.status is CallStatus.REJECTED:
+        return _rejected(call, request)
+    why = f" ({stop})" if stop else ""
+    return _REFUSALS[call.status](f"{call.id} {call.status}{why}: nothing was run", request)
+
+
+def _failed(call: Call, request: Request) -> AssentError:
+    decision = call.decision
+    if decision is not None and decision.type == "reject":
+        return InDoubt(f"{call.id} was given up by {decision.by}: {call.result}", request)
+    return CallFailed(f"{call.id} ran and failed: {call.result}")
+
+
+def _rejected(call: Call, request: Request) -> AssentError:
+    decision = call.decision
+    by = decision.by if decision is not None else "somebody"
+    why = decision.message if decision is not None else ""
+    if decision is not None and decision.type == "deny":
+        why = why or "see `assent policy check`"
+        return Denied(f"{call.tool} is forbidden by {by}: {why}", request)
+    return Rejected(f"{by} rejected it: {why}" if why else f"{by} rejected it", request)

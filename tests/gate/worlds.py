@@ -1,0 +1,47 @@
+"""Fixtures: each test runs on both stores, in memory and in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cases import Case
+
+from assent.stores import open_store
+from assent.stores.base import Store
+from assent.testing import FakeClock, check_store
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Store]]:
+    """A store by its options; whatever was done to it, it must be sound in the end."""
+    opened: list[Store] = []
+
+    def make(**options: Any) -> Store:
+        url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'assent.db'}"
+        opened.append(open_store(url, **options))
+        return opened[-1]
+
+    yield make
+    for store in opened:
+        runs = {event.run for _, event in store.events("", 10**6) if event.run}
+        check_store(store, [run for run in runs if store.run(run) is not None])
+        store.close()
+
+
+@pytest.fixture
+def case(make_store: Callable[..., Store]) -> Case:
+    return Case(make_store())
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def timed(make_store: Callable[..., Store], clock: FakeClock) -> Case:
+    """The same, in a time that the test sets."""
+    return Case(make_store(clock=clock))

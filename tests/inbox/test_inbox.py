@@ -1,0 +1,329 @@
+"""The door for people: what waits, what it is, what was decided, and many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from cases import RUN, Case, person
+
+from assent import (
+    AlreadyDecided,
+    Approve,
+    Conflict,
+    Edit,
+    InvalidDecision,
+    NotFound,
+    Option,
+    Question,
+    Reject,
+    Request,
+    Respond,
+)
+from assent.testing import FakeClock
+from assent.views import request_json
+
+
+def ask(case: Case, number: int, **options: Any) -> Request:
+    return case.paused(lambda: case.paying(**options)("bo", number), f"run {number}")
+
+
+# -- reading
+
+
+def test_pending_is_oldest_first_and_paged(case: Case) -> None:
+    asked = [ask(case, number) for number in range(7)]
+    page = case.inbox.pending_sync(limit=3)
+    found = list(page.items)
+    while page.next is not None:
+        page = case.inbox.pending_sync(limit=3, after=page.next)
+        found += page.items
+    assert found == asked
+
+
+@pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
+def test_every_order_pages_without_losing_anything(timed: Case, sort: str) -> None:
+    ends = [50, None, 10, 40, None, 20, 30, 20]
+    asked = [ask(timed, n, expires_in=end) for n, end in enumerate(ends)]
+    found: list[Request] = []
+    after = None
+    while len(found) < 20:
+        page = timed.inbox.pending_sync(limit=3, sort=sort, after=after)
+        found += page.items
+        if (after := page.next) is None:
+            break
+    numbers = [asked.index(request) for request in found]
+    wanted = {
+        "oldest": [0, 1, 2, 3, 4, 5, 6, 7],
+        "newest": [7, 6, 5, 4, 3, 2, 1, 0],
+        "expiring": [2, 5, 7, 6, 3, 0, 1, 4],
+    }
+    assert numbers == wanted[sort]
+
+
+def test_filters(case: Case) -> None:
+    first = ask(case, 1, note="for the ministry")
+    second = case.paused(lambda: case.gate.ask_sync("Which colour?"), "run 2")
+    other = Case(case.store, agent="other")
+    third = ask(other, 3)
+
+    def found(**filters: Any) -> list[str]:
+        return [request.id for request in case.inbox.pending_sync(**filters).items]
+
+    assert found(kind="question") == [second.id]
+    assert found(kind="approval") == [first.id, third.id]
+    assert found(agent="other") == [third.id]
+    assert found(tool="pay") == [first.id, third.id]
+    assert found(run="run 2") == found(thread="run 2") == [second.id]
+    assert found(q="ministry") == [first.id]
+    assert found(q=third.id[:12]) == [third.id]
+    assert found(q="%") == found(q="p_y") == found(q="\\") == []
+    assert found(q="PAY") == [first.id, third.id]
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"color": "red"},
+        {"status": "done"},
+        {"sort": "random"},
+        {"limit": 0},
+        {"limit": 501},
+        {"limit": "5"},
+        {"limit": True},
+        {"after": "x"},
+        {"status": None},
+        {"status": ["pending"]},
+    ],
+    ids=str,
+)
+def test_a_filter_that_means_nothing_is_refused(case: Case, filters: dict[str, Any]) -> None:
+    with pytest.raises(InvalidDecision):
+        case.inbox.history_sync(**filters)
+
+
+def test_history_tells_how_each_ended(timed: Case, clock: FakeClock) -> None:
+    requests = [ask(timed, number, expires_in=60) for number in range(6)]
+    approved, edited, rejected, responded, cancelled, _ = requests
+    timed.decide(approved.approve())
+    timed.decide(edited.edit({"amount": 100}))
+    timed.decide(rejected.reject("no"))
+    timed.decide(responded.respond("by hand"))
+    timed.inbox.cancel_sync(cancelled.id, by="ana")
+    clock.advance(60)
+    closed = {r.id: r.status for r in timed.inbox.history_sync().items}
+    assert list(closed) == [request.id for request in reversed(requests)]
+    assert list(closed.values()) == [
+        "expired", "cancelled", "responded", "rejected", "edited", "approved",
+    ]  # fmt: skip
+    for status in closed.values():
+        (only,) = timed.inbox.history_sync(status=status).items
+        assert only.status == status
+    assert len(timed.inbox.history_sync(status="any").items) == 6
+
+
+def test_a_request_is_found_by_the_beginning_of_its_id(case: Case) -> None:
+    request = ask(case, 1)
+    other = ask(case, 2)
+    assert case.inbox.find_sync(request.id) == request
+    assert case.inbox.find_sync(request.id[:14]) == request
+    with pytest.raises(NotFound, match="type more of it"):
+        case.inbox.find_sync("req_")
+    with pytest.raises(NotFound, match="assent inbox"):
+        case.inbox.find_sync("xyz")
+    assert case.inbox.find_sync(other.id[:14]) == other
+
+
+def test_a_call_that_nobody_was_asked_about_is_no_request(case: Case) -> None:
+    case.enter(lambda: case.paying(needs_approval=False)("bo"))
+    (call,) = case.store.calls_of(RUN)
+    with pytest.raises(NotFound):
+        case.inbox.get_sync(call.id)
+    assert case.inbox.history_sync().items == ()
+
+
+def test_events_tell_what_happened_to_a_request(case: Case) -> None:
+    pay = case.paying(quorum=2)
+    request = case.paused(lambda: pay("bo"))
+    case.paused(lambda: pay("cy"))
+    case.decide(request.approve(), person("ana"))
+    case.decide(request.approve(), person("bea"))
+    case.enter(lambda: pay("bo"))
+    told = [(event.type, event.actor) for event in case.inbox.events_sync(request.id)]
+    assert [type for type, _ in told] == ["asked", "voted", "decided", "started", "recorded"]
+    assert [actor for _, actor in told[:3]] == ["agent:bot", "ana", "bea"]
+
+
+def test_a_request_as_json_has_the_same_fields(case: Case) -> None:
+    request = ask(case, 1, risk="high", reviewers=["ana"])
+    decided = case.decide(request.edit({"amount": 2}))
+    shown = request_json(decided)
+    assert set(shown) == {name for name in Request.__dataclass_fields__}
+    assert shown["decision"]["args"] == {"to": "bo", "amount": 2}
+    assert shown["original"] == {"to": "bo", "amount": 1}
+    assert shown["status"] == "edited"
+
+
+# -- deciding
+
+
+def test_the_same_decision_by_the_same_person_is_an_echo(case: Case) -> None:
+    makers: list[Any] = [
+        Request.approve,
+        lambda r: r.edit({"amount": 5}),
+        lambda r: r.reject("no"),
+        lambda r: r.respond("x"),
+    ]
+    for number, make in enumerate(makers):
+        request = ask(case, number)
+        first = case.decide(make(request))
+        assert case.decide(make(request)) == first
+        before = len(case.inbox.events_sync(request.id))
+        with pytest.raises(AlreadyDecided, match="ana decided"):
+            case.decide(make(request), "bea")
+        with pytest.raises(AlreadyDecided, match="ana decided"):
+            case.decide(request.reject("something else"))
+        assert len(case.inbox.events_sync(request.id)) == before
+
+
+def test_a_vote_that_counted_is_an_echo_too(case: Case) -> None:
+    request = ask(case, 1, quorum=2)
+    case.decide(request.approve(), person("ana"))
+    done = case.decide(request.approve(), person("bea"))
+    assert case.decide(request.approve(), person("ana")) == done
+    with pytest.raises(AlreadyDecided, match="bea decided 'approve'"):
+        case.decide(request.approve(), person("cy"))
+
+
+def test_a_yes_has_to_name_what_was_seen(case: Case) -> None:
+    request = ask(case, 1)
+    for decision in (Approve(), Edit({"to": "bo", "amount": 2})):
+        with pytest.raises(InvalidDecision, match="say what you saw"):
+            case.inbox.decide_sync(request.id, decision, by="ana")
+    with pytest.raises(Conflict, match="is not what you saw"):
+        case.inbox.decide_sync(request.id, Approve(), by="ana", seen_digest="0" * 64)
+    assert case.inbox.decide_sync(request.id, Reject("no"), by="ana").status == "rejected"
+
+
+def test_the_channel_and_the_assurance_are_recorded(case: Case) -> None:
+    request = ask(case, 1)
+    decided = case.decide(request.approve(), person("ana"), channel="chat")
+    assert decided.decision is not None
+    assert (decided.decision.channel, decided.decision.assurance) == ("chat", "token")
+
+
+@pytest.mark.parametrize(
+    ("question", "good", "bad"),
+    [
+        (
+            Question("Which?", (Option("red"), Option("blue"))),
+            ["red"],
+            ["green", "", None, ["red"]],
+        ),
+        (Question("How many?", (Option("one", 1), Option("two", 2))), [1], [True, 1.0, "1", "one"]),
+        (
+            Question("Which?", (Option("red"), Option("blue")), multiple=True),
+            [["red"], ["blue", "red"]],
+            [[], ["red", "red"], ["green"], "red", {"red": 1}],
+        ),
+        (
+            Question("Which?", (Option("red"), Option("blue")), free_text=True),
+            ["blue", "a nice mauve"],
+            ["  ", 5],
+        ),
+        (Question("Well?"), ["fine"], ["", 5, None]),
+        (
+            Question("Age?", schema={"type": "integer", "minimum": 18}),
+            [18],
+            [17, "18", None, 18.5],
+        ),
+    ],
+    ids=lambda value: value.text if isinstance(value, Question) else "",
+)
+def test_answers_are_checked_in_front_of_the_person(
+    case: Case, question: Question, good: list[Any], bad: list[Any]
+) -> None:
+    for number, value in enumerate(good):
+        request = case.paused(lambda: case.gate.ask_sync(question), f"run {number}")
+        for wrong in bad:
+            with pytest.raises(InvalidDecision) as caught:
+                case.decide(request.respond(wrong))
+            assert caught.value.path.startswith("value")
+        assert case.inbox.get_sync(request.id) == request
+        case.decide(request.respond(value))
+        assert case.enter(lambda: case.gate.ask_sync(question), f"run {number}") == value
+
+
+# -- many at once
+
+
+def test_many_like_requests_are_decided_at_once(case: Case) -> None:
+    requests = [ask(case, number) for number in range(5)]
+    case.decide(requests[2].reject("not this"), "bea")
+    outcomes = case.inbox.decide_many_sync([r.approve() for r in requests], by="ana")
+    assert [outcome.id for outcome in outcomes] == [request.id for request in requests]
+    assert [outcome.error is None for outcome in outcomes] == [True, True, False, True, True]
+    assert isinstance(outcomes[2].error, AlreadyDecided)
+    assert case.inbox.pending_sync().items == ()
+
+
+def test_unlike_requests_are_not(case: Case) -> None:
+    one, two = ask(case, 1), ask(case, 2)
+    question = case.paused(lambda: case.gate.ask_sync("Which?"), "q")
+    risky = ask(case, 3, risk="high")
+    other = ask(Case(case.store, agent="other"), 4)
+    unlike: list[Any] = [
+        [one.approve(), two.reject()],
+        [one.edit({"amount": 1}), two.edit({"amount": 1})],
+        [one.reject(), question.reject()],
+        [one.approve(), other.approve()],
+        [one.approve(), risky.approve()],
+        [one.approve(), Approve()],
+        [one.approve(), None],
+        [one.approve(), Respond(5, request="req_none")],
+    ]
+    for decisions in unlike:
+        with pytest.raises((InvalidDecision, NotFound)):
+            case.inbox.decide_many_sync(decisions, by="ana")
+    assert len(case.inbox.pending_sync().items) == 5
+    with pytest.raises(TypeError):
+        case.inbox.decide_many_sync([one.approve()], by="ana", chanel="chat")
+    assert case.inbox.decide_many_sync([], by="ana") == []
+
+
+# -- cancelling
+
+
+def test_cancelling_is_by_somebody_and_of_something(case: Case) -> None:
+    request = ask(case, 1)
+    with pytest.raises(NotFound, match="no request and no run"):
+        case.inbox.cancel_sync("req_none", by="ana")
+    for by in ("", "  ", None, 5, "\ud800"):
+        with pytest.raises(InvalidDecision):
+            case.inbox.cancel_sync(request.id, by=by)
+    assert case.pending() == request
+    case.inbox.cancel_sync(request.run, by="ana", message="whole run", superseded=True)
+    assert case.inbox.get_sync(request.id).status == "superseded"
+    case.inbox.cancel_sync(request.id, by="ana")
+    assert case.inbox.get_sync(request.id).status == "superseded"
+
+
+# -- listening
+
+
+async def test_watch_tells_what_is_committed_here(case: Case) -> None:
+    heard: list[str] = []
+
+    async def listen() -> None:
+        async for event in case.inbox.watch():
+            heard.append(event.type)
+            if event.type == "decided":
+                return
+
+    listening = asyncio.create_task(listen())
+    await asyncio.sleep(0.02)
+    request = await asyncio.to_thread(ask, case, 1)
+    await case.inbox.decide(request.id, request.approve(), by="ana")
+    await asyncio.wait_for(listening, 20)
+    assert heard == ["asked", "decided"]

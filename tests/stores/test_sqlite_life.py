@@ -1,0 +1,169 @@
+"""One SQLite file in use: a disk that fails, sealing by itself, and letting go of everything."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from assent.errors import StoreError
+from assent.keys import Keyring
+from assent.stores import sqlite as sqlite_module
+from assent.stores.sqlite import SqliteStore
+from assent.testing import FakeClock
+from assent.testing.checks import all_seals
+from assent.testing.world import World, tool_of
+
+Opener = Callable[..., SqliteStore]
+
+
+def descriptors() -> set[str]:
+    return {os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")}
+
+
+# -- a disk that does not do its part
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder that another user can reach, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """Root may write anything, so be somebody else for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_what_may_not_be_written_is_refused(
+    shared_folder: Path, open_again: Opener, request: pytest.FixtureRequest
+) -> None:
+    path = shared_folder / "store.db"
+    open_again(path).close()
+    for file in shared_folder.iterdir():
+        file.chmod(0o444)
+    shared_folder.chmod(0o555)
+    request.getfixturevalue("nobody")
+    with pytest.raises(StoreError, match="cannot open"):
+        open_again(path)
+    with pytest.raises(StoreError):
+        open_again(shared_folder / "new.db")
+
+
+def test_a_disk_that_became_read_only_refuses_the_decision(world: World) -> None:
+    call = world.ask()
+    before = world.everything()
+    writer = world.store._writer  # type: ignore[attr-defined]
+    writer.execute("PRAGMA query_only=1")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="could not be written"):
+            world.decide(call)
+    assert world.everything() == before
+    writer.execute("PRAGMA query_only=0")
+    assert world.decide(call).status == "ready"
+
+
+def test_a_full_disk_refuses_and_forgets_nothing(world: World) -> None:
+    world.ask("known")
+    before = world.everything()
+    writer = world.store._writer  # type: ignore[attr-defined]
+    pages = writer.execute("PRAGMA page_count").fetchone()[0]
+    writer.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(StoreError, match="full"):
+        world.ask("new tool", args={"blob": "x" * 100_000})
+    assert world.everything() == before
+    writer.execute("PRAGMA max_page_count=1000000")
+    world.ask("new tool")
+    assert world.store.tool(tool_of("new tool").digest) == tool_of("new tool")
+    world.check()
+
+
+# -- sealing by itself
+
+
+def test_it_seals_after_so_many_events(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_module, "SEAL_EVENTS", 5)
+    for _ in range(12):
+        world.ask()
+    assert len(all_seals(world.store)) == 2
+
+
+def test_it_seals_after_so_many_seconds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.ask()
+    assert all_seals(world.store) == []
+    monkeypatch.setattr(sqlite_module, "SEAL_SECONDS", 0.0)
+    world.ask()
+    assert len(all_seals(world.store)) == 1
+
+
+def test_it_seals_when_it_is_closed(world: World) -> None:
+    world.ask()
+    world.reopen()
+    assert len(all_seals(world.store)) == 1
+    world.reopen()
+    assert len(all_seals(world.store)) == 1
+
+
+# -- letting go
+
+
+def test_a_closed_store_says_so(world: World, open_again: Opener) -> None:
+    call = world.ask()
+    store = world.store
+    store.close()
+    store.close()
+    for act in (
+        lambda: store.call(call.id),
+        lambda: store.events(),
+        lambda: world.ask(),
+        lambda: store.seal(),
+    ):
+        with pytest.raises(StoreError, match="closed"):
+            act()
+
+
+def test_closing_lets_go_of_every_file_and_thread(
+    path: Path, clock: FakeClock, keys: Keyring
+) -> None:
+    before = descriptors()
+    store = SqliteStore(path, clock=clock, keys=keys)
+    world = World(store, clock)
+    world.ask()
+    store.subscribe(None, lambda: None)
+    store.calls_of("r")
+    store.close()
+    for _ in range(200):
+        if not _watchers():
+            break
+        time.sleep(0.01)
+    assert _watchers() == 0
+    assert descriptors() == before
+
+
+def test_one_watcher_is_enough(world: World) -> None:
+    for _ in range(50):
+        world.store.subscribe("t", lambda: None).cancel()
+        subscription = world.store.subscribe("t", lambda: None)
+        assert _watchers() <= 2
+        subscription.cancel()
+    time.sleep(0.1)
+    assert _watchers() == 0
+
+
+def _watchers() -> int:
+    return sum(thread.name == "assent-watch" for thread in threading.enumerate())
