@@ -181,7 +181,7 @@ def test_look_alikes_are_named(text: str, note: str) -> None:
         "Привет, world",
         "москва.рф",
         "пример.com",
-        "/home/anna/Отчёт.pdf",
+        "/data/anna/Отчёт.pdf",
         "IT-отдел",
         "10\u03bcm and k\u03a9",
         "\u03b1-helix",

@@ -28,9 +28,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def timed(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
-) -> Iterator[Store]:
+def timed(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
     """The same on a clock that stands still."""
     path = tmp_path / "a.db"
     store: Store = (

@@ -52,7 +52,8 @@ async def test_edited_arguments_run_and_the_model_is_told(world: World) -> None:
     assert '{"amount":2,"to":"ana"} instead of {"amount":3,"to":"ana"}' in content
     assert content.endswith("paid 2 to ana")
     stored = await world.inbox.get(result.interruptions[0].id)
-    assert (stored.args, stored.original) == ({"amount": 2, "to": "ana"}, {"amount": 3, "to": "ana"})
+    assert stored.args == {"amount": 2, "to": "ana"}
+    assert stored.original == {"amount": 3, "to": "ana"}
 
 
 async def test_an_edit_that_does_not_fit_the_tool_is_refused_in_front_of_the_person(
@@ -340,9 +341,7 @@ async def test_a_listener_that_fails_does_not_make_a_call_run_again(world: World
 # -- time
 
 
-async def test_a_request_expires_and_the_model_is_told(
-    slow_world: World, clock: FakeClock
-) -> None:
+async def test_a_request_expires_and_the_model_is_told(slow_world: World, clock: FakeClock) -> None:
     world = slow_world
 
     @assent.tool(needs_approval=True, expires_in=60)

@@ -23,6 +23,7 @@ from assent.audit import verify
 from assent.rows import Event
 from assent.stores.sqlite import SqliteStore
 from assent.testing import check_store
+from assent.testing.checks import all_events
 
 LATER = 3_600.0
 ANSWERS = ("approve", "respond", "reject")
@@ -98,9 +99,10 @@ def value_of(story: str) -> Any:
 def events_of(folder: Path) -> list[Event]:
     store = SqliteStore(folder / "assent.db")
     try:
-        runs = {event.run for _, event in store.events() if event.run}
+        events = [event for _, event in all_events(store)]
+        runs = {event.run for event in events if event.run}
         check_store(store, [run for run in runs if store.run(run) is not None])
-        return [event for _, event in store.events()]
+        return events
     finally:
         store.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from assent import (
     Reject,
     Request,
     Respond,
+    StoreError,
 )
+from assent.stores.sqlite import SqliteStore
 from assent.testing import FakeClock
 from assent.views import request_json
 
@@ -204,6 +207,32 @@ def test_a_yes_has_to_name_what_was_seen(case: Case) -> None:
     with pytest.raises(Conflict, match="is not what you saw"):
         case.inbox.decide_sync(request.id, Approve(), by="ana", seen_digest="0" * 64)
     assert case.inbox.decide_sync(request.id, Reject("no"), by="ana").status == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(KeyboardInterrupt(), KeyboardInterrupt), (OSError(28, "No space left"), StoreError)],
+    ids=["Ctrl-C", "full disk"],
+)
+def test_a_decision_that_is_not_committed_is_not_made(
+    tmp_path: Path, error: BaseException, raised: type[BaseException]
+) -> None:
+    case = Case(SqliteStore(tmp_path / "assent.db"))
+    request = ask(case, 1)
+
+    def fail(name: str, when: str) -> None:
+        if (name, when) == ("decide", "before"):
+            raise error
+
+    case.store.boundary = fail
+    with pytest.raises(raised):
+        case.decide(request.approve())
+    case.store.boundary = None
+    other = ask(case, 2)  # the next commit carries nothing of it along
+    assert case.inbox.pending_sync().items == (request, other)
+    assert [event.type for event in case.inbox.events_sync(request.id)] == ["asked"]
+    assert case.decide(request.reject("no"), "bea").status == "rejected"
+    case.gate.close()
 
 
 def test_the_channel_and_the_assurance_are_recorded(case: Case) -> None:

@@ -69,14 +69,12 @@ class Slot:
 
     @property
     def unshown(self) -> bool:
-        """Whether it waits, and its preview went with the arguments before an edit."""
+        """Whether it waits, and has no preview of what it is now: somebody edited it."""
         call = self.call
-        waits = call is not None and call.status is CallStatus.ASKED and not call.preview
-        return waits and call is not None and call.rev > 1 and self._previews
-
-    @property
-    def _previews(self) -> bool:
-        return self.tool is not None and self.tool.preview is not None
+        if call is None or self.tool is None or self.tool.preview is None:
+            return False
+        shown = codec.loads(call.preview)["revision"] if call.preview else 0
+        return call.status is CallStatus.ASKED and bool(shown != call.rev)
 
     @property
     def content(self) -> str:
@@ -217,7 +215,7 @@ class Turn:
 
     @property
     def unshown(self) -> list[Slot]:
-        """The calls that were edited and wait again, and whose preview is of before."""
+        """The calls that wait and whose preview is of before an edit."""
         return [slot for slot in self.slots if slot.unshown]
 
     @property

@@ -30,6 +30,10 @@ from assent.rows import (
 )
 from assent.types import Grant, Micros
 
+# Made once: ``json.dumps`` with options makes an encoder for every call.
+_body = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
+_parts = json.JSONEncoder(ensure_ascii=False).encode
+
 #: Which counter of a run follows which open status of its calls.
 COUNTERS = {
     CallStatus.ASKED: "asked",
@@ -165,7 +169,7 @@ class Work:
     ) -> tuple[Thread, Event]:
         seq = thread.seq + 1
         # The salt keeps a nulled body from being guessed by its digest; it is nulled with the body.
-        text = json.dumps({**body, "salt": self.means.salt()}, ensure_ascii=False, sort_keys=True)
+        text = _body({**body, "salt": self.means.salt()})
         digest = hashlib.sha256(text.encode()).hexdigest()
         event = Event(
             thread=thread.id,
@@ -205,7 +209,7 @@ def link_bytes(previous: str, event: Event) -> bytes:
         event.actor,
         event.digest,
     ]
-    return json.dumps(parts, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return _parts(parts).encode("utf-8", "surrogatepass")
 
 
 def head_bytes(thread: Thread) -> bytes:

@@ -113,9 +113,9 @@ class Inbox:
         return found
 
     def _call(self, request_id: str) -> Call:
-        call = self.store.call(request_id)
+        call = self.store.call(checked_text(request_id, "id"))
         if call is None or not is_request(call):
-            raise NotFound(f"no request {request_id!r}: see `assent inbox`")
+            raise NotFound(f"no request {request_id!r:.80}: see `assent inbox`")
         return call
 
     def _request(self, call: Call) -> Request:
@@ -214,7 +214,7 @@ class Inbox:
             call=call.id,
             type=decision.type,
             by=by,
-            channel=channel,
+            channel=checked_text(channel, "channel"),
             seen_digest=seen,
             message=message or "",
             value=value,
@@ -263,9 +263,9 @@ class Inbox:
 
     def _cancel(self, target: str, by: str, message: str, superseded: bool) -> None:
         reason = checked_text(message, "message")
-        call, run = self.store.call(target), self.store.run(target)
+        call, run = self.store.call(checked_text(target, "target")), self.store.run(target)
         if call is None and run is None:
-            raise NotFound(f"no request and no run {target!r}")
+            raise NotFound(f"no request and no run {target!r:.80}")
         where = call or run
         assert where is not None
         command = Cancel(

@@ -19,8 +19,7 @@ Row = Sequence[Any]
 _DEFAULTS = {field.name: getattr(Terms(), field.name) for field in fields(Terms)}
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,569 @@
+"""Runs: how they begin, stream, wait for each other, are called off, fail, and answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from agent_world import World, asked, error_in, told
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+import assent
+from assent.agent import (
+    Agent,
+    Ended,
+    Requested,
+    Result,
+    Resumable,
+    Text,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+)
+from assent.agent.events import AgentEvent
+from assent.agent.models import ModelError, ModelReply
+from assent.rows import RunStatus
+from assent.stores.base import Store
+from assent.testing.scripted_model import ScriptedModel, call, calls, refuse, say
+
+PAY = call("pay", {"amount": 3, "to": None})
+LOOK = call("look", {"what": "x"})
+
+
+def conversation(store: Store, thread: str = "t") -> list[dict[str, Any]]:
+    return [json.loads(body) for _, body in store.messages(thread)]
+
+
+# -- plain runs
+
+
+async def test_a_run_of_one_reply(world: World) -> None:
+    agent = world.agent(say("Hello."), instructions="Be kind.")
+    result = await agent.run("hi", thread="t")
+    assert (result.status, result.output, result.error) == ("done", "Hello.", "")
+    (request,) = asked(agent)
+    assert (request.instructions, request.tool_choice) == ("Be kind.", "auto")
+    assert [tool.name for tool in request.tools] == ["pay", "look"]
+    assert [m["role"] for m in conversation(world.store)] == ["user", "assistant"]
+
+
+async def test_a_thread_keeps_the_whole_history(world: World) -> None:
+    agent = world.agent(LOOK, say("One."), say("Two."))
+    await agent.run("first", thread="t")
+    await agent.run("second", thread="t")
+    roles = [m["role"] for m in asked(agent)[-1].messages]
+    assert roles == ["user", "assistant", "tool", "assistant", "user"]
+
+
+async def test_runs_without_a_thread_have_one_each(world: World) -> None:
+    agent = world.agent(say("One."), say("Two."))
+    first, second = await agent.run("a"), await agent.run("b")
+    assert first.thread != second.thread
+    assert (await agent.resume(first.thread)).output == "One."
+
+
+def test_the_sync_twins(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = agent.run_sync("pay ana", thread="t")
+    result.state.approve(result.interruptions[0])
+    assert agent.resume_sync(result.state).output == "Done."
+    agent.cancel_sync("t")
+
+
+async def test_a_sync_twin_on_a_loop_says_what_to_do(world: World) -> None:
+    agent = world.agent(say("Hello."))
+    with pytest.raises(assent.AssentError, match="await the method without _sync"):
+        agent.run_sync("hi")
+
+
+@pytest.mark.parametrize("text", ["", "  ", None, 7])
+async def test_words_are_needed(world: World, text: Any) -> None:
+    with pytest.raises(ValueError, match="say something"):
+        await world.agent(say("Hello.")).run(text)
+
+
+@pytest.mark.parametrize("thread", ["", " ", "@system", "x" * 201, 7])
+async def test_a_thread_needs_a_name(world: World, thread: Any) -> None:
+    with pytest.raises(assent.InvalidCall, match=r"thread|names"):
+        await world.agent(say("Hello.")).run("hi", thread=thread)
+
+
+async def test_unknown_runs_are_not_found(world: World) -> None:
+    with pytest.raises(assent.NotFound, match="nobody"):
+        await world.agent().resume("nobody")
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ({"on_change": "panic"}, "on_change"),
+        ({"max_turns": 0}, "max_turns"),
+        ({"max_turns": True}, "max_turns"),
+        ({"name": " "}, "name"),
+    ],
+)
+def test_an_agent_says_what_is_wrong_with_its_options(
+    world: World, options: dict[str, Any], wrong: str
+) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        world.agent(**options)
+
+
+def test_an_agent_is_resumable(world: World) -> None:
+    assert isinstance(world.agent(), Resumable)
+
+
+async def test_half_a_surrogate_pair_of_the_model_does_not_stop_the_run(world: World) -> None:
+    agent = world.agent(say("\ud83d Hello"), say("Again."))
+    result = await agent.run("hi", thread="t")
+    assert result.status == "done"
+    assert (await agent.run("hi", thread="t")).output == "Again."
+
+
+# -- streams
+
+
+async def drained(events: Any) -> list[AgentEvent]:
+    return [event async for event in events]
+
+
+async def test_a_stream_tells_the_same_story(world: World) -> None:
+    agent = world.agent(calls(PAY, LOOK), say("All done."))
+    events = await drained(agent.stream("go", thread="t"))
+    names = [type(event).__name__ for event in events]
+    assert names[:3] == ["Began", "ModelAsked", "ModelReplied"]
+    assert [e.tool for e in events if isinstance(e, ToolCalled)] == ["pay", "look"]
+    assert [e.tool for e in events if isinstance(e, ToolStarted)] == ["look"]
+    assert [e.content for e in events if isinstance(e, ToolEnded)] == ['{"found":"x"}']
+    (requested,) = [e for e in events if isinstance(e, Requested)]
+    assert isinstance(events[-1], Ended)
+    paused = events[-1].result
+    assert (paused.status, paused.interruptions) == ("paused", (requested.request,))
+    assert {e.run for e in events} == {paused.run}
+
+    yes = requested.request.approve()
+    events = await drained(agent.stream_resume("t", decisions=[yes]))
+    assert "".join(e.text for e in events if isinstance(e, Text)) == "All done."
+    assert len([e for e in events if isinstance(e, Text)]) > 1
+    assert isinstance(events[-1], Ended)
+    assert events[-1].result.output == "All done."
+
+
+@pytest.mark.parametrize("first", ["whole", "streamed"])
+@pytest.mark.parametrize("second", ["whole", "streamed"])
+async def test_streamed_and_whole_runs_come_to_the_same(
+    world: World, first: str, second: str
+) -> None:
+    agent = world.agent(calls(PAY, LOOK), say("All done."))
+    if first == "whole":
+        paused = await agent.run("go", thread="t")
+    else:
+        paused = _result(await drained(agent.stream("go", thread="t")))
+    yes = [paused.interruptions[0].approve()]
+    if second == "whole":
+        done = await agent.resume("t", decisions=yes)
+    else:
+        done = _result(await drained(agent.stream_resume("t", decisions=yes)))
+    assert (done.status, done.output) == ("done", "All done.")
+    assert sorted(world.ran) == [("look", "x"), ("pay", (3, "ana"))]
+    roles = [m["role"] for m in conversation(world.store)]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant"]
+
+
+def _result(events: list[AgentEvent]) -> Result:
+    last = events[-1]
+    assert isinstance(last, Ended)
+    return last.result
+
+
+async def test_who_stops_reading_does_not_stop_the_run(world: World) -> None:
+    @assent.tool
+    async def slow() -> str:
+        """Take a while."""
+        await asyncio.sleep(0.05)
+        world.ran.append(("slow", None))
+        return "slow"
+
+    agent = world.agent(call("slow"), say("Done."), tools=[slow])
+    async for event in agent.stream("go", thread="t"):
+        if isinstance(event, ToolStarted):
+            break
+    result = await agent.resume("t")
+    assert (result.output, world.ran) == ("Done.", [("slow", None)])
+
+
+async def test_a_stream_raises_what_the_run_raises(world: World) -> None:
+    agent = world.agent(ModelError("no key"))
+    with pytest.raises(ModelError, match="no key"):
+        await drained(agent.stream("go", thread="t"))
+    assert world.happened()[-1] == "Broke"
+
+
+async def test_a_stream_without_a_reply_is_an_error(world: World) -> None:
+    class Mute(ScriptedModel):
+        async def stream(self, request: Any) -> Any:
+            return
+            yield
+
+    agent = world.agent(model=Mute([say("x")]))
+    with pytest.raises(ModelError, match="without a reply"):
+        await drained(agent.stream("go", thread="t"))
+
+
+# -- one after the other
+
+
+async def test_new_words_over_a_paused_run_supersede_and_the_model_is_told(world: World) -> None:
+    agent = world.agent(calls(PAY, LOOK), say("Cancelled it."))
+    first = await agent.run("pay ana", thread="t")
+    second = await agent.run("no, wait", thread="t", requester="cy")
+    assert (second.status, world.effects("pay")) == ("done", [])
+    roles = [m["role"] for m in asked(agent)[-1].messages]
+    assert roles == ["user", "assistant", "tool", "tool", "user"]
+    contents = [m["content"] for m in asked(agent)[-1].messages if m["role"] == "tool"]
+    assert "wrote something new" in error_in(contents[0])
+    assert contents[1] == '{"found":"x"}'
+    stale = await world.inbox.get(first.interruptions[0].id)
+    assert stale.status == "superseded"
+    with pytest.raises(assent.AlreadyDecided, match="superseded"):
+        await agent.resume("t", decisions=[first.interruptions[0].approve()])
+    # The old state neither runs anything nor speaks into the newer turn.
+    old = await agent.resume(first.state)
+    assert (old.status, world.effects("pay")) == ("cancelled", [])
+    assert len(conversation(world.store)) == 6
+
+
+async def test_new_words_over_a_running_run_wait_for_it(world: World) -> None:
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    @assent.tool
+    async def slow() -> str:
+        """Take a while."""
+        begun.set()
+        await end.wait()
+        return "slow"
+
+    agent = world.agent(call("slow"), say("First."), say("Second."), tools=[slow])
+    first = asyncio.create_task(agent.run("one", thread="t"))
+    await begun.wait()
+    second = asyncio.create_task(agent.run("two", thread="t"))
+    await asyncio.sleep(0.05)
+    assert len(asked(agent)) == 1
+    end.set()
+    assert ((await first).output, (await second).output) == ("First.", "Second.")
+    said = [m["content"] for m in conversation(world.store) if m["role"] == "user"]
+    assert said == ["one", "two"]
+
+
+async def test_words_that_were_overtaken_are_asked_anew(world: World) -> None:
+    """Two begin at once on one thread: the model of the second one hears of the first."""
+    gates = [asyncio.Event(), asyncio.Event()]
+
+    async def second_model(messages: Any) -> str:
+        await gates[0].wait()
+        return "Second."
+
+    slow = world.agent(model=ScriptedModel(second_model))
+    fast = world.agent(say("First."))
+    waiting = asyncio.create_task(slow.run("two", thread="t"))
+    await asyncio.sleep(0.02)
+    await fast.run("one", thread="t")
+    gates[0].set()
+    assert (await waiting).output == "Second."
+    assert [len(request.messages) for request in asked(slow)] == [1, 3]
+    roles = [m["role"] for m in conversation(world.store)]
+    assert roles == ["user", "assistant", "user", "assistant"]
+
+
+async def test_new_words_over_a_run_whose_model_failed(world: World) -> None:
+    agent = world.agent(LOOK, ModelError("gone"), say("Hello again."))
+    with pytest.raises(ModelError):
+        await agent.run("one", thread="t")
+    result = await agent.run("two", thread="t")
+    assert result.output == "Hello again."
+    roles = [m["role"] for m in asked(agent)[-1].messages]
+    assert roles == ["user", "assistant", "tool", "user"]
+    assert world.effects("look") == ["x"]
+
+
+async def test_nothing_is_stored_when_the_first_model_call_fails(world: World) -> None:
+    agent = world.agent(ModelError("gone"), say("Hello."))
+    with pytest.raises(ModelError):
+        await agent.run("hi", thread="t")
+    assert conversation(world.store) == []
+    assert (await agent.run("hi", thread="t")).output == "Hello."
+
+
+# -- calling off
+
+
+async def test_a_paused_run_is_called_off(world: World) -> None:
+    agent = world.agent(PAY, say("Never."))
+    result = await agent.run("pay ana", thread="t")
+    await agent.cancel(result.state, by="ana", reason="changed my mind")
+    again = await agent.resume("t")
+    assert (again.status, again.error) == ("cancelled", "cancelled: changed my mind")
+    with pytest.raises(assent.AlreadyDecided):
+        await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert (world.ran, len(asked(agent))) == ([], 1)
+
+
+async def test_a_running_call_finishes_when_its_run_is_called_off(world: World) -> None:
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    @assent.tool
+    async def slow() -> str:
+        """Take a while."""
+        begun.set()
+        await end.wait()
+        world.ran.append(("slow", None))
+        return "slow"
+
+    agent = world.agent(call("slow"), say("Never."), tools=[slow])
+    running = asyncio.create_task(agent.run("go", thread="t"))
+    await begun.wait()
+    await agent.cancel("t")
+    end.set()
+    result = await running
+    assert (result.status, world.ran, len(asked(agent))) == ("cancelled", [("slow", None)], 1)
+    run = world.store.run(result.run)
+    assert run is not None
+    assert run.status is RunStatus.CANCELLED
+    (done,) = world.store.calls_of(result.run)
+    assert str(done.status) == "done"
+
+
+async def test_a_run_is_called_off_while_its_model_thinks(world: World) -> None:
+    asking = asyncio.Event()
+    end = asyncio.Event()
+
+    async def second(messages: Any) -> str:
+        asking.set()
+        await end.wait()
+        return "Never."
+
+    agent = world.agent(LOOK, second)
+    running = asyncio.create_task(agent.run("go", thread="t"))
+    await asking.wait()
+    await agent.cancel("t", reason="enough")
+    end.set()
+    result = await running
+    assert (result.status, result.error) == ("cancelled", "cancelled: enough")
+    assert conversation(world.store)[-1]["role"] == "assistant"
+    world.script(agent, say("Hello."))
+    assert (await agent.run("hi", thread="t")).output == "Hello."
+    assert [m["role"] for m in asked(agent)[-1].messages] == ["user", "assistant", "tool", "user"]
+
+
+# -- limits
+
+
+async def test_max_turns_ends_the_run_with_a_clear_error(world: World) -> None:
+    agent = world.agent(LOOK, LOOK, LOOK, max_turns=2)
+    result = await agent.run("go", thread="t")
+    assert (result.status, result.output) == ("failed", None)
+    assert result.error == "no answer after 2 turns: raise max_turns, or ask for less at a time"
+    assert (len(asked(agent)), world.effects("look")) == (2, ["x", "x"])
+    # The conversation is whole, so that it can go on.
+    world.script(agent, say("Sorry."))
+    assert (await agent.run("and?", thread="t")).output == "Sorry."
+
+
+async def test_turns_are_counted_across_resumes(world: World) -> None:
+    agent = world.agent(PAY, PAY, PAY, max_turns=2)
+    result = await agent.run("go", thread="t")
+    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert result.status == "paused"
+    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert (result.status, len(asked(agent))) == ("failed", 2)
+    assert "2 turns" in result.error
+
+
+async def test_the_limit_of_one_run_survives_its_pauses(world: World) -> None:
+    agent = world.agent(PAY, PAY, PAY)
+    result = await agent.run("go", thread="t", max_turns=1)
+    other = world.agent(say("Never."))
+    result = await other.resume("t", decisions=[result.interruptions[0].approve()])
+    assert (result.status, result.error.split(":")[0]) == ("failed", "no answer after 1 turn")
+    assert asked(other) == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (say("half an ans", finish="length"), "length limit"),
+        (say("", finish="filter"), "content filter"),
+        (refuse("I will not."), "the model refused: I will not."),
+    ],
+)
+async def test_an_answer_that_is_none_fails_clearly(
+    world: World, reply: ModelReply, error: str
+) -> None:
+    agent = world.agent(reply, say("Better."))
+    result = await agent.run("go", thread="t")
+    assert (result.status, result.output) == ("failed", None)
+    assert error in result.error
+    assert result.refusal == reply.refusal
+    assert (await agent.resume("t")).refusal == reply.refusal
+    assert (await agent.run("again", thread="t")).output == "Better."
+
+
+async def test_a_cut_call_is_shown_to_nobody(world: World) -> None:
+    """Also if a model hands it over all the same."""
+
+    class Careless(ScriptedModel):
+        async def reply(self, request: Any) -> ModelReply:
+            return ModelReply("Pay", calls=PAY.calls, finish="length")
+
+    agent = world.agent(model=Careless([]))
+    result = await agent.run("go", thread="t")
+    assert (result.status, world.ran) == ("failed", [])
+    assert (await world.inbox.pending()).items == ()
+    assert conversation(world.store)[-1]["calls"] == []
+
+
+async def test_a_forced_choice_holds_for_the_first_turn(world: World) -> None:
+    for choice, later in (
+        ("required", "auto"),
+        ("look", "auto"),
+        ({"type": "function", "function": {"name": "look"}}, "auto"),
+        ("none", "none"),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": ["look"]},
+            {"type": "allowed_tools", "mode": "auto", "tools": ["look"]},
+        ),
+    ):
+        agent = world.agent(LOOK, say("Done."), tool_choice=choice)
+        await agent.run("go")
+        assert [request.tool_choice for request in asked(agent)] == [choice, later]
+
+
+async def test_usage_is_counted_over_the_whole_run(world: World) -> None:
+    def used(reply: ModelReply, count: int) -> ModelReply:
+        from dataclasses import replace
+
+        return replace(reply, usage={"total_tokens": count})
+
+    agent = world.agent(used(PAY, 10), used(say("Done."), 5))
+    result = await agent.run("go", thread="t")
+    assert result.usage == {"total_tokens": 10}
+    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert result.usage == {"total_tokens": 15}
+
+
+async def test_a_restored_store_runs_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(world.store), "restored", lambda self: True)
+    with pytest.raises(assent.StoreError, match="assent recover"):
+        await world.agent(LOOK).run("go", thread="t")
+
+
+async def test_a_process_that_lost_its_lease_is_refused_and_takes_the_other_outcome(
+    world: World,
+) -> None:
+    """One stalls in its model call, another takes over; only one reply is ever written."""
+    stalled, go = asyncio.Event(), asyncio.Event()
+
+    async def late(messages: Any) -> str:
+        stalled.set()
+        await go.wait()
+        return "I was too late."
+
+    slow = world.agent(LOOK, late, lease=0.1)
+    running = asyncio.create_task(slow.run("go", thread="t"))
+    await stalled.wait()
+    from assent.gate.leases import KEEPER
+
+    with KEEPER._condition:
+        KEEPER._leases.clear()  # its heart has stopped
+    other = world.agent(say("I took over."), lease=0.1)
+    result = await other.resume("t")
+    assert result.output == "I took over."
+    go.set()
+    assert (await running).output == "I took over."
+    assert [m["role"] for m in conversation(world.store)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert world.effects("look") == ["x"]
+
+
+# -- typed answers
+
+
+class Pizza(BaseModel):
+    size: str
+    toppings: list[str] = Field(default_factory=list)
+    note: str = "none"
+
+
+@dataclass
+class Flight:
+    city: str
+    price: float | None = None
+
+
+class Trip(TypedDict):
+    city: str
+    days: int
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "value"),
+    [
+        (Pizza, '{"size":"L","toppings":["ham"],"note":null}', Pizza(size="L", toppings=["ham"])),
+        (Flight, '{"city":"Oslo","price":null}', Flight("Oslo")),
+        (Trip, '{"city":"Oslo","days":3}', {"city": "Oslo", "days": 3}),
+        (
+            list[Pizza],
+            '{"value":[{"size":"S","toppings":[],"note":"x"}]}',
+            [Pizza(size="S", note="x")],
+        ),
+        (list[Trip], '{"value":[]}', []),
+        (int, '{"value":7}', 7),
+    ],
+)
+async def test_a_typed_answer(world: World, wanted: Any, text: str, value: Any) -> None:
+    agent = world.agent(say(text), output_type=wanted)
+    result = await agent.run("order", thread="t")
+    assert (result.status, result.output) == ("done", value)
+    assert (await agent.resume("t")).output == value
+    schema = asked(agent)[0].output_schema
+    assert schema is not None
+    assert schema["additionalProperties"] is False
+    assert sorted(schema["required"]) == sorted(schema["properties"])
+
+
+@pytest.mark.parametrize("bad", ["L please", '{"size": 7}', "[]", '{"toppings": []}'])
+async def test_an_answer_that_does_not_fit_is_asked_for_again(world: World, bad: str) -> None:
+    agent = world.agent(
+        say(bad), say('{"size":"L","toppings":null,"note":null}'), output_type=Pizza
+    )
+    result = await agent.run("order", thread="t")
+    assert result.output == Pizza(size="L")
+    assert "does not fit" in asked(agent)[-1].messages[-1]["content"]
+
+
+async def test_an_answer_that_never_fits_fails(world: World) -> None:
+    agent = world.agent(*[say("no")] * 3, output_type=Pizza, max_turns=3)
+    assert (await agent.run("order", thread="t")).status == "failed"
+
+
+async def test_a_typed_answer_after_calls(world: World) -> None:
+    agent = world.agent(PAY, say('{"city":"Oslo","days":1}'), output_type=Trip)
+    result = await agent.run("go", thread="t")
+    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert (result.output, told(agent)) == ({"city": "Oslo", "days": 1}, ["paid 3 to ana"])
+
+
+async def test_the_store_is_lent_to_an_agent_that_names_none(store: Store) -> None:
+    agent = Agent("a", model=ScriptedModel([say("Hello.")]))
+    agent.lend(store)
+    assert agent.store is store
+    agent.lend("memory://")
+    assert agent.store is store

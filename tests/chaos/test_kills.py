@@ -1,0 +1,115 @@
+"""Deaths at random, sleeps through leases, and every pair of deaths: the long versions."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+from actors import open_at
+from sweep import LATER, check_acknowledged, check_effects, events_of, plot_of, sweep
+from tales import TALES
+from zygote import Zygote
+
+from assent.audit import verify
+
+pytestmark = pytest.mark.chaos
+
+WORKERS = 4
+SEED = int(os.environ.get("ASSENT_CHAOS_SEED", "0")) or random.SystemRandom().randrange(10**9)
+
+
+@pytest.fixture
+def zygote() -> Iterator[Zygote]:
+    warm = Zygote()
+    yield warm
+    warm.close()
+
+
+def check_all(folder: Path, runs: list[str]) -> dict[str, int]:
+    """Nothing lost, nothing twice, the record whole; gives what happened how often."""
+    events = events_of(folder)
+    check_acknowledged(events, folder)
+    check_effects(events, folder)
+    store = open_at(str(folder))
+    try:
+        report = verify(store)
+        assert report.ok, report
+        assert all(store.run(run) is not None for run in runs)
+    finally:
+        store.close()
+    return {kind: sum(e.type == kind for e in events) for kind in ("started", "in_doubt", "late")}
+
+
+def test_deaths_at_random_moments(zygote: Zygote, tmp_path: Path) -> None:
+    dice = random.Random(SEED)
+    kills, least = 0, 60
+    runs: list[str] = []
+    pids: list[int] = []
+    while kills < least:
+        if not pids:
+            runs += [f"run {len(runs) + n}" for n in range(60)]
+        while len(pids) < WORKERS:
+            seed = dice.randrange(10**9)
+            pids.append(
+                zygote.spawn("actors:work", folder=str(tmp_path), runs=runs, seed=seed, lease=0.4)
+            )
+        time.sleep(dice.random() * 0.06)
+        pid = pids.pop(dice.randrange(len(pids)))
+        os.kill(pid, signal.SIGKILL)
+        ended = zygote.wait(pid)
+        assert not ended.error, ended.error
+        kills += ended.killed
+        if not ended.killed:  # it was done: give them more to do
+            runs += [f"run {len(runs) + n}" for n in range(60)]
+    for pid in pids:
+        zygote.wait(pid)
+    zygote.value("actors:work", folder=str(tmp_path), runs=runs, seed=1, lease=0.4)
+    print(f"seed {SEED}: {kills} kills, {len(runs)} runs, {check_all(tmp_path, runs)}")
+
+
+def test_sleeping_through_leases(zygote: Zygote, tmp_path: Path) -> None:
+    dice = random.Random(SEED)
+    runs = [f"run {n}" for n in range(400)]
+    pids = [
+        zygote.spawn("actors:work", folder=str(tmp_path), runs=runs, seed=n, lease=0.3)
+        for n in range(WORKERS)
+    ]
+    stops = 0
+    while stops < 200:
+        pid = dice.choice(pids)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.1 + dice.random() * 0.5)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(dice.random() * 0.05)
+        stops += 1
+    for pid in pids:
+        ended = zygote.wait(pid)
+        assert (ended.signal, ended.error) == (0, ""), ended.error
+    print(f"seed {SEED}: {stops} stops, {check_all(tmp_path, runs)}")
+
+
+@pytest.mark.parametrize("story", [name for name in TALES if not TALES[name].only])
+def test_every_second_death_after_every_first(story: str, zygote: Zygote, tmp_path: Path) -> None:
+    (tmp_path / "plot").mkdir()
+    first = plot_of(zygote, story, tmp_path / "plot")
+    for number, point in enumerate(first.kills()):
+        begin, whole = tmp_path / f"begin {number}", tmp_path / f"whole {number}"
+        begin.mkdir()
+        died = zygote.run("stories:play", folder=str(begin), story=story, kill=point.kill)
+        assert died.killed
+        shutil.copytree(begin, whole)
+        plot = plot_of(zygote, story, whole, later=LATER)
+        place = tmp_path / f"second {number}"
+        place.mkdir()
+        assert sweep(zygote, plot, place, begin) == len(plot.kills())
+        for folder in (begin, whole, place):
+            shutil.rmtree(folder)
