@@ -42,6 +42,19 @@ async def hop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return await loop.run_in_executor(_workers(), partial(function, *args, **kwargs))
 
 
+class Readable(Protocol):
+    """Something to read from; ``quick_reads`` says that a read takes microseconds."""
+
+    quick_reads: bool
+
+
+async def look(source: Readable, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that only reads from a store: in a thread, unless that would cost more."""
+    if source.quick_reads:
+        return function(*args, **kwargs)
+    return await hop(function, *args, **kwargs)
+
+
 def run_sync(body: Coroutine[Any, Any, T]) -> T:
     """Run a body to its end in this thread, without a loop."""
     if on_loop():

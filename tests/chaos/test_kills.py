@@ -51,7 +51,7 @@ def check_all(folder: Path, runs: list[str]) -> dict[str, int]:
 
 def test_deaths_at_random_moments(zygote: Zygote, tmp_path: Path) -> None:
     dice = random.Random(SEED)
-    kills, least = 0, 60
+    kills, least = 0, 1_000
     runs: list[str] = []
     pids: list[int] = []
     while kills < least:
@@ -80,7 +80,7 @@ def test_sleeping_through_leases(zygote: Zygote, tmp_path: Path) -> None:
     dice = random.Random(SEED)
     runs = [f"run {n}" for n in range(400)]
     pids = [
-        zygote.spawn("actors:work", folder=str(tmp_path), runs=runs, seed=n, lease=0.3)
+        zygote.spawn("actors:work", folder=str(tmp_path), runs=runs, seed=n, lease=0.3, nap=0.1)
         for n in range(WORKERS)
     ]
     stops = 0

@@ -14,7 +14,7 @@ from typing import Any
 
 from stories import append
 
-from assent import AlreadyDecided, AssentError, Gate, Inbox, Paused, Reviewer
+from assent import AlreadyDecided, AssentError, Gate, Inbox, Paused
 from assent.engine.commands import Note
 from assent.gate.guard import this_call
 from assent.stores.sqlite import SqliteStore
@@ -246,7 +246,7 @@ def forked(folder: str) -> dict[str, Any]:
     return told
 
 
-def work(folder: str, runs: list[str], seed: int, lease: float) -> int:
+def work(folder: str, runs: list[str], seed: int, lease: float, nap: float = 0.004) -> int:
     """Go on with every run, and decide whatever waits, until all of them are over."""
     store = open_at(folder)
     gate = Gate(store, wait=0, agent="bot", lease=lease)
@@ -258,7 +258,7 @@ def work(folder: str, runs: list[str], seed: int, lease: float) -> int:
         this = this_call()
         account = gate.ask_sync("From which account?") if to.endswith("7") else "giro"
         append(Path(folder, "effects"), this.id, this.attempt, account)
-        time.sleep(dice.random() * 0.004)
+        time.sleep(dice.random() * nap)
         return f"paid {to}"
 
     turns = 0

@@ -1,8 +1,8 @@
 """Stories to be killed in: each goes from any state of its store to its end, whoever died before.
 
-``play`` runs in a child. The agent enters its run again and again, and a person decides whatever is
-pending, until the agent has its value. Everything it does is counted outside the store, in files that
-are appended to and synced: effects as they happen, decisions as they are acknowledged.
+``play`` runs in a child. The agent enters its run again and again, and a person decides whatever
+is pending, until the agent has its value. Everything it does is counted outside the store, in files
+that are appended to and synced: effects as they happen, decisions as they are acknowledged.
 """
 
 from __future__ import annotations

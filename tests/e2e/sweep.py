@@ -1,9 +1,9 @@
 """Dying at every point of a story, and what must hold afterwards.
 
-Each story is played once to learn the points that it crosses. Then a child is killed at each of them
-in turn, in a fresh store, and another process takes the story to its end. What must hold is computed
-from the point alone: the commits before it are there and nothing else is, a call that had started and
-was not recorded is in doubt, and no other call is.
+Each story is played once to learn the points that it crosses. Then a child is killed at each of
+them in turn, in a fresh store, and another process takes the story to its end. What must hold is
+computed from the point alone: the commits before it are there and nothing else is, a call that had
+started and was not recorded is in doubt, and no other call is.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from stories import lines
 from zygote import Zygote
 
 from assent import Inbox, Request
+from assent.engine.commands import Recover
 from assent.rows import RunStatus
 from assent.testing import check_store
 
@@ -196,6 +198,33 @@ def test_ctrl_c_in_the_effect_is_in_doubt(zygote: Zygote, inbox: Inbox, tmp_path
     inbox.decide_sync(request.id, request.reject("let it be"), by="ana")
     assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == "InDoubt"
     assert effects(tmp_path) == [[1, "bo"]]
+
+
+def test_what_ran_since_the_backup_is_in_doubt(
+    zygote: Zygote, inbox: Inbox, tmp_path: Path
+) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    people = Inbox(open_at(str(folder)))
+    ready(zygote, people, folder)
+    people.close()
+    shutil.copytree(folder, tmp_path / "backup")
+    assert zygote.value("actors:call", folder=str(folder), run=RUN) == "paid bo by attempt 1"
+    for name in ("assent.db", "assent.db-wal"):
+        (folder / name).unlink(missing_ok=True)
+    shutil.copy(tmp_path / "backup" / "assent.db", folder)
+    assert zygote.value("actors:call", folder=str(folder), run=RUN) == "StoreError"
+    people = Inbox(open_at(str(folder)))
+    assert people.store.restored()
+    for run in people.store.open_runs():
+        people.store.transact(Recover(thread=run.thread, run=run.id, by="ops"))
+    people.store.mark_recovered()
+    assert zygote.value("actors:call", folder=str(folder), run=RUN) == "Paused"
+    request = pending(people, "in_doubt")
+    people.decide_sync(request.id, request.respond("it had run"), by="ana")
+    assert zygote.value("actors:call", folder=str(folder), run=RUN) == "it had run"
+    assert effects(folder) == [[1, "bo"]]
+    people.close()
 
 
 # -- the rest

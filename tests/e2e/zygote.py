@@ -1,4 +1,4 @@
-"""Processes to kill, by the hundred: one interpreter imports everything once and forks a child per task.
+"""Processes to kill by the hundred: one interpreter imports everything and forks a child per task.
 
 A ``Zygote`` is that interpreter. It has one thread and opens no store, so that a fork of it is as
 good as a fresh process, at a hundredth of the price. ``spawn("actors:decide", folder=…)`` calls a

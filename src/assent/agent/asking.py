@@ -27,9 +27,10 @@ class Asking:
         self.job.tell(ModelAsked(model, turn))
         reply = await self._streamed(request) if self.job.streams else await self._whole(request)
         self.job.tell(ModelReplied(model, turn, reply.finish, dict(reply.usage)))
+        reply = replace(reply, text=_clean(reply.text), refusal=_clean(reply.refusal))
         if reply.finish in ("length", "filter", "refusal"):
             return replace(reply, calls=(), approvals=())
-        made = ((call.id, call.name, call.arguments) for call in reply.calls)
+        made = ((c.id, _clean(c.name), _clean(c.arguments)) for c in reply.calls)
         return replace(reply, calls=with_ids(made, request.messages))
 
     async def _whole(self, request: ModelRequest) -> ModelReply:
@@ -61,6 +62,11 @@ class Asking:
             output_schema=None if agent.output is None else agent.output.schema,
             settings=agent.settings,
         )
+
+
+def _clean(text: str) -> str:
+    """The text without half surrogate pairs, which no store takes."""
+    return text.encode(errors="replace").decode()
 
 
 def unforced(choice: str | Mapping[str, Any]) -> str | Mapping[str, Any]:

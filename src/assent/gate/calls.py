@@ -42,7 +42,7 @@ from assent.gate.recheck import recheck
 from assent.gate.scope import RunScope, told
 from assent.gate.verify import verify
 from assent.rows import Call, CallStatus, Run
-from assent.twin import News, hop, on_loop
+from assent.twin import News, hop, look, on_loop
 from assent.types import Request, Verdict
 from assent.views import request_of
 
@@ -96,7 +96,7 @@ class CallLife:
         """The row of this very call, made in an earlier entry of the run."""
         if self.scope.alone:
             return None
-        call = await hop(self.store.call_by_key, self.scope.name, self.plan.key)
+        call = await look(self.store, self.store.call_by_key, self.scope.name, self.plan.key)
         if call is not None and self.plan.named and call.args != self.plan.args:
             return None  # proposing it says which content the key was used for before
         return call
@@ -171,7 +171,7 @@ class CallLife:
         """Wait until the row moves on; ``Paused`` when the caller's patience is over."""
         seen = _state(call)
         if call.status is not CallStatus.RUNNING:
-            call = await hop(self._settle_time, call)
+            call = await self._settle_time(call)
             if _state(call) == seen != self._told:
                 call = await self._tell(call, again=call.status is CallStatus.ASKED)
             if _state(call) != seen:
@@ -180,7 +180,7 @@ class CallLife:
                 raise await self._paused(call)
         with closing(News(self.store, self.thread)) as news:
             while True:
-                call = await hop(self._settle_time, await self._look(call))
+                call = await self._settle_time(await self._look(call))
                 if _state(call) != seen:
                     return call
                 left = self._left()
@@ -203,26 +203,32 @@ class CallLife:
         return max(min(naps), 0.001)
 
     async def _look(self, call: Call) -> Call:
-        found = await hop(self.store.call, call.id)
+        found = await look(self.store, self.store.call, call.id)
         if found is None:
             raise InvalidCall(f"{call.id} is gone from the store; it was pruned or another store")
         return found
 
-    def _settle_time(self, call: Call) -> Call:
+    async def _settle_time(self, call: Call) -> Call:
         """What only time decides: an overdue request, a started call whose process is gone."""
-        if call.status is CallStatus.ASKED and call.expires_at is not None:
-            if call.expires_at <= self.store.now():
-                command = Expire(thread=call.thread, run=call.run, call=call.id)
-                (call,) = self.store.transact(command)
+        command = await look(self.store, self._due, call)
+        if command is None:
+            return call
+        await hop(self.store.transact, command)
+        return await self._look(call)
+
+    def _due(self, call: Call) -> Expire | Doubt | None:
+        now = self.store.now()
+        if call.status is CallStatus.ASKED:
+            if call.expires_at is not None and call.expires_at <= now:
+                return Expire(thread=call.thread, run=call.run, call=call.id)
         elif call.status is CallStatus.RUNNING:
             run = self.store.run(call.run)
-            if run is not None and _lapsed(run, self.store.now()):
-                self.store.transact(Doubt(thread=call.thread, run=call.run))
-                return self.store.call(call.id) or call
-        return call
+            if run is not None and _lapsed(run, now):
+                return Doubt(thread=call.thread, run=call.run)
+        return None
 
     async def _paused(self, call: Call) -> Paused:
-        request = await hop(self._request, call)
+        request = await look(self.store, self._request, call)
         return Paused(self.scope.name, [request])
 
     # -- running
@@ -235,7 +241,7 @@ class CallLife:
             if isinstance(outdated, Cancel):
                 raise Denied(f"{call.id} was not run: {outdated.reason}", self._request(call))
             return False, await self._tell(asked) if asked.status is CallStatus.ASKED else asked
-        await hop(verify, self.store, call)
+        await look(self.store, verify, self.store, call)
         if self.plan.effect is None:
             return False, await self._complete(call)
         self._began = time.monotonic()
@@ -283,7 +289,7 @@ class CallLife:
     async def _wait_for_turn(self, call: Call) -> None:
         """Another process works on this run: one at a time, so wait for it or for its lease."""
         with closing(News(self.store, self.thread)) as news:
-            run = await hop(self.store.run, call.run)
+            run = await look(self.store, self.store.run, call.run)
             if run is None or run.owner in (None, self.scope.owner):
                 return
             if _lapsed(run, self.store.now()):

@@ -108,6 +108,8 @@ class Store(Protocol):
     incarnation: str
     keys: Keyring
     boundary: Boundary | None
+    #: Whether a read takes microseconds and waits for nobody, so that no thread is worth its while.
+    quick_reads: bool
 
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread (and at most one run) in one durable transaction."""

@@ -46,6 +46,7 @@ class MemoryStore:
         boundary: Boundary | None = None,
     ) -> None:
         self.url = f"memory://{name}"
+        self.quick_reads = True
         self.incarnation = secrets.token_hex(16)
         self.keys = keys or Keyring.ephemeral()
         self.boundary = boundary

@@ -69,6 +69,7 @@ class SqliteStore(SqlReads):
         self.path = Path(path).expanduser().absolute()
         self.url = f"sqlite:///{self.path}"
         self.boundary = boundary
+        self.quick_reads = True  # a reader of a WAL waits for no writer
         self._clock = clock
         self._sidecar = Sidecar(self.path)
         try:

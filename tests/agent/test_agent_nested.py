@@ -1,0 +1,263 @@
+"""Agents as tools: their pauses surface on the outer run, resume inside, and are never in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from agent_world import World, asked, error_in, told
+
+import assent
+from assent.agent import Agent, Requested
+from assent.agent.nested import find_run
+from assent.testing import ScriptedReviewer
+from assent.testing.scripted_model import ScriptedModel, call, calls, say
+
+PAY = call("pay", {"amount": 3, "to": None})
+
+
+def ask(who: str, what: str = "go") -> Any:
+    return call(who, {"input": what})
+
+
+def pair(world: World, *inner_steps: Any, **options: Any) -> tuple[Agent, Agent]:
+    inner = Agent("payer", model=ScriptedModel(inner_steps), tools=[world.pay], **options)
+    outer = world.agent(ask("payer"), say("All done."), tools=[inner])
+    return outer, inner
+
+
+async def test_an_agent_is_a_tool(world: World) -> None:
+    outer, inner = pair(world, say("Nothing to pay."), instructions="You pay.")
+    result = await outer.run("go", thread="t")
+    assert (result.output, told(outer)) == ("All done.", ["Nothing to pay."])
+    assert asked(outer)[0].tools[0].description == "Ask payer. You pay."
+    assert inner.store is world.store
+
+
+async def test_an_inner_pause_surfaces_outside_and_resumes_inside(world: World) -> None:
+    outer, inner = pair(world, PAY, say("Paid."))
+    result = await outer.run("go", thread="t", requester="ana")
+    (request,) = result.interruptions
+    assert (request.agent, request.tool, request.requester) == ("payer", "pay", "ana")
+    assert (request.run, request.thread) != (result.run, "t")
+    result.state.approve(request, by="bea")
+    result = await outer.resume(result.state)
+    assert (result.status, result.output) == ("done", "All done.")
+    assert (told(outer), world.ran) == (["Paid."], [("pay", (3, "ana"))])
+    assert (len(asked(outer)), len(asked(inner))) == (2, 2)
+
+
+async def test_an_inner_rejection_goes_to_the_inner_model(world: World) -> None:
+    outer, inner = pair(world, PAY, say("Not paid."))
+    result = await outer.run("go", thread="t")
+    result = await outer.resume("t", decisions=[result.interruptions[0].reject("no")])
+    assert "A person rejected" in error_in(told(inner)[0])
+    assert (told(outer), world.ran) == (["Not paid."], [])
+
+
+async def test_nothing_decided_pauses_again(world: World) -> None:
+    outer, inner = pair(world, PAY, say("Paid."))
+    first = await outer.run("go", thread="t")
+    for _ in range(3):
+        again = await outer.resume("t")
+        assert (again.status, again.interruptions) == ("paused", first.interruptions)
+    assert (len(asked(outer)), len(asked(inner)), world.ran) == (1, 1, [])
+    assert world.store.ready(["assistant", "payer"]) == []
+
+
+async def test_both_layers_may_need_a_person(world: World) -> None:
+    inner = Agent("payer", model=ScriptedModel([PAY, say("Paid.")]), tools=[world.pay])
+    tools = [inner.as_tool(needs_approval=True, name="ask_payer", description="Pay people.")]
+    outer = world.agent(ask("ask_payer"), say("All done."), tools=tools)
+    result = await outer.run("go", thread="t")
+    (request,) = result.interruptions
+    assert (request.agent, request.tool, request.description) == (
+        "assistant",
+        "ask_payer",
+        "Pay people.",
+    )
+    assert asked(inner) == []
+    # A yes to the outer call is none to what happens inside.
+    result = await outer.resume("t", decisions=[request.approve()])
+    (request,) = result.interruptions
+    assert (request.agent, world.ran) == ("payer", [])
+    result = await outer.resume("t", decisions=[request.approve()])
+    assert (result.status, world.effects("pay")) == ("done", [(3, "ana")])
+
+
+async def test_parallel_calls_of_one_agent_stay_apart(world: World) -> None:
+    by_input = ScriptedModel(
+        lambda messages: (
+            say("Paid.")
+            if messages[-1]["role"] == "tool"
+            else call("pay", {"amount": int(messages[-1]["content"]), "to": None})
+        )
+    )
+    inner = Agent("payer", model=by_input, tools=[world.pay])
+    outer = world.agent(
+        calls(ask("payer", "1"), ask("payer", "2")), say("All done."), tools=[inner]
+    )
+    result = await outer.run("go", thread="t")
+    one, two = result.interruptions
+    assert (one.args["amount"], two.args["amount"]) == (1, 2)
+    assert one.thread != two.thread
+    result = await outer.resume("t", decisions=[two.approve()])
+    assert (result.interruptions, world.effects("pay")) == ((one,), [(2, "ana")])
+    result = await outer.resume("t", decisions=[one.reject()])
+    assert (result.status, world.effects("pay")) == ("done", [(2, "ana")])
+
+
+async def test_a_sibling_runs_while_an_inner_agent_waits(world: World) -> None:
+    inner = Agent("payer", model=ScriptedModel([PAY, say("Paid.")]), tools=[world.pay])
+    both = calls(ask("payer"), call("pay", {"amount": 7, "to": None}))
+    outer = world.agent(both, say("All done."), tools=[inner, world.pay])
+    result = await outer.run("go", thread="t")
+    inside, beside = result.interruptions
+    result = await outer.resume("t", decisions=[beside.approve()])
+    assert (result.status, world.effects("pay")) == ("paused", [(7, "ana")])
+    result = await outer.resume("t", decisions=[inside.approve()])
+    assert (result.status, world.effects("pay")) == ("done", [(7, "ana"), (3, "ana")])
+
+
+async def test_nested_twice(world: World) -> None:
+    deepest = Agent("payer", model=ScriptedModel([PAY, PAY, say("Paid.")]), tools=[world.pay])
+    middle = Agent("clerk", model=ScriptedModel([ask("payer"), say("Done.")]), tools=[deepest])
+    outer = world.agent(ask("clerk"), say("All done."), tools=[middle])
+    assert outer.names == ("assistant", "clerk", "payer")
+    result = await outer.run("go", thread="t", requester="ana")
+    assert result.interruptions[0].requester == "ana"
+    for _ in range(2):
+        (request,) = result.interruptions
+        assert request.agent == "payer"
+        result = await outer.resume("t", decisions=[request.approve()], by="bea")
+    assert (result.status, result.output) == ("done", "All done.")
+    assert world.effects("pay") == [(3, "ana")] * 2
+
+
+async def test_another_process_resumes_a_nested_run(world: World) -> None:
+    outer, _ = pair(world, PAY)
+    result = await outer.run("go", thread="t")
+    (request,) = result.interruptions
+    inner = Agent("payer", model=ScriptedModel([say("Paid.")]), tools=[world.pay])
+    other = world.agent(say("All done."), tools=[inner])
+    await world.inbox.decide(request.id, request.approve(), by="bea")
+    assert [run.agent for run in world.store.ready(other.names)] == ["payer"]
+    # Whoever finds the inner run due takes the outer one further.
+    result = await other.resume(request.run)
+    assert (result.run, result.output) == (outer_run(world), "All done.")
+    assert world.effects("pay") == [(3, "ana")]
+
+
+def outer_run(world: World) -> str:
+    return find_run(world.store, "t", "assistant").id
+
+
+async def test_an_agent_that_is_not_part_of_a_run_does_not_resume_it(world: World) -> None:
+    outer, _ = pair(world, PAY)
+    result = await outer.run("go", thread="t")
+    with pytest.raises(assent.Conflict, match="belongs to agent 'payer', not to 'stranger'"):
+        await world.agent(name="stranger").resume(result.interruptions[0].run)
+
+
+async def test_an_inner_failure_is_a_tool_error(world: World) -> None:
+    outer, _ = pair(world, PAY, max_turns=1)
+    result = await outer.run("go", thread="t")
+    result = await outer.resume("t", decisions=[result.interruptions[0].approve()])
+    assert "payer: no answer after 1 turn" in error_in(told(outer)[0])
+    assert result.output == "All done."
+
+
+async def test_new_words_supersede_what_inner_agents_asked(world: World) -> None:
+    outer, _ = pair(world, PAY, say("Paid."))
+    result = await outer.run("go", thread="t")
+    world.script(outer, say("Then not."))
+    assert (await outer.run("stop", thread="t")).output == "Then not."
+    stale = await world.inbox.get(result.interruptions[0].id)
+    assert (stale.status, (await world.inbox.pending()).items) == ("superseded", ())
+
+
+async def test_calling_off_reaches_inner_agents(world: World) -> None:
+    outer, _ = pair(world, PAY, say("Paid."))
+    result = await outer.run("go", thread="t")
+    await outer.cancel("t")
+    assert (await world.inbox.get(result.interruptions[0].id)).status == "cancelled"
+    assert (await world.inbox.pending()).items == ()
+
+
+async def test_what_an_inbox_called_off_is_over_inside_too(world: World) -> None:
+    outer, _ = pair(world, PAY, say("Paid."))
+    result = await outer.run("go", thread="t")
+    (request,) = result.interruptions
+    await world.inbox.cancel(result.run, by="ana")
+    await world.inbox.decide(request.id, request.approve(), by="bea")
+    assert (await outer.resume(request.run)).status == "cancelled"
+    assert (world.ran, world.store.ready(outer.names)) == ([], [])
+
+
+async def test_a_process_that_dies_inside_leaves_the_outer_call_without_a_doubt(
+    world: World,
+) -> None:
+    """Only what the inner agent itself had started is in doubt."""
+    begun = asyncio.Event()
+
+    @assent.tool
+    async def slow() -> str:
+        """Take a while."""
+        begun.set()
+        await asyncio.sleep(60)
+        return "slow"
+
+    inner = Agent("payer", model=ScriptedModel([call("slow"), say("Paid.")]), tools=[slow])
+    outer = world.agent(ask("payer"), say("All done."), tools=[inner])
+    task = asyncio.create_task(outer.run("go", thread="t"))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    result = await outer.resume("t")
+    (request,) = result.interruptions
+    assert (request.kind, request.agent, request.tool) == ("in_doubt", "payer", "slow")
+    result = await outer.resume("t", decisions=[request.respond("it ran")])
+    assert (result.status, told(inner), told(outer)) == ("done", ["it ran"], ["Paid."])
+
+
+async def test_an_outer_stream_tells_of_inner_requests_and_its_channels_too(world: World) -> None:
+    person = ScriptedReviewer(world.store, {"pay": None})
+    inner = Agent("payer", model=ScriptedModel([PAY, say("Paid.")]), tools=[world.pay])
+    outer = world.agent(ask("payer"), say("All done."), tools=[inner], channels=[person])
+    events = [event async for event in outer.stream("go", thread="t")]
+    (requested,) = [event for event in events if isinstance(event, Requested)]
+    assert requested.request.tool == "pay"
+    assert [request.tool for request in person.seen] == ["pay"]
+
+
+async def test_a_tool_asks_inside_an_inner_agent(world: World) -> None:
+    @assent.tool
+    async def order(ctx: assent.Context) -> str:
+        """Order."""
+        return str(await ctx.ask("Which size?"))
+
+    inner = Agent("cook", model=ScriptedModel([call("order"), say("Cooked.")]), tools=[order])
+    outer = world.agent(ask("cook"), say("All done."), tools=[inner])
+    result = await outer.run("go", thread="t")
+    (request,) = result.interruptions
+    assert (request.kind, request.agent) == ("question", "cook")
+    result = await outer.resume("t", decisions=[request.respond("large")])
+    assert (result.status, told(inner)) == ("done", ["large"])
+
+
+async def test_a_nested_state_survives_its_text(world: World) -> None:
+    if world.store.keys.is_ephemeral:
+        pytest.skip("a store in memory has no lasting key, so that it exports no state")
+    outer, _ = pair(world, PAY, say("Paid."))
+    result = await outer.run("go", thread="t")
+    state = assent.RunState.from_json(result.state.to_json())
+    state.approve(state.interruptions[0], by="bea")
+    result = await outer.resume(state)
+    assert (result.status, world.effects("pay")) == ("done", [(3, "ana")])
+
+
+def test_an_agents_name_becomes_a_name_that_models_take(world: World) -> None:
+    agent = world.agent(name="Deployment Assistant!")
+    assert agent.as_tool().name == "Deployment_Assistant_"

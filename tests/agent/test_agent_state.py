@@ -1,0 +1,243 @@
+"""A run in the caller's hands: small, signed, bound to its store, and never able to run twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from agent_world import World, asked
+
+import assent
+from assent.agent.state import VERSION
+from assent.keys import HmacKey, Keyring
+from assent.stores.memory import MemoryStore
+from assent.stores.sqlite import SqliteStore
+from assent.testing.scripted_model import ScriptedModel, call, calls, say
+
+PAY = call("pay", {"amount": 3, "to": None})
+TWO = calls(PAY, call("pay", {"amount": 4, "to": None}))
+
+
+def a_key(letter: bytes) -> Keyring:
+    return Keyring((HmacKey.from_secret(letter * 32),))
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    """A world whose store has a key that lasts."""
+    if request.param == "sqlite":
+        store = SqliteStore(tmp_path / "a.db")
+        request.addfinalizer(store.close)
+        return World(store)
+    return World(MemoryStore(keys=a_key(b"x")))
+
+
+async def paused(world: World, *steps: object) -> assent.RunState:
+    agent = world.agent(*(steps or (PAY,)))
+    return (await agent.run("pay ana", thread="t")).state
+
+
+async def test_a_state_goes_through_text(lasting: World) -> None:
+    state = await paused(lasting)
+    read = assent.RunState.from_json(state.to_json())
+    assert (read.run, read.thread, read.agent) == (state.run, "t", "assistant")
+    (request,) = read.interruptions
+    (before,) = state.interruptions
+    for name in ("id", "kind", "tool", "args", "digest", "allowed", "description", "created_at"):
+        assert getattr(request, name) == getattr(before, name)
+    read.approve(request, by="bea")
+    agent = lasting.agent(say("Done."))
+    result = await agent.resume(read)
+    assert (result.output, lasting.ran) == ("Done.", [("pay", (3, "ana"))])
+
+
+async def test_staged_decisions_go_through_text(lasting: World) -> None:
+    state = await paused(lasting, TWO)
+    first, second = state.interruptions
+    state.edit(first, {"amount": 1}, by="bea")
+    state.reject(second, "too much", by="cy")
+    read = assent.RunState.from_json(state.to_json())
+    agent = lasting.agent(say("Done."))
+    await agent.resume(read)
+    assert lasting.ran == [("pay", (1, "ana"))]
+    refused = await lasting.inbox.get(second.id)
+    assert refused.decision is not None
+    assert (refused.decision.by, refused.decision.message) == ("cy", "too much")
+
+
+async def test_a_question_goes_through_text(lasting: World) -> None:
+    @assent.tool
+    async def order(ctx: assent.Context) -> str:
+        """Order."""
+        return str(await ctx.ask(assent.Question("Size?", options=("S", "L"))))
+
+    agent = lasting.agent(call("order"), say("Done."), tools=[order])
+    state = (await agent.run("go", thread="t")).state
+    read = assent.RunState.from_json(state.to_json())
+    assert read.interruptions[0].question == assent.Question("Size?", options=("S", "L"))
+    read.respond(read.interruptions[0].id, "L")
+    assert (await agent.resume(read)).status == "done"
+
+
+async def test_a_state_can_be_kept_again_after_somebody_decided(lasting: World) -> None:
+    state = await paused(lasting, TWO)
+    text = state.to_json()
+    with pytest.raises(assent.KeyMissing):
+        assent.RunState.from_json(text).to_json()
+    read = assent.RunState.from_json(text, store=lasting.store)
+    read.approve(read.interruptions[0], by="bea")
+    again = assent.RunState.from_json(read.to_json())
+    assert [staged.by for staged in again.staged] == ["bea"]
+
+
+async def test_a_state_that_was_changed_is_refused(lasting: World) -> None:
+    state = await paused(lasting)
+    state.reject(state.interruptions[0], "no", by="bea")
+    text = state.to_json()
+    forged = text.replace("reject", "approve").replace("bea", "eve")
+    assert forged != text
+    agent = lasting.agent(say("Never."))
+    with pytest.raises(assent.Tampered):
+        await agent.resume(assent.RunState.from_json(forged))
+    with pytest.raises(assent.Tampered):
+        assent.RunState.from_json(forged, store=lasting.store)
+    assert (lasting.ran, asked(agent)) == ([], [])
+    assert (await lasting.inbox.pending()).items[0].status == "pending"
+
+
+async def test_another_key_does_not_sign_for_this_store(lasting: World) -> None:
+    state = await paused(lasting)
+    outer = json.loads(state.to_json())
+    outer["signature"] = a_key(b"y").sign(outer["state"].encode())
+    with pytest.raises(assent.Tampered):
+        await lasting.agent().resume(assent.RunState.from_json(json.dumps(outer)))
+
+
+async def test_another_store_refuses_the_state(lasting: World, tmp_path: Path) -> None:
+    state = await paused(lasting)
+    text = state.to_json()
+    other = SqliteStore(tmp_path / "other.db")
+    agent = World(other).agent(say("Never."))
+    for given in (state, assent.RunState.from_json(text)):
+        with pytest.raises(assent.Conflict, match="another store"):
+            await agent.resume(given)
+    other.close()
+
+
+async def test_another_agent_refuses_the_state(lasting: World) -> None:
+    state = await paused(lasting)
+    with pytest.raises(assent.Conflict, match="belongs to agent 'assistant', not to 'renamed'"):
+        await lasting.agent(name="renamed").resume(state)
+
+
+async def test_a_store_in_memory_exports_nothing_without_a_key() -> None:
+    state = await paused(World(MemoryStore()))
+    with pytest.raises(assent.KeyMissing, match="ASSENT_KEY"):
+        state.to_json()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "[]",
+        "{}",
+        '{"state": 7, "signature": "x"}',
+        '{"state": "{}", "signature": "x"}',
+        '{"state": "secret-payload", "signature": "x"}',
+        '{"state": "{}", "signature": 7}',
+    ],
+)
+def test_text_that_is_no_state_is_refused_without_its_contents(text: str) -> None:
+    with pytest.raises(assent.Tampered) as refused:
+        assent.RunState.from_json(text)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("version", [0, VERSION + 1, "1", None, True])
+async def test_a_state_of_another_version_is_refused(lasting: World, version: object) -> None:
+    state = await paused(lasting)
+    outer = json.loads(state.to_json())
+    body = json.loads(outer["state"]) | {"version": version}
+    if version is None:
+        del body["version"]
+    outer["state"] = json.dumps(body)
+    with pytest.raises((assent.Conflict, assent.Tampered)):
+        assent.RunState.from_json(json.dumps(outer))
+
+
+async def test_a_version_that_was_released_can_be_read() -> None:
+    """The form of version 1, as it was written: later versions still take it."""
+    frozen = Path(__file__).with_name("state_v1.json").read_text("utf-8")
+    state = assent.RunState.from_json(frozen)
+    assert (state.run, state.thread, state.agent) == ("run_1", "t", "assistant")
+    (request,) = state.interruptions
+    assert (request.tool, request.args) == ("pay", {"amount": 3, "to": "ana"})
+    (staged,) = state.staged
+    assert (staged.by, staged.decision) == ("bea", request.reject("too much"))
+
+
+async def test_a_state_holds_no_conversation_and_no_secrets(lasting: World) -> None:
+    agent = lasting.agent(PAY, settings={"api_key": "sk-secret"}, instructions="Be kind.")
+    state = (await agent.run("a long story " * 100, thread="t", deps={"k": "sk-secret"})).state
+    text = state.to_json()
+    assert "sk-secret" not in text
+    assert len(text) < 1500
+
+
+async def test_what_is_shown_cannot_change_what_is_pending(lasting: World) -> None:
+    state = await paused(lasting)
+    state.interruptions[0].args["amount"] = 1_000_000  # type: ignore[index]
+    state.approve(state.interruptions[0])
+    await lasting.agent(say("Done.")).resume(state)
+    assert lasting.ran == [("pay", (3, "ana"))]
+
+
+async def test_two_states_of_one_run_share_nothing(lasting: World) -> None:
+    text = (await paused(lasting, TWO)).to_json()
+    one, two = assent.RunState.from_json(text), assent.RunState.from_json(text)
+    one.approve(one.interruptions[0])
+    assert two.staged == []
+    agent = lasting.agent(say("Done."))
+    result = await agent.resume(two)
+    assert (result.status, lasting.ran) == ("paused", [])
+    await agent.resume(one)
+    assert lasting.ran == [("pay", (3, "ana"))]
+    assert assent.RunState.from_json(text).staged == []
+
+
+@pytest.mark.parametrize("how", ["in turn", "at once"])
+async def test_one_stored_text_resumed_twice_starts_each_call_once(
+    lasting: World, how: str
+) -> None:
+    state = await paused(lasting, TWO)
+    for request in state.interruptions:
+        state.approve(request, by="bea")
+    text = state.to_json()
+    model = ScriptedModel([say("Done.")])
+    agents = [lasting.agent(model=model) for _ in range(3)]
+    resumes = [a.resume(assent.RunState.from_json(text)) for a in agents]
+    if how == "at once":
+        results = await asyncio.gather(*resumes)
+    else:
+        results = [await one for one in resumes]
+    assert [result.output for result in results] == ["Done."] * 3
+    assert sorted(lasting.effects("pay")) == [(3, "ana"), (4, "ana")]
+    assert len(model.requests) == 1
+
+
+async def test_the_store_wins_over_an_old_state(lasting: World) -> None:
+    text = (await paused(lasting)).to_json()
+    agent = lasting.agent(say("Done."))
+    (request,) = (await lasting.inbox.pending()).items
+    await agent.resume("t", decisions=[request.reject("no")], by="cy")
+    old = assent.RunState.from_json(text)
+    result = await agent.resume(old)
+    assert (result.status, result.output, lasting.ran) == ("done", "Done.", [])
+    old.approve(old.interruptions[0], by="bea")
+    with pytest.raises(assent.AlreadyDecided, match="cy decided 'reject'"):
+        await agent.resume(old)
