@@ -167,17 +167,35 @@ class Machine(Twins):
             if command.grant.id in kept:
                 self.grants[command.grant.id] = command.grant
 
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data(), people=st.sampled_from([PEOPLE[:1], PEOPLE[:2], PEOPLE[1:2]]))
+    def approve(self, data: st.DataObject, people: tuple[Reviewer, ...]) -> None:
+        """What usually happens: somebody who may, or two of them, say yes to what they see."""
+        call = self._call(data, _S.ASKED, _S.IN_DOUBT)
+        for by in people:
+            self.send(
+                Decide(
+                    thread=call.thread,
+                    run=call.run,
+                    call=call.id,
+                    type="approve",
+                    by=by,
+                    channel="test",
+                    seen_digest=self.memory.digest(call),
+                )
+            )
+
     def _grant(self, data: st.DataObject, tool: str, by: str) -> Grant:
         return Grant(
             id=f"grt_{self.new_id()}",
             agent="agent",
             tool=tool,
             tool_digest=tool_of(tool).digest,
-            scope=data.draw(st.sampled_from(SCOPES)),
+            scope=data.draw(st.sampled_from((*SCOPES, SCOPES[0]))),
             by=by,
             created=self.clock(),
-            uses_left=data.draw(st.sampled_from([None, 1, 2])),
-            ends=data.draw(st.sampled_from([None, self.clock() + seconds(20)])),
+            uses_left=data.draw(st.sampled_from([1, 2, None])),
+            ends=data.draw(st.sampled_from([None, None, self.clock() + seconds(20)])),
         )
 
     @rule(data=st.data(), tool=st.sampled_from(TOOLS))
@@ -216,6 +234,16 @@ class Machine(Twins):
         others = [c.id for c in self.calls.values() if c.run == call.run and c is not call]
         calls = (call.id, *others[: number - 1])
         place = {"thread": call.thread, "run": call.run}
+        self.send(Start(**place, calls=calls, owner=owner, lease=seconds(10)))
+
+    @precondition(lambda self: any(call.status is _S.READY for call in self.calls.values()))
+    @rule(data=st.data(), owner=st.sampled_from(OWNERS))
+    def work(self, data: st.DataObject, owner: str) -> None:
+        """What usually happens: a worker starts all that is ready in a run."""
+        ready = [call for call in self.calls.values() if call.status is _S.READY]
+        first = data.draw(st.sampled_from(ready))
+        calls = tuple(call.id for call in ready if call.run == first.run)
+        place = {"thread": first.thread, "run": first.run}
         self.send(Start(**place, calls=calls, owner=owner, lease=seconds(10)))
 
     @precondition(lambda self: self.calls)

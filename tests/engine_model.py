@@ -11,10 +11,10 @@ import shutil
 import tempfile
 from collections import Counter
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
+from engine_laws import check_change, may_move
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
@@ -27,11 +27,8 @@ from assent.engine.commands import (
     Doubt,
     Expire,
     Propose,
-    Reask,
     Record,
-    Recover,
     Start,
-    Suspend,
 )
 from assent.errors import AssentError
 from assent.keys import Keyring
@@ -46,37 +43,6 @@ from assent.views import is_request, request_json, request_of
 KEYS = Keyring.parse("hmac:bWFjaGluZSBtYWNoaW5lIG1hY2hpbmUgbWFjaGluZSE")
 THREADS = ("t1", "t2")
 _S = CallStatus
-_OVER = {_S.DONE, _S.FAILED}
-Moves = set[tuple[CallStatus | None, CallStatus]]
-
-#: From where to where each command may move a call; ``None`` is before it was made.
-MAY_MOVE: dict[type[Command], Moves] = {
-    Propose: {(None, _S.ASKED), (None, _S.READY), (None, _S.REJECTED), (None, _S.RUNNING)},
-    Decide: {
-        *product([_S.ASKED], [_S.READY, _S.REJECTED, _S.RESPONDED]),
-        *product([_S.IN_DOUBT], [_S.READY, *_OVER]),
-    },
-    Reask: {(_S.READY, _S.ASKED)},
-    Claim: {(_S.RUNNING, _S.IN_DOUBT), (_S.RUNNING, _S.READY)},
-    Doubt: {(_S.RUNNING, _S.IN_DOUBT), (_S.RUNNING, _S.READY)},
-    Start: {(_S.READY, _S.RUNNING), (_S.READY, _S.ASKED)},
-    Complete: {(_S.READY, _S.DONE), (_S.READY, _S.ASKED)},
-    Record: set(product([_S.RUNNING, _S.IN_DOUBT], _OVER)),
-    Suspend: {(_S.RUNNING, _S.READY), (_S.RUNNING, _S.CANCELLED)},
-    Expire: {(_S.ASKED, _S.EXPIRED), *product([_S.ASKED, _S.READY], [_S.CANCELLED])},
-    Cancel: set(product([_S.ASKED, _S.READY], [_S.CANCELLED, _S.SUPERSEDED])),
-    Recover: set(product([_S.READY, _S.RUNNING], [_S.IN_DOUBT])),
-}
-
-
-def may_move(commands: tuple[Command, ...]) -> Moves:
-    """What several commands in one transaction may do together."""
-    allowed: Moves = set()
-    for command in commands:
-        own = MAY_MOVE.get(type(command), set())
-        joined = {(a, d) for a, b in allowed for c, d in own if b is c}
-        allowed = allowed | own | joined
-    return allowed
 
 
 def folder() -> Path:
@@ -134,7 +100,8 @@ class Twins(RuleBasedStateMachine):
     def send(self, *commands: Command) -> list[Any] | None:
         """One transaction to both stores: the same outcome, and only moves that are its own."""
         outcomes: list[Any] = []
-        held = self._held(commands)
+        run = self.memory.store.run(getattr(commands[0], "run", ""))
+        held = self._held(commands, run)
         for world in (self.memory, self.sqlite):
             try:
                 outcomes.append(world.transact(*commands))
@@ -147,16 +114,15 @@ class Twins(RuleBasedStateMachine):
             assert type(first) is type(second), (first, second)
         else:
             assert first == second
-        self._follow(commands, refused)
+        self._follow(commands, run, refused)
         if held is not None:
             after = self.memory.run(held.id)
             kept = (after.owner, after.token, after.ready_at)
             assert after.stop or kept == (held.owner, held.token, held.ready_at), "a lease broke"
         return None if refused else first
 
-    def _held(self, commands: tuple[Command, ...]) -> Run | None:
+    def _held(self, commands: tuple[Command, ...], run: Run | None) -> Run | None:
         """The run, if somebody holds it whose lease none of these commands may touch."""
-        run = self.memory.store.run(getattr(commands[0], "run", ""))
         if run is None or run.owner is None or (run.ready_at or 0) <= self.clock():
             return None
         fenced = all(
@@ -169,8 +135,8 @@ class Twins(RuleBasedStateMachine):
         )
         return run if fenced else None
 
-    def _follow(self, commands: tuple[Command, ...], refused: bool) -> None:
-        """Bring the model up to date, and see that nothing moved that may not."""
+    def _follow(self, commands: tuple[Command, ...], run_before: Run | None, refused: bool) -> None:
+        """Bring the model up to date, and see that nothing changed that may not."""
         allowed = set() if refused else may_move(commands)
         runs = {getattr(command, "run", None) for command in commands}
         for run in self.memory.runs:
@@ -180,10 +146,12 @@ class Twins(RuleBasedStateMachine):
                     continue
                 assert not refused, "what was refused has changed something"
                 assert run in runs, f"{call.id} of another run has changed"
+                if before is not None and run_before is not None:
+                    check_change(commands, before, call, run_before, self.clock())
                 self._moved(before, call, allowed)
                 self.calls[call.id] = call
 
-    def _moved(self, before: Call | None, call: Call, allowed: Moves) -> None:
+    def _moved(self, before: Call | None, call: Call, allowed: set[Any]) -> None:
         was = before.status if before is not None else None
         if was is not call.status:
             assert (was, call.status) in allowed, f"{was} → {call.status}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from agent_world import World, asked, error_in, told
 import assent
 from assent.agent import Agent, Requested
 from assent.agent.nested import find_run
+from assent.stores.sqlite import SqliteStore
 from assent.testing import ScriptedReviewer
 from assent.testing.scripted_model import ScriptedModel, call, calls, say
 
@@ -247,15 +249,16 @@ async def test_a_tool_asks_inside_an_inner_agent(world: World) -> None:
     assert (result.status, told(inner)) == ("done", ["large"])
 
 
-async def test_a_nested_state_survives_its_text(world: World) -> None:
-    if world.store.keys.is_ephemeral:
-        pytest.skip("a store in memory has no lasting key, so that it exports no state")
+async def test_a_nested_state_survives_its_text(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "a.db")
+    world = World(store)
     outer, _ = pair(world, PAY, say("Paid."))
     result = await outer.run("go", thread="t")
     state = assent.RunState.from_json(result.state.to_json())
     state.approve(state.interruptions[0], by="bea")
     result = await outer.resume(state)
     assert (result.status, world.effects("pay")) == ("done", [(3, "ana")])
+    store.close()
 
 
 def test_an_agents_name_becomes_a_name_that_models_take(world: World) -> None:

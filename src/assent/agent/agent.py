@@ -25,7 +25,7 @@ from assent.gate.judge import judge_sync
 from assent.inbox import Inbox
 from assent.policy import Policy, tightened
 from assent.rows import LIVE, Call, Run
-from assent.twin import hop, on_loop
+from assent.twin import hop, look, on_loop
 from assent.types import Decision, Json, Request, Reviewer, Terms, ToolCall, moment
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class Agent:
         *,
         streams: bool,
     ) -> Result:
-        run = await hop(self._find, where)
+        run = await look(self.store, self._find, where)
         self._refuse_change(run)
         await self._decide(where, list(decisions), by)
         limit = None if run.snapshot is None else codec.loads(run.snapshot).get("max_turns")

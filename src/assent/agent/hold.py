@@ -12,7 +12,7 @@ from assent.engine.commands import Claim, Doubt, Propose, Renew, Start
 from assent.errors import Conflict, StoreError
 from assent.gate.leases import KEEPER, Lease
 from assent.rows import LIVE, Call, Run, RunStatus
-from assent.twin import News, hop
+from assent.twin import News, hop, look
 
 
 class Hold:
@@ -50,7 +50,7 @@ class Hold:
     async def wait(self) -> None:
         """Somebody else works on the run: wait for what comes of that, or for a lease's end."""
         with closing(News(self.store, self.job.thread)) as news:
-            if self.elsewhere(await hop(self.the_run)):
+            if self.elsewhere(await look(self.store, self.the_run)):
                 await news.wait(min(self.job.gate.lease / 3, 5.0))
 
     # -- taking
@@ -115,7 +115,7 @@ class Hold:
                 wake_seen=run.wake,
             )
             await hop(self.store.transact, command)
-            run = await hop(self.the_run)
+            run = await look(self.store, self.the_run)
         self.drop()
         return run.status is not RunStatus.RUNNING
 

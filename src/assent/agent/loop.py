@@ -31,7 +31,7 @@ from assent.agent.turn import Turn
 from assent.engine.commands import Finish, NewCall, Propose
 from assent.errors import Cancelled, Conflict, StoreError
 from assent.rows import LIVE, CallStatus, Run
-from assent.twin import hop
+from assent.twin import hop, look
 from assent.types import Json, Verdict
 
 _ENDINGS = {
@@ -89,7 +89,7 @@ class Advance:
                 return await self._go()
             except (Cancelled, Conflict):
                 # Else somebody spoke on this thread first: wait for them, and ask anew.
-                if await hop(self.store.run, self.job.run) is not None:
+                if await look(self.store, self.store.run, self.job.run) is not None:
                     return await self._again()
 
     def _open(self, text: str) -> None:
@@ -117,10 +117,10 @@ class Advance:
 
     async def _enter(self) -> Result | None:
         """Read where the run stands; a result if it is over."""
-        run = await hop(self.hold.the_run)
+        run = await look(self.store, self.hold.the_run)
         while run.status in LIVE and self.hold.elsewhere(run):
             await self.hold.wait()
-            run = await hop(self.hold.the_run)
+            run = await look(self.store, self.hold.the_run)
         doubted = await self.hold.doubt() if self.hold.over(run) else ()
         run = await hop(self._load, {call.id for call in doubted})
         return None if run.status in LIVE else self._stored(run)
@@ -159,7 +159,7 @@ class Advance:
     async def _settle(self, turn: Turn) -> Result | None:
         """Run what may run; nothing when every call has its answer and the model is next."""
         while True:
-            run, news = await hop(self._look, turn)
+            run, news = await look(self.store, self._look, turn)
             if turn.unshown:
                 await show_again(turn)
                 continue
@@ -169,7 +169,7 @@ class Advance:
                 continue
             if run.stop and run.owner == self.job.owner:
                 await hop(self.hold.release)
-                run = await hop(self.hold.the_run)
+                run = await look(self.store, self.hold.the_run)
             if run.status not in LIVE:
                 return self._stored(run)
             if self.hold.elsewhere(run):
@@ -179,7 +179,9 @@ class Advance:
             elif turn.settled:
                 return None
             elif await self.hold.park(run):
-                return outcome.paused(self.job, await hop(turn.waiting), self.talk.usage)
+                return outcome.paused(
+                    self.job, await look(self.store, turn.waiting), self.talk.usage
+                )
 
     def _look(self, turn: Turn) -> tuple[Run, list[AgentEvent]]:
         """The run, and then its calls: what is decided in between raises ``wake`` after it."""
@@ -200,7 +202,7 @@ class Advance:
         """Tell listeners what is new, and people what is asked."""
         for event in news:
             self.job.tell(event)
-            if isinstance(event, Requested):
+            if isinstance(event, Requested) and self.job.gate.channels:
                 await hop(self.job.gate.tell, event.request, _NOTICE_SECONDS, event.again)
 
     # -- writing
@@ -279,7 +281,7 @@ class Advance:
         ends = Finish(thread=job.thread, run=job.run, status=status, output=output)
         await hop(self.store.transact, self._propose(hold=True), ends)
         self.talk.saved()
-        return self._stored(await hop(self.hold.the_run))
+        return self._stored(await look(self.store, self.hold.the_run))
 
     def _stored(self, run: Run) -> Result:
         return outcome.stored(self.job, run, self.talk.usage)

@@ -15,7 +15,7 @@ from assent.agent.room import call_off, inner_thread
 from assent.agent.tool import Tool, ToolOptions, tool
 from assent.errors import AssentError, Conflict, NotFound, Paused
 from assent.rows import LIVE, Run
-from assent.twin import hop
+from assent.twin import look
 
 if TYPE_CHECKING:
     from assent.agent.agent import Agent
@@ -44,7 +44,7 @@ def agent_tool(inner: Agent, **options: Unpack[ToolOptions]) -> Tool:
 async def _ask(inner: Agent, ctx: Context, input: str) -> Any:
     inner.lend_gate(ctx._gate)
     thread = inner_thread(ctx.thread, ctx.call_id)
-    known = await hop(inner.store.last_run, thread)
+    known = await look(inner.store, inner.store.last_run, thread)
     if known is None:
         result = await inner.run_inside(
             input, thread, ctx.call_id, requester=ctx.requester, deps=ctx.deps

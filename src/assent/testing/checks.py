@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from assent import codec
+from assent.engine.asking import envelope, signed_bytes
 from assent.engine.moves import MOVES
 from assent.engine.work import COUNTERS, head_bytes, link_bytes
 from assent.rows import LIVE, Call, CallStatus, Event, Run, RunStatus, Thread
@@ -55,7 +56,11 @@ def check_store(store: Store, runs: Iterable[str] = ()) -> None:
     for run_id in runs:
         run = store.run(run_id)
         if run is not None:
-            check_run(run, store.calls_of(run_id), [e for _, e in events if e.run == run_id])
+            calls = store.calls_of(run_id)
+            check_run(run, calls, [e for _, e in events if e.run == run_id])
+            for call in calls:
+                check_call(call)
+                check_signatures(store, call)
 
 
 def all_events(store: Store, page: int = 200) -> list[tuple[Cursor, Event]]:
@@ -151,7 +156,6 @@ def check_run(run: Run, calls: list[Call], events: list[Event]) -> None:
         assert (call.run, call.thread) == (run.id, run.thread)
         told = [event for event in events if event.call == call.id]
         assert replay(call, told) is call.status, f"{call.id}: its events end elsewhere"
-        check_call(call)
 
 
 def check_call(call: Call) -> None:
@@ -166,6 +170,20 @@ def check_call(call: Call) -> None:
     if call.status in (_S.RUNNING, _S.IN_DOUBT):
         assert call.status is _S.IN_DOUBT or call.attempt > 0, f"{call.id} runs, never started"
     assert len({vote.by for vote in call.votes}) == len(call.votes), f"{call.id}: a vote twice"
+
+
+def check_signatures(store: Store, call: Call) -> None:
+    """What may run is what its digest says, and its yes is signed by whoever gave it."""
+    assert codec.digest(envelope(call)) == call.digest, f"{call.id} is not what its digest says"
+    decision = call.decision
+    if call.status not in (_S.READY, _S.RUNNING) or decision is None:
+        return
+    signed = signed_bytes(decision.digest, decision.type, decision.by, decision.at)
+    assert store.keys.verify(signed, decision.signature), f"{call.id}: whose yes is that?"
+    for vote in call.votes:
+        assert vote.digest == decision.digest, f"{call.id}: a vote for something else"
+        signed = signed_bytes(vote.digest, vote.type, vote.by, vote.at)
+        assert store.keys.verify(signed, vote.signature), f"{call.id}: whose vote is that?"
 
 
 def replay(call: Call, events: list[Event]) -> CallStatus | None:

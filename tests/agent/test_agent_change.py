@@ -1,0 +1,149 @@
+"""Code changes while people think: what may go on, what is asked again, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_world import World, asked, error_in, told
+
+import assent
+from assent.agent.tool import Tool
+from assent.testing.scripted_model import ScriptedModel, call, calls, say
+
+PAY = call("pay", {"amount": 3, "to": None})
+
+
+def a_tool(world: World, **options: Any) -> Tool:
+    @assent.tool(needs_approval=True, **options)
+    def pay(amount: int, to: str = "ana") -> str:
+        """Pay somebody.
+
+        Args:
+            amount: Euros.
+            to: Who gets it.
+        """
+        world.ran.append(("new pay", (amount, to)))
+        return "paid"
+
+    return pay
+
+
+async def paused(world: World, **options: Any) -> assent.Request:
+    result = await world.agent(PAY, **options).run("pay ana", thread="t")
+    return result.interruptions[0]
+
+
+async def test_other_instructions_and_another_model_go_on_by_default(world: World) -> None:
+    request = await paused(world, instructions="Be kind.")
+    model = ScriptedModel([say("Done.")], name="another")
+    agent = world.agent(model=model, instructions="Be quick.")
+    result = await agent.resume("t", decisions=[request.approve()])
+    assert (result.status, world.ran) == ("done", [("pay", (3, "ana"))])
+    assert asked(agent)[0].instructions == "Be quick."
+
+
+async def test_refuse_leaves_a_changed_agents_run_alone(world: World) -> None:
+    request = await paused(world, instructions="Be kind.")
+    changed = world.agent(say("Done."), instructions="Be quick.", on_change="refuse")
+    with pytest.raises(assent.Conflict, match="changed since run"):
+        await changed.resume("t", decisions=[request.approve()])
+    # Not even the decision was written.
+    assert (await world.inbox.get(request.id)).status == "pending"
+    same = world.agent(say("Done."), instructions="Be kind.", on_change="refuse")
+    result = await same.resume("t", decisions=[request.approve()])
+    assert (result.status, world.ran) == ("done", [("pay", (3, "ana"))])
+    assert (await changed.resume("t")).output == "Done."
+
+
+async def test_ask_puts_what_was_approved_to_people_again_once(world: World) -> None:
+    request = await paused(world, instructions="Be kind.", on_change="ask")
+    await world.inbox.decide(request.id, request.approve(), by="bea")
+    changed = world.agent(say("Done."), instructions="Be quick.", on_change="ask")
+    result = await changed.resume("t")
+    (again,) = result.interruptions
+    assert (again.id, again.revision, world.ran) == (request.id, 2, [])
+    result = await changed.resume("t", decisions=[again.approve()])
+    assert (result.status, world.ran) == ("done", [("pay", (3, "ana"))])
+
+
+async def test_ask_asks_nothing_again_where_nothing_changed(world: World) -> None:
+    request = await paused(world, on_change="ask")
+    agent = world.agent(say("Done."), on_change="ask")
+    result = await agent.resume("t", decisions=[request.approve()])
+    assert (result.status, world.ran) == ("done", [("pay", (3, "ana"))])
+
+
+@pytest.mark.parametrize("on_change", ["resume", "ask"])
+async def test_a_changed_tool_is_always_asked_again(world: World, on_change: str) -> None:
+    request = await paused(world, on_change=on_change)
+    agent = world.agent(say("Done."), tools=[a_tool(world, version="2")], on_change=on_change)
+    result = await agent.resume("t", decisions=[request.approve()])
+    (again,) = result.interruptions
+    assert (result.status, again.id, again.revision, world.ran) == ("paused", request.id, 2, [])
+    with pytest.raises(assent.Conflict, match="not what you saw"):
+        await agent.resume("t", decisions=[request.approve()], by="cy")
+    result = await agent.resume("t", decisions=[again.approve()])
+    assert (result.status, world.ran) == ("done", [("new pay", (3, "ana"))])
+
+
+async def test_a_tool_that_changed_while_nobody_had_decided_is_asked_again(world: World) -> None:
+    request = await paused(world)
+    agent = world.agent(say("Done."), tools=[a_tool(world, version="2")])
+    assert (await agent.resume("t")).interruptions == (request,)
+    result = await agent.resume("t", decisions=[request.approve()])
+    assert (result.interruptions[0].revision, world.ran) == (2, [])
+
+
+async def test_a_tool_that_takes_other_arguments_now_is_called_off(world: World) -> None:
+    request = await paused(world)
+
+    @assent.tool(needs_approval=True)
+    def pay(amount: int, to: str = "ana", currency: str = "EUR") -> str:
+        """Pay somebody."""
+        raise AssertionError
+
+    agent = world.agent(say("Then not."), tools=[pay])
+    result = await agent.resume("t", decisions=[request.approve()])
+    assert (result.output, world.ran) == ("Then not.", [])
+    assert error_in(told(agent)[0]) == "It was cancelled before it ran."
+
+
+async def test_a_tool_that_is_gone_is_not_run_and_the_model_is_told(world: World) -> None:
+    request = await paused(world)
+    agent = world.agent(say("Then not."), tools=[])
+    result = await agent.resume("t", decisions=[request.approve()])
+    assert (result.output, world.ran) == ("Then not.", [])
+    assert error_in(told(agent)[0]) == "There is no tool 'pay' any more; it was not run."
+
+
+async def test_of_a_tool_that_is_gone_the_undecided_stays_and_a_no_still_counts(
+    world: World,
+) -> None:
+    agent = world.agent(calls(PAY, PAY))
+    first, second = (await agent.run("go", thread="t")).interruptions
+    agent = world.agent(say("Then not."), tools=[])
+    assert (await agent.resume("t")).interruptions == (first, second)
+    result = await agent.resume("t", decisions=[first.reject("no")])
+    assert result.interruptions == (second,)
+    result = await agent.resume("t", decisions=[second.reject("no")])
+    assert (result.output, len(told(agent))) == ("Then not.", 2)
+
+
+async def test_a_renamed_agent_is_told_whose_run_it_is(world: World) -> None:
+    request = await paused(world)
+    renamed = world.agent(say("Done."), name="renamed")
+    with pytest.raises(assent.Conflict, match="belongs to agent 'assistant', not to 'renamed'"):
+        await renamed.resume("t", decisions=[request.approve()])
+    assert (await world.inbox.get(request.id)).status == "pending"
+
+
+async def test_a_tool_that_lost_its_body_is_not_run(world: World) -> None:
+    request = await paused(world)
+
+    @assent.tool
+    def pay(amount: int, to: str = "ana") -> str: ...
+
+    agent = world.agent(say("Then not."), tools=[pay])
+    result = await agent.resume("t", decisions=[request.approve()])
+    assert (result.output, world.ran) == ("Then not.", [])

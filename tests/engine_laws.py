@@ -1,0 +1,152 @@
+"""Who may change a call, when, and into what: the laws that the model holds the stores to.
+
+They repeat no line of the engine: each looks at a call before and after a command, and says what
+must have been so for that change to be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+from assent import codec
+from assent.engine import Command
+from assent.engine.asking import doubt_envelope
+from assent.engine.commands import (
+    Cancel,
+    Claim,
+    Complete,
+    Decide,
+    Doubt,
+    Expire,
+    Propose,
+    Reask,
+    Record,
+    Recover,
+    Start,
+    Suspend,
+)
+from assent.rows import Call, CallStatus, Run
+from assent.types import ASSURANCE
+
+_S = CallStatus
+_OVER = (_S.DONE, _S.FAILED)
+Moves = set[tuple[CallStatus | None, CallStatus]]
+
+#: From where to where each command may move a call; ``None`` is before it was made.
+MAY_MOVE: dict[type[Command], Moves] = {
+    Propose: set(product([None], [_S.ASKED, _S.READY, _S.REJECTED, _S.RUNNING])),
+    Decide: {
+        *product([_S.ASKED], [_S.READY, _S.REJECTED, _S.RESPONDED]),
+        *product([_S.IN_DOUBT], [_S.READY, *_OVER]),
+    },
+    Reask: {(_S.READY, _S.ASKED)},
+    Claim: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
+    Doubt: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
+    Start: set(product([_S.READY], [_S.RUNNING, _S.ASKED])),
+    Complete: set(product([_S.READY], [_S.DONE, _S.ASKED])),
+    Record: set(product([_S.RUNNING, _S.IN_DOUBT], _OVER)),
+    Suspend: set(product([_S.RUNNING], [_S.READY, _S.CANCELLED])),
+    Expire: {(_S.ASKED, _S.EXPIRED), *product([_S.ASKED, _S.READY], [_S.CANCELLED])},
+    Cancel: set(product([_S.ASKED, _S.READY], [_S.CANCELLED, _S.SUPERSEDED])),
+    Recover: set(product([_S.READY, _S.RUNNING], [_S.IN_DOUBT])),
+}
+
+
+def may_move(commands: tuple[Command, ...]) -> Moves:
+    """What several commands in one transaction may do together."""
+    allowed: Moves = set()
+    for command in commands:
+        own = MAY_MOVE.get(type(command), set())
+        joined = {(a, d) for a, b in allowed for c, d in own if b is c}
+        allowed = allowed | own | joined
+    return allowed
+
+
+def check_change(
+    commands: tuple[Command, ...], before: Call, after: Call, run: Run, now: int
+) -> None:
+    """Whether these commands may have made this of a call; ``run`` is as it was before."""
+    for name in ("id", "run", "thread", "key", "kind", "agent", "tool", "nonce", "created"):
+        assert getattr(before, name) == getattr(after, name), f"{name} has changed"
+    edits = any(isinstance(c, Decide) and c.type == "edit" for c in commands)
+    if not edits:
+        assert (before.args, before.original) == (after.args, after.original)
+        assert before.terms.quorum == after.terms.quorum
+        assert before.terms.idempotent == after.terms.idempotent
+    if after.status is _S.ASKED and before.status is not _S.ASKED:
+        assert (after.rev, after.votes, after.decision) == (before.rev + 1, (), None)
+        assert after.digest != before.digest
+    if before.status is _S.RUNNING and after.status is _S.READY:
+        pauses = any(isinstance(command, Suspend) for command in commands)
+        assert pauses or before.terms.idempotent, "it was run again, and nobody said so"
+    for command in commands:
+        law = LAWS.get(type(command))
+        if law is not None and getattr(command, "call", None) in (None, before.id):
+            law(command, before, after, run, now)
+
+
+def _decided(command: Decide, before: Call, after: Call, run: Run, now: int) -> None:
+    by, terms, doubted = command.by, before.terms, before.status is _S.IN_DOUBT
+    assert before.status in (_S.ASKED, _S.IN_DOUBT), "it was decided before"
+    assert by.role != "agent", "an agent has decided"
+    assert doubted or before.expires_at is None or now < before.expires_at, "it had expired"
+    shown = codec.digest(doubt_envelope(before)) if doubted else before.digest
+    unseen = command.seen_digest is None and command.type in ("reject", "respond")
+    assert unseen or command.seen_digest == shown, "that was not what the person saw"
+    assert command.type in (("approve", "respond", "reject") if doubted else terms.allowed)
+    groups = {f"group:{name}" for name in by.groups}
+    assert not terms.reviewers or {by.name, *groups} & set(terms.reviewers), "not theirs to decide"
+    if terms.quorum > 1:
+        assert ASSURANCE.index(by.assurance) >= ASSURANCE.index("token"), "who is that?"
+    assert not (doubted and command.type == "approve" and run.stop), "its run was called off"
+    if after.decision is not None and after.status in (_S.READY, _S.RUNNING):
+        voters = {vote.by for vote in after.votes if vote.digest == after.decision.digest}
+        assert by.name in voters
+        assert len(voters) >= after.terms.quorum, "too few people agreed"
+
+
+def _by_its_own_attempt(
+    command: Record | Suspend | Doubt, before: Call, after: Call, run: Run, now: int
+) -> None:
+    if command.call is not None:
+        assert (before.token, before.attempt) == (command.token, command.attempt), "not its attempt"
+    else:
+        _lapsed(command, before, after, run, now)
+    if isinstance(command, Record):
+        assert after.status is (_S.DONE if command.ok else _S.FAILED)
+        assert after.result == command.result
+
+
+def _lapsed(command: Command, before: Call, after: Call, run: Run, now: int) -> None:
+    held = run.owner is not None and run.ready_at is not None and run.ready_at > now
+    assert not held, "somebody was still at work"
+
+
+def _started(command: Start | Complete, before: Call, after: Call, run: Run, now: int) -> None:
+    if after.attempt == before.attempt:
+        return
+    assert after.valid_until is not None
+    assert now < after.valid_until, "the approval was too old"
+    assert not run.stop, "its run was called off"
+    if run.owner != command.owner:
+        _lapsed(command, before, after, run, now)
+        assert run.active == 0, "something was still running"
+
+
+def _expired(command: Expire, before: Call, after: Call, run: Run, now: int) -> None:
+    assert before.expires_at is not None
+    assert before.expires_at <= now, "its time was not over"
+
+
+LAWS: dict[type[Command], Callable[[Any, Call, Call, Run, int], None]] = {
+    Decide: _decided,
+    Record: _by_its_own_attempt,
+    Suspend: _by_its_own_attempt,
+    Doubt: _by_its_own_attempt,
+    Claim: _lapsed,
+    Start: _started,
+    Complete: _started,
+    Expire: _expired,
+}
