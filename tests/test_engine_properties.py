@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 
 # Enough to find each of the defects that this machine was written after; `make chaos` goes further.
 Machine.TestCase.settings = settings(
-    max_examples=100,
+    max_examples=120,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

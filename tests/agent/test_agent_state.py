@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from agent_world import World, asked
 import assent
 from assent.agent.state import VERSION
 from assent.keys import HmacKey, Keyring
+from assent.stores.base import Store
 from assent.stores.memory import MemoryStore
 from assent.stores.sqlite import SqliteStore
 from assent.testing.scripted_model import ScriptedModel, call, calls, say
@@ -25,13 +27,12 @@ def a_key(letter: bytes) -> Keyring:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     """A world whose store has a key that lasts."""
-    if request.param == "sqlite":
-        store = SqliteStore(tmp_path / "a.db")
-        request.addfinalizer(store.close)
-        return World(store)
-    return World(MemoryStore(keys=a_key(b"x")))
+    path, keys = tmp_path / "a.db", a_key(b"x")
+    store: Store = MemoryStore(keys=keys) if request.param == "memory" else SqliteStore(path)
+    yield World(store)
+    store.close()
 
 
 async def paused(world: World, *steps: object) -> assent.RunState:

@@ -91,9 +91,6 @@ async def test_every_kind_of_refusal_and_answer_keeps_the_history_legal(
 async def test_typed_answers_and_questions_over_the_wire(
     world: World, server: FakeOpenAI, model: Any
 ) -> None:
-    class Order(assent.agent.models.base.AssentError):  # type: ignore[name-defined]
-        """Only a name."""
-
     options = [
         {"label": "Small", "value": "S", "description": None},
         {"label": "Large", "value": "L", "description": "plus 2 euros"},

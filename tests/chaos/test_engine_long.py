@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from engine_machine import Machine
 
 LONG = settings(
-    max_examples=2000,
+    max_examples=1000,
     stateful_step_count=80,
     deadline=None,
     database=None,

@@ -148,10 +148,11 @@ def call(
     wait: float | None = 0,
     lease: float = 30.0,
     hold: str = "",
+    held: int = 1,
     stop: str = "",
 ) -> str:
-    """One call in one run. ``hold`` names a file that the effect waits for; ``stop`` is where the
-    process stops itself, as if the machine had gone to sleep."""
+    """One call in one run. ``hold`` names a file that the effect waits for, in its attempt
+    ``held``; ``stop`` is where the process stops itself, as if the machine had gone to sleep."""
 
     def sleep_at(point: str) -> None:
         if stop == point:
@@ -164,7 +165,7 @@ def call(
     @gate.guard(needs_approval=True)
     def pay(to: str) -> str:
         append(Path(folder, "effects"), this_call().run, this_call().attempt, to)
-        if hold and this_call().attempt == 1:
+        if hold and this_call().attempt == held:
             until(Path(folder, hold))
         sleep_at("effect")
         return f"paid {to} by attempt {this_call().attempt}"

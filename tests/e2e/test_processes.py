@@ -176,6 +176,22 @@ def test_a_result_after_run_it_again_belongs_to_no_attempt(
     assert [event.type for event in inbox.events_sync(request.id)][-1] == "late"
 
 
+def test_a_late_result_does_not_pass_for_that_of_the_next_attempt(
+    zygote: Zygote, inbox: Inbox, tmp_path: Path
+) -> None:
+    pid = asleep(zygote, inbox, tmp_path, "effect")
+    request = approve(inbox, "in_doubt")
+    again = zygote.spawn("actors:call", folder=str(tmp_path), run=RUN, hold="go", held=2)
+    soon(lambda: len(effects(tmp_path)) == 2)
+    os.kill(pid, signal.SIGCONT)
+    zygote.wait(pid)
+    assert [event.type for event in inbox.events_sync(request.id)][-1] == "late"
+    assert inbox.get_sync(request.id).execution.status == "running"
+    (tmp_path / "go").touch()
+    assert zygote.wait(again).value == "paid bo by attempt 2"
+    assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == "paid bo by attempt 2"
+
+
 def test_a_process_that_slept_before_the_effect_does_not_run_it(
     zygote: Zygote, inbox: Inbox, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from assent.agent.events import (
     ToolCalled,
     ToolClosed,
     ToolEnded,
+    ToolPaused,
     ToolStarted,
 )
 from assent.agent.resumable import Resumable
@@ -41,6 +42,7 @@ __all__ = [
     "ToolCalled",
     "ToolClosed",
     "ToolEnded",
+    "ToolPaused",
     "ToolStarted",
     "ask_user",
     "ask_user_for",

@@ -106,6 +106,15 @@ class ToolEnded(AgentEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolPaused(AgentEvent):
+    """A call stopped before its end: it asked somebody, or (``in_doubt``) was cut short."""
+
+    id: str
+    tool: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolClosed(AgentEvent):
     """A call will not run: refused, answered in its place, expired, or not even readable."""
 

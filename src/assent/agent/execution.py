@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assent.agent.context import context_of
-from assent.agent.events import Requested, ToolEnded, ToolStarted
+from assent.agent.events import Requested, ToolEnded, ToolPaused, ToolStarted
 from assent.agent.hold import Hold
 from assent.agent.job import Job
 from assent.agent.offloop import called
@@ -33,6 +33,8 @@ class Execution:
         self.said = said
         self.slots = [slot for slot in turn.slots if slot.ours]
         self._left = len(self.slots)
+        #: Whether the turn waits for people, whatever comes of the calls that run now.
+        self._waits = any(slot.open and not slot.ours for slot in turn.slots)
 
     async def run(self) -> None:
         """Run them all to their ends; a pause or a failure of one does not disturb another."""
@@ -55,19 +57,27 @@ class Execution:
         except GeneratorExit:
             raise  # nothing can be awaited any more; the lease will lapse into a doubt
         except BaseException as error:
-            doubt = _doubt(call, f"interrupted by {type(error).__name__}")
-            await asyncio.shield(asyncio.ensure_future(self._write(slot, doubt)))
+            self.job.tell(ToolPaused(call.id, call.tool, "in_doubt"))
+            await self._write(slot, _doubt(call, f"interrupted by {type(error).__name__}"))
             raise
         await self._write(slot, command)
-        if slot.call is not None and not slot.open:
+        self._tell(slot)
+
+    def _tell(self, slot: Slot) -> None:
+        call = slot.call
+        assert call is not None
+        if slot.open:
+            self.job.tell(ToolPaused(call.id, call.tool, "suspended"))
+        else:
             slot.told_ended = True
-            self.job.tell(ToolEnded(call.id, call.tool, slot.content, str(slot.call.status)))
+            self.job.tell(ToolEnded(call.id, call.tool, slot.content, str(call.status)))
 
     async def _outcome(self, slot: Slot, call: Call) -> Record | Suspend:
         try:
             value = await self._effect(slot, call)
             result = _dumped(slot, value)
         except Paused as paused:
+            self._waits = True
             slot.inner = tuple(r for r in paused.requests if r.run != call.run)
             for request in paused.requests:
                 self.job.tell(Requested(request))
@@ -78,7 +88,9 @@ class Execution:
             ended = True, result
         finally:
             self._left -= 1
-        return self._record(slot, call, *ended)
+        # Keep the lease while others run, and for the next reply if nobody else is waited for.
+        hold = bool(self._left) or not self._waits
+        return Record(**_attempt(call), ok=ended[0], result=ended[1], hold=hold)
 
     async def _effect(self, slot: Slot, call: Call) -> Any:
         """Run the tool on the stored bytes and nothing else."""
@@ -91,14 +103,10 @@ class Execution:
         assert tool.function is not None
         return await called(tool.function, args, kwargs)
 
-    def _record(self, slot: Slot, call: Call, ok: bool, result: str) -> Record:
-        # Keep the lease while others run, and for the next reply if nobody else is waited for.
-        others = any(other.open for other in self.turn.slots if other is not slot)
-        hold = bool(self._left) or not others
-        return Record(**_attempt(call), ok=ok, result=result, hold=hold)
-
     async def _write(self, slot: Slot, command: Record | Suspend | Doubt) -> None:
-        (written,) = await hop(self.job.store.transact, command)
+        """Commit what came of it, also while being cancelled."""
+        commit = asyncio.ensure_future(hop(self.job.store.transact, command))
+        (written,) = await asyncio.shield(commit)
         if isinstance(written, Call):
             slot.call = written
 

@@ -159,17 +159,7 @@ class Advance:
     async def _settle(self, turn: Turn) -> Result | None:
         """Run what may run; nothing when every call has its answer and the model is next."""
         while True:
-            run, news = await look(self.store, self._look, turn)
-            if turn.unshown:
-                await show_again(turn)
-                continue
-            work = Execution(turn, self.hold, self.talk.visible)
-            if news or work.slots:
-                await asyncio.gather(self._tell(news), work.run())
-                continue
-            if run.stop and run.owner == self.job.owner:
-                await hop(self.hold.release)
-                run = await look(self.store, self.hold.the_run)
+            run = await self._work(turn)
             if run.status not in LIVE:
                 return self._stored(run)
             if self.hold.elsewhere(run):
@@ -179,15 +169,30 @@ class Advance:
             elif turn.settled:
                 return None
             elif await self.hold.park(run):
-                return outcome.paused(
-                    self.job, await look(self.store, turn.waiting), self.talk.usage
-                )
+                waiting = await look(self.store, turn.waiting)
+                return outcome.paused(self.job, waiting, self.talk.usage)
+
+    async def _work(self, turn: Turn) -> Run:
+        """Run what was started, tell what is new, close what is over; the run as it stands then."""
+        while True:
+            run, news = await look(self.store, self._look, turn)
+            work = Execution(turn, self.hold, self.talk.visible)
+            if turn.due:
+                await hop(turn.close_due)
+            elif turn.unshown:
+                await show_again(turn)
+            elif news or work.slots:
+                await asyncio.gather(self._tell(news), work.run())
+            elif run.stop and run.owner == self.job.owner:
+                await hop(self.hold.release)
+            else:
+                return run
 
     def _look(self, turn: Turn) -> tuple[Run, list[AgentEvent]]:
         """The run, and then its calls: what is decided in between raises ``wake`` after it."""
         run = self.hold.the_run()
         turn.refresh()
-        return run, [] if turn.unshown else list(turn.news())
+        return run, [] if turn.due or turn.unshown else list(turn.news())
 
     async def _start(self, turn: Turn) -> None:
         """Take the run and start what may start, in one commit."""

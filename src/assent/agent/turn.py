@@ -112,6 +112,7 @@ class Turn:
         self.number = number
         self.run = run or job.run
         self.slots: list[Slot] = []
+        self.due: list[Expire | Cancel] = []
 
     def key(self, slot: Slot) -> str:
         """The natural key of a call: providers repeat their ids, turns and places do not."""
@@ -166,40 +167,39 @@ class Turn:
     # -- looking
 
     def refresh(self) -> None:
-        """Look at the rows again, and close what only time closes."""
+        """Look at the rows again; what is to be closed by now stands in ``due`` afterwards."""
+        self.due = []
         of_run: list[Call] | None = None
         for slot in self.slots:
             if slot.call is None or slot.tidy:
                 continue
             if slot.open:
-                slot.call = self._in_time(self.store.call(slot.call.id) or slot.call)
+                slot.call = self.store.call(slot.call.id) or slot.call
+                self._look_at_the_clock(slot.call)
             slot.asks = []
             if slot.may_ask:
                 of_run = self.store.calls_of(self.run) if of_run is None else of_run
                 slot.asks = self._asked_inside(slot.call, of_run)
             slot.tidy = not slot.open
 
-    def _in_time(self, call: Call) -> Call:
+    def close_due(self) -> None:
+        """Close what is over."""
+        for command in self.due:
+            self.store.transact(command)
+
+    def _look_at_the_clock(self, call: Call) -> None:
         ends = call.expires_at
         if call.status is CallStatus.ASKED and ends is not None and ends <= self.store.now():
-            (call,) = self.store.transact(Expire(thread=call.thread, run=call.run, call=call.id))
-        return call
+            self.due.append(Expire(thread=call.thread, run=call.run, call=call.id))
 
     def _asked_inside(self, call: Call, of_run: list[Call]) -> list[Call]:
         """What a call that paused by itself still waits for."""
         inside = [c for c in of_run if c.key.startswith(f"{call.key}/")]
-        if call.status not in OPEN:
-            inside = [self._left_over(c) for c in inside]
-        return [c for c in map(self._in_time, inside) if c.status in _WAITS]
-
-    def _left_over(self, call: Call) -> Call:
-        """Its tool has ended without it, so that nobody needs the answer any more."""
-        if call.status in (CallStatus.ASKED, CallStatus.READY):
-            reason = "the tool went on without it"
-            self.store.transact(
-                Cancel(thread=call.thread, run=call.run, call=call.id, by="agent", reason=reason)
-            )
-        return self.store.call(call.id) or call
+        for step in inside:
+            self._look_at_the_clock(step)
+            if call.status not in OPEN and step.status in (CallStatus.ASKED, CallStatus.READY):
+                self.due.append(_left_over(step))
+        return [step for step in inside if step.status in _WAITS]
 
     @property
     def extras(self) -> dict[str, Json]:
@@ -267,6 +267,12 @@ class Turn:
         name = slot.model.name if call is None else call.tool
         status = "error" if call is None else str(call.status)
         return ToolClosed(id, name, slot.content, status)
+
+
+def _left_over(step: Call) -> Cancel:
+    """Its tool has ended without it, so that nobody needs the answer any more."""
+    reason = "the tool went on without it"
+    return Cancel(thread=step.thread, run=step.run, call=step.id, by="agent", reason=reason)
 
 
 def _answered(call: Call) -> bool:

@@ -40,8 +40,8 @@ STATUS_SQL = {
 }
 
 
-def where(query: Query) -> tuple[str, list[Any]]:
-    """The condition of a page, and its values."""
+def where(query: Query, description: str) -> tuple[str, list[Any]]:
+    """The condition of a page, and its values; ``description`` is where that text is found."""
     parts, values = [STATUS_SQL[query.status]], []
     for column in ("agent", "tool", "thread", "run"):
         value = getattr(query, column)
@@ -55,7 +55,7 @@ def where(query: Query) -> tuple[str, list[Any]]:
         values.append(query.kind)
     if query.text:
         like = f"%{query.text.translate(_LIKE_ESCAPES)}%"
-        fields = ("id", "tool", "agent", "note", "terms")
+        fields = ("id", "tool", "agent", "note", description)
         parts.append("(" + " OR ".join(f"{f} LIKE ? ESCAPE '\\'" for f in fields) + ")")
         values += [like] * len(fields)
     if query.after is not None:
@@ -68,6 +68,9 @@ def where(query: Query) -> tuple[str, list[Any]]:
 
 class SqlReads:
     """Everything that a SQL store can be asked; ``_rows`` is the store's own way to ask."""
+
+    #: The description inside the terms; another database has its own words for that.
+    _description = "json_extract(terms, '$.description')"
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         raise NotImplementedError
@@ -119,7 +122,7 @@ class SqlReads:
         return [(row[0], row[1]) for row in self._rows(statement, (thread, after))]
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
-        condition, values = where(query)
+        condition, values = where(query, self._description)
         order = {
             "oldest": "n",
             "newest": "n DESC",

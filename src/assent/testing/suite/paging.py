@@ -113,7 +113,7 @@ class Paging:
         assert world.store.page(Query(run="r2", agent="agent")) == []
 
     def test_by_text(self, world: World) -> None:
-        one = world.ask("send_mail", note="Welcome the new customers", description="Monthly 100%")
+        one = world.ask("send_mail", note="Welcome the new customers", description='Monthly "100%"')
         new = world.new("pay", id="req_special")
         (two,) = world.propose(new, run="r2", thread="t2", agent="Bot")
         for text, call in [
@@ -122,11 +122,22 @@ class Paging:
             ("customers", one),
             ("monthly", one),
             ("100%", one),
+            ('"100', one),
             ("special", two),
             ("bot", two),
         ]:
             assert _ids(world.store.page(Query(text=text))) == [call.id], text
-        for text in ("nothing", "%", "_", "0_%", "s\\", "sendXmail", "' OR 1=1 --"):
+        for text in (
+            "nothing",
+            "description",
+            "\\",
+            "%",
+            "_",
+            "0_%",
+            "s\\",
+            "sendXmail",
+            "' OR 1=1 --",
+        ):
             found = set(_ids(world.store.page(Query(text=text))))
             assert found <= {c.id for c in (one, two) if _holds(c, text)}, text
         assert _ids(world.store.page(Query(text="pay", tool="send_mail"))) == []

@@ -1,0 +1,175 @@
+"""A run with two gated calls and one free call, in processes that die at a given point.
+
+``Nursery`` keeps one warm interpreter without threads, which forks a child for each ``play``. A
+point is a commit of the store, before or after, or one of the two sides of an effect or of a model
+call. Effects, model calls and acknowledged decisions are lines in files, outside of every process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import assent
+from assent.stores.sqlite import SqliteStore
+from assent.testing.scripted_model import ScriptedModel, call, calls, say
+
+THREAD = "t"
+BY_HAND = "settled by hand"
+REPLY = calls(call("pay", {"amount": 1}), call("look", {"what": "x"}), call("pay", {"amount": 2}))
+
+
+class Life:
+    """Counts the points that a process passes, and ends it at one of them."""
+
+    def __init__(self, folder: Path, kill: int | None) -> None:
+        self.folder = folder
+        self.kill = kill
+        self.points: list[str] = []
+
+    def passes(self, point: str) -> None:
+        self.points.append(point)
+        if self.kill == len(self.points):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def commit(self, name: str, when: str) -> None:
+        if name != "renew":  # heartbeats come when they come
+            self.passes(f"{name} {when}")
+
+    def writes(self, file: str, *values: Any) -> None:
+        with (self.folder / file).open("a") as out:
+            out.write(json.dumps(values) + "\n")
+
+
+def play(folder: str, *, kill: int | None, later: float, doubt: str, at_once: bool) -> Any:
+    """Begin the run, or go on with it; decide what waits; until it is over."""
+    life = Life(Path(folder), kill)
+    store = SqliteStore(
+        life.folder / "a.db",
+        boundary=life.commit,
+        clock=lambda: time.time_ns() // 1000 + round(later * 1e6),
+    )
+    return asyncio.run(_play(life, store, doubt, at_once))
+
+
+async def _play(life: Life, store: SqliteStore, doubt: str, at_once: bool) -> Any:
+    agent, inbox = _agent(life, store), assent.Inbox(store)
+    known = store.last_run(THREAD) is not None
+    result = await (agent.resume(THREAD) if known else agent.run("go", thread=THREAD))
+    doubts = []
+    while result.status == "paused":
+        for request in result.interruptions if at_once else result.interruptions[:1]:
+            decision: assent.Decision = request.approve()
+            if request.kind == "in_doubt":
+                doubts.append([request.tool, dict(request.args)])
+                options = {"reject": request.reject("lost"), "respond": request.respond(BY_HAND)}
+                decision = options.get(doubt, decision)
+            await inbox.decide(request.id, decision, by="ana")
+            life.writes("acks", request.id, decision.type)
+        result = await agent.resume(THREAD)
+    said = [json.loads(body) for _, body in store.messages(THREAD)]
+    store.close()
+    return {
+        "status": result.status,
+        "output": result.output,
+        "points": life.points,
+        "doubts": doubts,
+        "said": [[m["role"], m["content"]] for m in said],
+    }
+
+
+def _agent(life: Life, store: SqliteStore) -> assent.Agent:
+    @assent.tool(needs_approval=True)
+    async def pay(ctx: assent.Context, amount: int) -> str:
+        """Pay."""
+        life.passes(f"pay {amount} before")
+        life.writes("effects", "pay", amount, ctx.attempt)
+        life.passes(f"pay {amount} after")
+        return f"paid {amount}"
+
+    @assent.tool
+    async def look(ctx: assent.Context, what: str) -> str:
+        """Look."""
+        life.passes("look before")
+        life.writes("effects", "look", what, ctx.attempt)
+        life.passes("look after")
+        return "seen"
+
+    def speak(messages: Any) -> Any:
+        life.passes("model before")
+        answered = any(message["role"] == "tool" for message in messages)
+        life.writes("model", answered)
+        life.passes("model after")
+        return say("Done.") if answered else REPLY
+
+    model = ScriptedModel(speak)
+    return assent.Agent("mortal", model=model, tools=[pay, look], store=store, lease=0.3)
+
+
+class Nursery:
+    """The warm interpreter, as the tests see it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def play(self, folder: Path, **options: Any) -> dict[str, Any] | None:
+        """What a child came to; nothing if it was killed."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"folder": str(folder), **options}) + "\n")
+        process.stdin.flush()
+        ended = json.loads(process.stdout.readline())
+        if "error" in ended:
+            raise AssertionError(ended["error"])
+        came: dict[str, Any] | None = ended["value"]
+        return came
+
+    def close(self) -> None:
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.wait(30)
+        process.stdout.close()
+
+
+def _serve() -> None:
+    for line in sys.stdin:
+        options = json.loads(line)
+        told = Path(options["folder"]) / "told"
+        told.unlink(missing_ok=True)
+        pid = os.fork()
+        if pid == 0:
+            _child(options, told)
+        _, status = os.waitpid(pid, 0)
+        ended: dict[str, Any] = {"value": None}
+        if told.exists():
+            ended = json.loads(told.read_text())
+        elif not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
+            ended = {"error": f"the child ended with {status}"}
+        print(json.dumps(ended), flush=True)
+
+
+def _child(options: dict[str, Any], told: Path) -> None:
+    signal.alarm(60)
+    try:
+        said = {"value": play(**options)}
+    except BaseException:
+        said = {"error": traceback.format_exc()}
+    told.write_text(json.dumps(said))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,293 @@
+"""One stream of events, and those who listen to it: users, logging, OpenTelemetry."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from agent_world import World
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import assent
+from assent.agent import (
+    Agent,
+    Answered,
+    Requested,
+    ToolCalled,
+    ToolClosed,
+    ToolEnded,
+    ToolStarted,
+)
+from assent.agent.logs import log_events
+from assent.agent.models import ModelError
+from assent.agent.tracing import Tracing
+from assent.testing.scripted_model import ScriptedModel, call, calls, say
+
+PAY = call("pay", {"amount": 3, "to": None})
+LOOK = call("look", {"what": "x"})
+
+
+async def test_the_events_of_a_pause_and_a_resume(world: World) -> None:
+    agent = world.agent(calls(PAY, LOOK, call("nope")), say("Done."))
+    result = await agent.run("go", thread="t", requester="ana")
+    events = list(world.events)
+    assert {event.run for event in events} == {result.run}
+    assert {(event.thread, event.agent) for event in events} == {("t", "assistant")}
+    called = [event for event in events if isinstance(event, ToolCalled)]
+    assert [(c.tool, c.args) for c in called] == [
+        ("pay", {"amount": 3, "to": "ana"}),
+        ("look", {"what": "x"}),
+        ("nope", {}),
+    ]
+    assert world.happened() == [
+        *("Began", "ModelAsked", "ModelReplied", "ToolCalled", "ToolCalled", "ToolCalled"),
+        *("Requested", "ToolClosed", "ToolStarted", "ToolEnded", "Ended"),
+    ]
+    (request,) = result.interruptions
+    await agent.resume("t", decisions=[request.approve()], by="bea")
+    (answered,) = [event for event in world.events if isinstance(event, Answered)]
+    assert answered.request.decision is not None
+    assert (answered.request.id, answered.request.decision.by) == (request.id, "bea")
+    assert world.happened() == [
+        *("Began", "Answered", "ToolStarted", "ToolEnded"),
+        *("ModelAsked", "Text", "ModelReplied", "Ended"),
+    ]
+
+
+async def test_one_call_has_one_id_in_all_events(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("go", thread="t")
+    await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    ids = [
+        event.request.id if isinstance(event, Requested | Answered) else event.id
+        for event in world.events
+        if isinstance(event, ToolCalled | ToolStarted | ToolEnded | Requested | Answered)
+    ]
+    assert (len(ids), set(ids)) == (5, {result.interruptions[0].id})
+
+
+async def test_what_does_not_run_is_told_too(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("go", thread="t")
+    await agent.resume("t", decisions=[result.interruptions[0].reject("no")])
+    (closed,) = [event for event in world.events if isinstance(event, ToolClosed)]
+    assert (closed.id, closed.status) == (result.interruptions[0].id, "rejected")
+    assert "A person rejected" in closed.content
+
+
+async def test_nobody_is_told_before_it_is_written(world: World) -> None:
+    stored: list[Any] = []
+
+    def look(event: Any) -> None:
+        if isinstance(event, Requested):
+            stored.append(world.store.call(event.request.id))
+
+    agent = world.agent(PAY)
+    agent.listeners.append(look)
+    await agent.run("go", thread="t")
+    assert [call.status for call in stored] == ["asked"]
+
+
+async def test_a_run_that_raises_says_so_last(world: World) -> None:
+    agent = world.agent(ModelError("no key"))
+    with pytest.raises(ModelError):
+        await agent.run("go", thread="t")
+    assert world.happened() == ["Began", "ModelAsked", "Broke"]
+
+
+async def test_interactive_channels_are_told_again_and_others_are_not(world: World) -> None:
+    told: list[str] = []
+
+    class Channel:
+        def __init__(self, name: str, interactive: bool) -> None:
+            self.name = name
+            self.interactive = interactive
+
+        async def __call__(self, request: assent.Request) -> None:
+            told.append(self.name)
+
+    channels = [Channel("mail", False), Channel("terminal", True)]
+    agent = world.agent(PAY, channels=channels)
+    await agent.run("go", thread="t")
+    assert sorted(told) == ["mail", "terminal"]
+    await agent.resume("t")
+    assert sorted(told) == ["mail", "terminal", "terminal"]
+
+
+# -- logging
+
+
+async def test_logging_with_ids_and_without_contents(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="assent.agent.events")
+    agent = world.agent(
+        calls(PAY, call("no\nsuch\x1b[31m tool")), say("secret words"), instructions="Hush."
+    )
+    agent.listeners.append(log_events())
+    result = await agent.run("secret wishes", thread="t")
+    (request,) = result.interruptions
+    await agent.resume("t", decisions=[request.edit({"to": "secret"})], by="bea")
+    records = [r for r in caplog.records if r.name == "assent.agent.events"]
+    assert {record.assent_run for record in records} == {result.run}  # type: ignore[attr-defined]
+    assert {r.assent_request for r in records} >= {request.id, ""}  # type: ignore[attr-defined]
+    text = "\n".join(record.getMessage() for record in records)
+    assert "secret" not in text
+    assert "\x1b" not in text
+    assert len(text.splitlines()) == len(records)
+    for said in ("began", "wants pay", "pay needs a person", "edited by bea", "pay is done"):
+        assert said in text
+    assert "is paused" in text
+
+
+async def test_logging_of_a_failure(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    agent = world.agent(ModelError("no key"))
+    agent.listeners.append(log_events(logging.getLogger("mine"), logging.DEBUG))
+    with pytest.raises(ModelError):
+        await agent.run("go", thread="t")
+    assert [r.getMessage().split(": ", 1)[1] for r in caplog.records if r.name == "mine"] == [
+        "stopped: ModelError: no key"
+    ]
+
+
+# -- tracing
+
+
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    yield exporter
+    exporter.clear()
+
+
+@pytest.fixture
+def tracing(spans: InMemorySpanExporter) -> Tracing:
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    return Tracing(provider.get_tracer("test"))
+
+
+def by_name(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {span.name: span for span in spans.get_finished_spans()}
+
+
+async def test_spans_of_runs_models_and_tools(
+    world: World, tracing: Tracing, spans: InMemorySpanExporter
+) -> None:
+    agent = world.agent(calls(PAY, LOOK), say("Done."))
+    agent.listeners.append(tracing)
+    result = await agent.run("go", thread="t")
+    found = by_name(spans)
+    assert set(found) == {"invoke_agent assistant", "chat scripted", "execute_tool look"}
+    run = found["invoke_agent assistant"]
+    assert run.attributes is not None
+    assert run.attributes["assent.run"] == result.run
+    assert run.attributes["assent.status"] == "paused"
+    assert run.attributes["gen_ai.conversation.id"] == "t"
+    assert [event.name for event in run.events] == ["assent.requested"]
+    for name in ("chat scripted", "execute_tool look"):
+        assert found[name].parent is not None
+        assert found[name].parent.span_id == run.context.span_id
+    spans.clear()
+    await agent.resume("t", decisions=[result.interruptions[0].approve()], by="bea")
+    found = by_name(spans)
+    run = found["invoke_agent assistant"]
+    assert run.attributes is not None
+    assert (run.attributes["assent.resumed"], run.attributes["assent.status"]) == (True, "done")
+    assert run.events[0].attributes is not None
+    assert run.events[0].attributes["assent.decision"] == "approve"
+    pay = found["execute_tool pay"].attributes
+    assert pay is not None
+    assert pay["assent.request"] == result.interruptions[0].id
+    # Neither arguments nor results leave the house.
+    assert "ana" not in str([dict(span.attributes or {}) for span in found.values()])
+
+
+async def test_what_a_tool_does_stands_below_its_span(
+    world: World, tracing: Tracing, spans: InMemorySpanExporter
+) -> None:
+    seen = []
+
+    @assent.tool
+    def work() -> None:
+        """Work, in a thread."""
+        seen.append(trace.get_current_span().get_span_context().span_id)
+
+    @assent.tool
+    async def wait() -> None:
+        """Work, on the loop."""
+        await asyncio.sleep(0)
+        seen.append(trace.get_current_span().get_span_context().span_id)
+
+    agent = world.agent(calls(call("work"), call("wait")), say("Done."), tools=[work, wait])
+    agent.listeners.append(tracing)
+    before = trace.get_current_span()
+    await agent.run("go", thread="t")
+    found = by_name(spans)
+    tools = {found[f"execute_tool {name}"].context.span_id for name in ("work", "wait")}
+    assert set(seen) == tools
+    assert trace.get_current_span() is before
+
+
+async def test_an_inner_agent_stands_below_the_call_that_asked_it(
+    world: World, tracing: Tracing, spans: InMemorySpanExporter
+) -> None:
+    inner = Agent(
+        "payer", model=ScriptedModel([say("Paid.")]), tools=[world.pay], listeners=[tracing]
+    )
+    outer = world.agent(call("payer", {"input": "go"}), say("Done."), tools=[inner])
+    outer.listeners.append(tracing)
+    await outer.run("go", thread="t")
+    found = by_name(spans)
+    parent = found["invoke_agent payer"].parent
+    assert parent is not None
+    assert parent.span_id == found["execute_tool payer"].context.span_id
+
+
+async def test_spans_end_however_it_ends(
+    world: World, tracing: Tracing, spans: InMemorySpanExporter
+) -> None:
+    @assent.tool
+    async def asks(ctx: assent.Context) -> str:
+        """Ask."""
+        return str(await ctx.ask("Why?"))
+
+    @assent.tool
+    def fails() -> None:
+        """Fail."""
+        raise OSError("smoke")
+
+    agent = world.agent(calls(call("asks"), call("fails")), ModelError("gone"), tools=[asks, fails])
+    agent.listeners.append(tracing)
+    result = await agent.run("go", thread="t")
+    found = by_name(spans)
+    assert found["execute_tool asks"].attributes is not None
+    assert found["execute_tool asks"].attributes["assent.status"] == "suspended"
+    assert found["execute_tool fails"].status.is_ok is False
+    spans.clear()
+    with pytest.raises(ModelError):
+        await agent.resume("t", decisions=[result.interruptions[0].respond("so")])
+    assert by_name(spans)["invoke_agent assistant"].status.is_ok is False
+    assert by_name(spans)["chat scripted"].status.is_ok is False
+    assert tracing._spans == {}
+
+
+async def test_the_tracer_of_the_application_is_the_default(world: World) -> None:
+    agent = world.agent(say("Done."))
+    agent.listeners.append(Tracing())
+    assert (await agent.run("go", thread="t")).status == "done"
+
+
+def test_without_opentelemetry_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.delitem(sys.modules, "assent.agent.tracing")
+    with pytest.raises(ImportError, match=r'pip install "assent\[otel\]"'):
+        importlib.import_module("assent.agent.tracing")

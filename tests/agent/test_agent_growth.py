@@ -1,0 +1,135 @@
+"""Costs do not grow with history: a pause, a decision and a resume write the same rows each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_world import World, asked
+
+from assent.engine.commands import Finish, Propose
+from assent.rows import Message
+from assent.stores.sqlite import SqliteStore
+from assent.testing.scripted_model import ScriptedModel, call, calls, say
+
+PAY = call("pay", {"amount": 3, "to": None})
+
+
+class Counted:
+    """A store in a file, whose commits and changed rows are counted."""
+
+    def __init__(self, path: Path) -> None:
+        self.commits: list[str] = []
+        self.store = SqliteStore(path, boundary=self._crossed)
+        self.world = World(self.store)
+
+    def _crossed(self, name: str, when: str) -> None:
+        if when == "after":
+            self.commits.append(name)
+
+    @property
+    def rows(self) -> int:
+        return self.store._open_writer().total_changes
+
+    def grow(self, thread: str, turns: int) -> None:
+        """A conversation of so many turns, written at once."""
+        for start in range(0, turns, 100):
+            run = f"old-{thread}-{start}"
+            said = []
+            for n in range(start, min(start + 100, turns)):
+                said.append({"role": "user", "content": f"question {n} " + "x" * 100})
+                reply = {"role": "assistant", "content": f"answer {n}", "calls": [], "run": run}
+                said.append(reply)
+            messages = tuple(Message(run, json.dumps(m)) for m in said)
+            opens = Propose(thread=thread, run=run, agent="assistant", messages=messages)
+            self.store.transact(opens, Finish(thread=thread, run=run, status="done"))
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> Iterator[Counted]:
+    counted = Counted(tmp_path / "a.db")
+    yield counted
+    counted.store.close()
+
+
+async def one_approval(counted: Counted, thread: str) -> dict[str, Any]:
+    """Rows and commits of each of the three steps."""
+    world = counted.world
+    agent = world.agent(PAY, say("Done."))
+    counts: dict[str, Any] = {}
+
+    def counting(name: str, rows: int, commits: int) -> None:
+        counts[name] = (counted.rows - rows, counted.commits[commits:])
+
+    before = counted.rows, len(counted.commits)
+    result = await agent.run("pay ana", thread=thread)
+    counting("pause", *before)
+    before = counted.rows, len(counted.commits)
+    (request,) = result.interruptions
+    await world.inbox.decide(request.id, request.approve(), by="ana")
+    counting("decide", *before)
+    before = counted.rows, len(counted.commits)
+    assert (await agent.resume(thread)).status == "done"
+    counting("resume", *before)
+    counts["state"] = len(result.state.to_json())
+    return counts
+
+
+async def test_a_thousand_turns_cost_no_more_rows_than_one(counted: Counted) -> None:
+    await one_approval(counted, "warm")  # the tool itself is stored once
+    counted.grow("brief", 1)
+    counted.grow("large", 1000)
+    assert await one_approval(counted, "large") == await one_approval(counted, "brief")
+    assert len(counted.store.messages("large")) == 2004
+
+
+async def test_a_gated_call_takes_five_commits(counted: Counted) -> None:
+    counts = await one_approval(counted, "t")
+    assert counts["pause"][1] == ["propose"]
+    assert counts["decide"][1] == ["decide"]
+    assert counts["resume"][1] == ["claim+start", "record", "propose+finish"]
+
+
+async def test_the_hundredth_approval_on_a_thread_costs_what_the_second_did(
+    counted: Counted,
+) -> None:
+    seen = [await one_approval(counted, "t") for _ in range(100)]
+    assert seen[99] == seen[1]
+    assert len(counted.world.ran) == 100
+
+
+async def test_a_hundred_requests_of_one_turn(counted: Counted) -> None:
+    world = counted.world
+    many = calls(*(call("pay", {"amount": n, "to": None}) for n in range(100)))
+    agent = world.agent(many, say("Done."))
+    result = await agent.run("go", thread="t")
+    assert len(result.interruptions) == 100
+    # One decision and its resume write the same rows, however many others are open.
+    costs = []
+    for request in result.interruptions[:3]:
+        before = counted.rows
+        await agent.resume("t", decisions=[request.approve()])
+        costs.append(counted.rows - before)
+    assert len(set(costs)) == 1
+    for request in result.interruptions[3:]:
+        result.state.approve(request, by="ana")
+    result = await agent.resume(result.state)
+    assert (result.status, len(asked(agent))) == ("done", 2)
+    assert sorted(amount for amount, _ in world.effects("pay")) == list(range(100))
+
+
+async def test_a_run_of_many_turns_resumes_at_the_same_cost(counted: Counted) -> None:
+    """Pauses of one and the same run, not only of one thread."""
+    world = counted.world
+    agent = world.agent(model=ScriptedModel([*[PAY] * 30, say("Done.")]), max_turns=50)
+    result = await agent.run("go", thread="t")
+    costs = []
+    while result.status == "paused":
+        before = counted.rows
+        result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
+        costs.append(counted.rows - before)
+    assert len(costs) == 30
+    assert len(set(costs[1:-1])) == 1

@@ -1,0 +1,125 @@
+"""SIGKILL between any two steps of a run: nothing lost, nothing twice, and only what was in between
+is in doubt."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mortal import BY_HAND, Nursery
+
+from assent.audit import verify
+from assent.stores.sqlite import SqliteStore
+
+HOUR = 3600.0
+ANSWERS = ("respond", "approve", "reject")
+CONTENTS = {"pay 1": "paid 1", "look x": "seen", "pay 2": "paid 2"}
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+def lines(path: Path) -> list[list[Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def hanging(folder: Path) -> set[str]:
+    """The calls that had started and not ended when the process died."""
+    if not (folder / "a.db").exists():
+        return set()
+    store = SqliteStore(folder / "a.db")
+    try:
+        run = store.last_run("t")
+        calls = store.calls_of(run.id) if run is not None else []
+        running = [call for call in calls if call.status == "running"]
+        return {f"{c.tool} {next(iter(json.loads(c.args).values()))}" for c in running}
+    finally:
+        store.close()
+
+
+def check(folder: Path, came: dict[str, Any], doubts: set[str], answer: str) -> None:
+    """What must hold when another process has taken the run to its end."""
+    assert (came["status"], came["output"]) == ("done", "Done.")
+    found = {f"{tool} {next(iter(args.values()))}" for tool, args in came["doubts"]}
+    assert found == doubts
+    effects = Counter(f"{tool} {what}" for tool, what, _ in lines(folder / "effects"))
+    for name, content in CONTENTS.items():
+        most = 2 if name in doubts and answer == "approve" else 1
+        least = 0 if name in doubts and answer != "approve" else 1
+        assert least <= effects[name] <= most, (name, effects, doubts)
+        told = [said for role, said in came["said"] if role == "tool"]
+        if name not in doubts or answer == "approve":
+            assert content in told
+        elif answer == "respond":
+            assert BY_HAND in told
+    roles = [role for role, _ in came["said"]]
+    assert roles == ["user", "assistant", "tool", "tool", "tool", "assistant"]
+    # A reply that nobody stored is asked for once more, and no other one is.
+    assert len(lines(folder / "model")) <= 3
+    check_record(folder)
+
+
+def check_record(folder: Path) -> None:
+    store = SqliteStore(folder / "a.db")
+    try:
+        assert verify(store).ok
+        decided = {
+            (event.call, json.loads(event.body)["decision"])
+            for _, event in store.events()
+            if event.type == "decided" and event.body
+        }
+    finally:
+        store.close()
+    assert {tuple(ack) for ack in lines(folder / "acks")} <= decided
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["decided at once", "one by one"])
+def test_killed_between_any_two_steps(tmp_path: Path, nursery: Nursery, at_once: bool) -> None:
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    options: dict[str, Any] = {"doubt": "respond", "at_once": at_once}
+    came = nursery.play(whole, kill=None, later=0.0, **options)
+    assert came is not None
+    check(whole, came, set(), "respond")
+    points = came["points"]
+    assert {"propose before", "claim+start after", "record before", "pay 1 after"} <= set(points)
+    deaths = doubted = 0
+    for number in range(1, len(points) + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        answer = ANSWERS[number % 3]
+        died = nursery.play(folder, kill=number, later=0.0, **options)
+        deaths += died is None
+        if died is not None:
+            continue  # commits of two calls may fall together, and then there are fewer points
+        doubts = hanging(folder)
+        doubted += bool(doubts)
+        came = nursery.play(folder, kill=None, later=HOUR, doubt=answer, at_once=at_once)
+        assert came is not None
+        check(folder, came, doubts, answer)
+    assert deaths >= len(points) - 4
+    assert doubted >= 6
+
+
+def test_killed_twice(tmp_path: Path, nursery: Nursery) -> None:
+    """Whoever comes back may die too."""
+    for number, again in ((2, 3), (5, 2), (8, 4), (11, 1), (14, 3)):
+        folder = tmp_path / f"{number}-{again}"
+        folder.mkdir()
+        options: dict[str, Any] = {"doubt": "respond", "at_once": True}
+        nursery.play(folder, kill=number, later=0.0, **options)
+        nursery.play(folder, kill=again, later=HOUR, **options)
+        came = nursery.play(folder, kill=None, later=2 * HOUR, **options)
+        assert came is not None
+        assert came["status"] == "done"
+        effects = Counter((tool, what) for tool, what, _ in lines(folder / "effects"))
+        assert max(effects.values()) == 1
+        check_record(folder)
