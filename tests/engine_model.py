@@ -127,13 +127,18 @@ class Twins(RuleBasedStateMachine):
             return None
         fenced = all(
             isinstance(command, Decide | Claim | Expire)
-            or (isinstance(command, Doubt) and command.token != run.token)
-            or (isinstance(command, Record) and command.token != run.token)
+            or (isinstance(command, Doubt | Record) and not self._runs_now(command))
             or (isinstance(command, Cancel) and command.call is not None)
             or (isinstance(command, Start | Complete) and command.owner != run.owner)
             for command in commands
         )
         return run if fenced else None
+
+    def _runs_now(self, command: Doubt | Record) -> bool:
+        """Whether it is the very attempt that it speaks of that runs."""
+        call = self.calls.get(command.call or "")
+        spoken_of = (_S.RUNNING, command.token, command.attempt)
+        return call is not None and (call.status, call.token, call.attempt) == spoken_of
 
     def _follow(self, commands: tuple[Command, ...], run_before: Run | None, refused: bool) -> None:
         """Bring the model up to date, and see that nothing changed that may not."""
@@ -218,7 +223,7 @@ class Twins(RuleBasedStateMachine):
         for name in one:
             assert one[name] == two[name], name
         memory, sqlite = self.memory.store, self.sqlite.store
-        assert memory.overdue() == sqlite.overdue()
+        assert set(memory.overdue()) == set(sqlite.overdue())
         assert _runs(memory.ready(["agent"], 9)) == _runs(sqlite.ready(["agent"], 9))
         assert _runs(memory.open_runs()) == _runs(sqlite.open_runs())
         for thread in THREADS:

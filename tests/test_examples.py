@@ -28,11 +28,36 @@ EXPECTED = {
         "str: rain in Oslo",
         "Rejected: ana rejected it: too big for this example",
     ],
+    "bulk_email.py": [
+        "  sent 'WELCOME!!!' to 3 recipients",
+        "waits: 250 people get 'WELCOME!!!'",
+        "  sent 'Welcome' to 250 recipients",
+        "Everybody was greeted.",
+    ],
     "crash_and_resume.py": [
         "  it says: the bank takes 120 euros",
         "  in_doubt: charge {'card': '…1234', 'euros': 120}",
         "  a person may approve or respond or reject",
         "  the job goes on with: receipt 4711",
+    ],
+    "delete_data.py": [
+        "  deleted from logs where age > 30",
+        "waits: {'table': 'users', 'where': 'true'}",
+        "waits: {'table': 'users', 'where': 'closed and age > 365'}",
+        "  deleted from users where closed and age > 365",
+        "The old rows are gone.",
+    ],
+    "deployment_assistant.py": [
+        "  staging runs 2.5.0 now",
+        "approval required: deploy_to_production {'version': '2.5.0'}",
+        "  production runs 2.5.0 now",
+        "Version 2.5.0 is everywhere.",
+    ],
+    "flight_agent.py": [
+        "the agent says: I found a good one.",
+        "it wants: book_flight {'destination': 'Paris', 'day': 'Friday'}",
+        "  booked: Paris on Friday",
+        "Your flight to Paris is booked, seat 12A.",
     ],
     "guard_function.py": [
         "  the bank moves 20 euros",
@@ -41,6 +66,12 @@ EXPECTED = {
         "  the bank moves 120 euros",
         "  120 euros for A-17 (late delivery)",
         "  120 euros for A-17 (late delivery)",
+    ],
+    "pizza_agent.py": [
+        "agent: We offer no rocks as a topping. What do you mean by them?",
+        "you: do you have meatballs?",
+        "agent: Whole meatballs, or crumbled ones?",
+        "order: [{'size': 'small', 'toppings': ['meatballs'], 'special_instructions': 'crumbled'}]",
     ],
     "policy_file.py": [
         "ran: SELECT name FROM customers",
@@ -55,10 +86,16 @@ EXPECTED = {
         "wednesday: reminded bob@example.com",
         "the standing yes of ana has 3 uses left",
     ],
+    "sql_agent.py": [
+        "DELETE FROM records WHERE age > 30: approve or reject?",
+        "The old records are deleted. Left: 4",
+    ],
 }
 #: What must be printed so often and no more: effects happen once.
 ONCE = {
     "crash_and_resume.py": "the bank takes 120 euros",
+    "deployment_assistant.py": "production runs 2.5.0 now",
+    "flight_agent.py": "booked: Paris on Friday",
     "guard_function.py": "the bank moves 120 euros",
 }
 

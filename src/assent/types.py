@@ -261,6 +261,30 @@ class Grant:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteMade:
+    """One person's yes to one revision, as people see it."""
+
+    type: str
+    by: str
+    at: datetime
+    assurance: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionMade:
+    """The decision that counts, as people see it; ``args`` are an edit's, ``value`` an answer's."""
+
+    type: str
+    by: str
+    at: datetime
+    channel: str
+    assurance: str
+    message: str = ""
+    args: Mapping[str, Json] | None = None
+    value: Json = None
+
+
 @dataclass(frozen=True, slots=True)
 class Execution:
     """What became of the call itself, beside what became of the asking."""
@@ -292,13 +316,13 @@ class Request:
     allowed: tuple[str, ...]
     reviewers: tuple[str, ...]
     quorum: int
-    votes: tuple[Vote, ...]
+    votes: tuple[VoteMade, ...]
     risk: Risk
     rule: str
     requester: str
     created_at: datetime
     expires_at: datetime | None
-    decision: Decided | None
+    decision: DecisionMade | None
     execution: Execution
     original: Mapping[str, Json] | None = None
 

@@ -10,12 +10,14 @@ from assent import codec
 from assent.engine.asking import doubt_envelope
 from assent.rows import Call, CallStatus, Tool
 from assent.types import (
-    Decided,
+    DecisionMade,
     Execution,
     Json,
     Option,
     Question,
     Request,
+    Vote,
+    VoteMade,
     moment,
 )
 
@@ -88,13 +90,13 @@ def request_of(call: Call, tool: Tool | None) -> Request:
         allowed=_DOUBT_ANSWERS if in_doubt else terms.allowed,
         reviewers=terms.reviewers,
         quorum=terms.quorum,
-        votes=call.votes,
+        votes=tuple(_vote_made(vote) for vote in call.votes),
         risk=terms.risk,
         rule=terms.rule,
         requester=call.requester,
         created_at=moment(call.created),
         expires_at=None if in_doubt or call.expires_at is None else moment(call.expires_at),
-        decision=None if in_doubt else call.decision,
+        decision=None if in_doubt else decision_made(call),
         execution=_execution(call),
         original=None if call.original is None else codec.loads(call.original),
     )
@@ -104,6 +106,27 @@ def _as_declared(args: dict[str, Json], schema: Mapping[str, Any] | None) -> dic
     """The arguments in the order of the tool's parameters; the stored text is sorted."""
     declared = [name for name in (schema or {}).get("properties", ()) if name in args]
     return {name: args[name] for name in (*declared, *args)}
+
+
+def _vote_made(vote: Vote) -> VoteMade:
+    return VoteMade(type=vote.type, by=vote.by, at=moment(vote.at), assurance=vote.assurance)
+
+
+def decision_made(call: Call) -> DecisionMade | None:
+    """The decision on a call, with its values read."""
+    decided = call.decision
+    if decided is None:
+        return None
+    return DecisionMade(
+        type=decided.type,
+        by=decided.by,
+        at=moment(decided.at),
+        channel=decided.channel,
+        assurance=decided.assurance,
+        message=decided.message,
+        args=None if call.original is None else codec.loads(call.args),
+        value=None if decided.value is None else codec.loads(decided.value),
+    )
 
 
 def _execution(call: Call) -> Execution:
@@ -137,32 +160,31 @@ def request_json(request: Request) -> dict[str, Json]:
         "reviewers": list(request.reviewers),
         "quorum": request.quorum,
         "votes": [
-            {"by": v.by, "at": moment(v.at).isoformat(), "assurance": v.assurance}
-            for v in request.votes
+            {"by": v.by, "at": v.at.isoformat(), "assurance": v.assurance} for v in request.votes
         ],
         "risk": {"level": request.risk.level, "reasons": list(request.risk.reasons)},
         "rule": request.rule,
         "requester": request.requester,
         "created_at": request.created_at.isoformat(),
         "expires_at": None if ends is None else ends.isoformat(),
-        "decision": None if request.decision is None else _decision_json(request, request.decision),
+        "decision": None if request.decision is None else _decision_json(request.decision),
         "execution": asdict(request.execution),
         "original": None if request.original is None else dict(request.original),
     }
 
 
-def _decision_json(request: Request, decision: Decided) -> dict[str, Json]:
+def _decision_json(decision: DecisionMade) -> dict[str, Json]:
     shown: dict[str, Json] = {
         "type": decision.type,
         "by": decision.by,
-        "at": moment(decision.at).isoformat(),
+        "at": decision.at.isoformat(),
         "channel": decision.channel,
         "assurance": decision.assurance,
     }
     if decision.message:
         shown["message"] = decision.message
-    if request.original is not None:
-        shown["args"] = dict(request.args)
-    if decision.value is not None:
-        shown["value"] = codec.loads(decision.value)
+    if decision.args is not None:
+        shown["args"] = dict(decision.args)
+    if decision.type == "respond":
+        shown["value"] = decision.value
     return shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -405,6 +406,50 @@ async def test_a_policy_may_forbid_and_nobody_is_asked(world: World) -> None:
         "This call is forbidden by policy and was not run. No money here."
     )
     assert (await world.inbox.pending()).items == ()
+
+
+async def test_what_a_policy_forbids_is_said_again_for_later_calls(world: World) -> None:
+    policy = assent.Policy([assent.Rule(tool="pay", verdict="deny", description="No money here.")])
+    agent = world.agent(PAY, PAY, say("Then not."), policy=policy)
+    await agent.run("pay ana", thread="t")
+    assert len(told(agent)) == 2
+    assert all("No money here." in error_in(content) for content in told(agent))
+
+
+async def test_what_is_called_off_during_the_last_look_does_not_run(world: World) -> None:
+    """The edited call is put to the policy again; meanwhile somebody cancels it."""
+    judged: list[object] = []
+
+    def slow_rule(args: Mapping[str, object]) -> bool:
+        judged.append(args)
+        if len(judged) == 3:  # asked, edited, and now just before the start
+            world.inbox.cancel_sync(request.id, by="cy")
+        return True
+
+    @assent.tool(needs_approval=slow_rule)
+    def act(n: int) -> str:
+        """Act."""
+        world.ran.append(("act", n))
+        return "acted"
+
+    agent = world.agent(call("act", {"n": 1}), say("Then not."), tools=[act])
+    (request,) = (await agent.run("go", thread="t")).interruptions
+    result = await agent.resume("t", decisions=[request.edit({"n": 2})])
+    assert (len(judged), result.output, world.ran) == (3, "Then not.", [])
+
+
+async def test_a_channel_is_told_once_and_its_failure_is_not_repeated(world: World) -> None:
+    seen: list[str] = []
+
+    async def broken(request: assent.Request) -> None:
+        seen.append(request.id)
+        raise ConnectionError("no mail today")
+
+    agent = world.agent(TWO, say("Done."), channels=[broken])
+    result = await agent.run("go", thread="t")
+    assert result.status == "paused"
+    await agent.resume("t")
+    assert seen == [request.id for request in result.interruptions]
 
 
 async def test_a_standing_yes_covers_its_scope_and_nothing_else(world: World) -> None:

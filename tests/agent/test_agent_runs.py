@@ -237,6 +237,16 @@ async def test_new_words_over_a_paused_run_supersede_and_the_model_is_told(world
     assert len(conversation(world.store)) == 6
 
 
+async def test_new_words_are_delivered_once_also_after_a_failure(world: World) -> None:
+    agent = world.agent(PAY, ModelError("gone"), say("Then not."))
+    await agent.run("pay ana", thread="t")
+    with pytest.raises(ModelError):
+        await agent.run("no, wait", thread="t")
+    assert (await agent.run("no, wait", thread="t")).output == "Then not."
+    roles = [m["role"] for m in conversation(world.store)]
+    assert roles == ["user", "assistant", "tool", "user", "assistant"]
+
+
 async def test_new_words_over_a_running_run_wait_for_it(world: World) -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 

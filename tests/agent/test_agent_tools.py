@@ -155,6 +155,20 @@ async def test_an_id_that_was_used_before_is_another_call(world: World) -> None:
     assert (result.status, world.effects("pay")) == ("paused", [(1, "ana")])
 
 
+async def test_a_yes_to_one_tool_is_none_to_another_with_the_same_id(world: World) -> None:
+    @assent.tool(needs_approval=True)
+    def wipe() -> str:
+        """Wipe everything."""
+        world.ran.append(("wipe", None))
+        return "wiped"
+
+    steps = (call("pay", {"amount": 1, "to": None}, id="same"), call("wipe", id="same"))
+    agent = world.agent(*steps, tools=[world.pay, wipe])
+    result = await agent.run("go", thread="t")
+    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert (result.interruptions[0].tool, world.ran) == ("wipe", [("pay", (1, "ana"))])
+
+
 async def test_a_call_without_an_id_gets_one(world: World) -> None:
     from assent.agent.models import ModelCall, ModelReply, ModelRequest
 

@@ -67,6 +67,11 @@ def test_only_what_was_edited_is_named(world: World) -> None:
     assert str(problem).startswith("thread 'order-2', row 2: it was changed")
 
 
+def test_the_head_of_a_thread_is_no_second_problem(world: World) -> None:
+    world.sql(f"UPDATE event SET hash = '0' || hash {HERE} = 5")
+    assert places(world.verify()) == [("order-2", 5)]
+
+
 def test_text_that_cannot_be_read_is_named(world: World) -> None:
     world.sql(f"UPDATE event SET actor = CAST(x'ff' AS TEXT) {HERE} = 3")
     report = world.verify()
@@ -378,7 +383,9 @@ def test_a_pruned_run_that_was_entered_again_is_not_pruned(world: World) -> None
     world.ask("order-2")
     assert world.verify().ok
     world.sql(f"UPDATE event SET body = NULL {HERE} = 6")
-    assert places(world.verify()) == [("order-2", 6)]
+    report = world.verify()
+    assert places(report) == [("order-2", 6)]
+    assert "no pruning took it" in report.problems[0].what
 
 
 def test_without_the_pruning_in_the_record_every_missing_body_is_named(world: World) -> None:

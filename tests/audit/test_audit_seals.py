@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from audit_world import KEY, OTHER_KEY, World, opened, places, plain
+from audit_world import KEY, OTHER_KEY, SERVER_KEY, World, opened, places, plain
 
 from assent import codec
 from assent.audit import verify
-from assent.keys import Keyring
+from assent.engine.commands import Note
+from assent.keys import Keyring, public_key
 from assent.stores import memory, sqlite, sqlseal
 from assent.stores.base import next_seal, seal_bytes
 from assent.stores.memory import MemoryStore
@@ -83,7 +85,7 @@ def test_a_seal_that_holds_no_heads_is_named(sealed: World) -> None:
 def test_seals_that_cannot_be_read_are_told(sealed: World) -> None:
     sealed.sql("UPDATE seal SET heads = CAST(x'ff' AS TEXT) WHERE n = 2")
     report = sealed.verify()
-    assert places(report)[0] == ("", 2)
+    assert places(report) == [("", 2), ("order-4", 1)]
     assert "cannot be read" in report.problems[0].what
 
 
@@ -221,6 +223,20 @@ def test_a_refused_command_seals_nothing_by_halves(
         with pytest.raises(Exception, match="not what you saw"):
             world.inbox.decide_sync(request.id, request.approve(), by="ana", seen_digest="x")
         assert world.verify().seals == 0
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "memory"])
+def test_who_cannot_sign_does_not_seal(kind: str, tmp_path: Path) -> None:
+    keys = Keyring.parse(public_key(SERVER_KEY))
+    store: Any = MemoryStore(keys=keys)
+    if kind == "sqlite":
+        store = SqliteStore(tmp_path / "assent.db", keys=keys)
+    store.transact(Note(type="seen", actor="ana"))
+    assert store.seal() is None
+    store.prune(store.now(), "ana")
+    report = verify(store)
+    assert (report.ok, report.seals, report.unsealed) == (True, 0, 2)
+    store.close()
 
 
 def test_a_rotated_key(world: World) -> None:

@@ -345,6 +345,20 @@ def test_a_call_may_move_while_it_is_read(tmp_path: Path, monkeypatch: pytest.Mo
         assert world.verify().problems == []
 
 
+def test_a_thread_may_be_sealed_while_it_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_threads = world.store.threads
+
+    def threads(*page: Any) -> Any:
+        world.store.seal()
+        return list_threads(*page)
+
+    monkeypatch.setattr(world.store, "threads", threads)
+    report = world.verify()
+    assert (report.problems, report.seals, report.unsealed) == ([], 1, 0)
+
+
 def test_a_run_may_be_pruned_while_it_is_read(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,15 +67,18 @@ class Plot:
 
     def doubts(self, point: Point) -> tuple[int, int]:
         """How many doubts there will have been, and how many of them people have yet to settle."""
-        before = [type for type, _ in self.events[: point.events]]
-        hanging = self.hanging(point)
-        raised = max(before.count("in_doubt") + hanging, TALES[self.story].interrupts)
-        settled = before.count("retried")
-        if "in_doubt" in before:
-            settled += before[before.index("in_doubt") :].count("decided")
-        if TALES[self.story].options.get("idempotent"):
-            settled += hanging  # nobody is asked about what may simply run again
-        return raised, raised - settled
+        tale = TALES[self.story]
+        raised, waiting, hanging = 0, set[str](), self.hanging(point)
+        for type, call in self.events[: point.events]:
+            if type == "in_doubt":
+                raised += 1
+                waiting.add(call)
+            elif type in ("decided", "retried", "recorded"):
+                waiting.discard(call)
+        coming = max(tale.interrupts - raised - hanging, 0)
+        # Nobody is asked about what may simply run again.
+        asked = 0 if tale.options.get("idempotent") else hanging
+        return raised + hanging + coming, len(waiting) + asked + coming
 
 
 def plot_of(zygote: Zygote, story: str, folder: Path, later: float = 0.0) -> Plot:

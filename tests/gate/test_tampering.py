@@ -19,7 +19,7 @@ from assent.audit import verify
 from assent.engine.asking import envelope
 from assent.engine.commands import Start
 from assent.stores.sqlite import SqliteStore
-from assent.types import Request
+from assent.types import Request, Vote
 
 ANA, BEA = person("ana"), person("bea")
 
@@ -102,7 +102,10 @@ def test_a_decision_that_was_made_up(case: Case, thief: Thief, signature: str) -
         other = Case(case.store)
         decided = other.decide(other.paused(lambda: other.paying()("cy"), "x").approve())
         assert decided.decision is not None
-        signature = decided.decision.signature
+        stored = case.store.call(decided.id)
+        assert stored is not None
+        assert stored.decision is not None
+        signature = stored.decision.signature
         thief.sql("DELETE FROM call WHERE run = 'x'")
     thief.make_ready()
     at = case.store.now()
@@ -191,9 +194,15 @@ def voted_once(case: Case) -> Request:
     return case.decide(request.approve(), ANA)
 
 
-def as_decision(request: Request) -> str:
+def stored_vote(case: Case, request: Request) -> Vote:
+    call = case.store.call(request.id)
+    assert call is not None
+    return call.votes[0]
+
+
+def as_decision(vote_made: Vote) -> str:
     """One person's real vote, put where the outcome stands."""
-    vote = asdict(request.votes[0])
+    vote = asdict(vote_made)
     parts = [vote["type"], vote["by"], vote["at"], "python", "token", vote["digest"]]
     return json.dumps([*parts, vote["signature"], "", None])
 
@@ -202,8 +211,8 @@ def as_decision(request: Request) -> str:
 def test_one_vote_is_not_two(case: Case, thief: Thief, trick: str) -> None:
     request = voted_once(case)
     thief.make_ready()
-    end = request.votes[0].at + 86_400_000_000
-    thief.set(decision=as_decision(request), valid_until=end)
+    mine = stored_vote(case, request)
+    thief.set(decision=as_decision(mine), valid_until=mine.at + 86_400_000_000)
     (vote,) = json.loads(thief.get("votes"))
     if trick == "quorum of one":
         terms = json.loads(thief.get("terms"))

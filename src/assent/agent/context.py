@@ -12,7 +12,8 @@ from assent.gate import Gate
 from assent.gate.options import AskOptions
 from assent.gate.scope import RunScope
 from assent.rows import Call
-from assent.types import Decided, Json, Question
+from assent.types import DecisionMade, Json, Question
+from assent.views import decision_made
 
 if TYPE_CHECKING:
     from assent.agent.job import Job
@@ -37,7 +38,7 @@ class Context:
     key: str
     attempt: int
     messages: Sequence[Mapping[str, Json]]
-    decision: Decided | None
+    decision: DecisionMade | None
     #: The arguments before a person edited them.
     edited_from: Mapping[str, Json] | None
     deps: Any
@@ -97,7 +98,7 @@ def context_of(call: Call, job: Job, said: Sequence[Mapping[str, Json]]) -> Cont
         key=call.id,
         attempt=call.attempt,
         messages=tuple(MappingProxyType(message) for message in said),
-        decision=call.decision,
+        decision=decision_made(call),
         edited_from=None if call.original is None else codec.loads(call.original),
         deps=job.deps,
         _gate=job.gate,

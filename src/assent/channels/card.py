@@ -10,10 +10,10 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from assent import codec, text
+from assent import text
 from assent.channels.layout import Line, block, listed, name, numbered
 from assent.rows import Event
-from assent.types import Decided, Json, Request, moment
+from assent.types import DecisionMade, Json, Request, moment
 
 RISKY = ("high", "critical")
 _TITLE_STYLE = dict.fromkeys(RISKY, "bold red")
@@ -175,7 +175,7 @@ def _result(request: Request) -> Iterator[Line]:
     yield Line({"failed": "It failed"}.get(execution.status, "Its result"), "bold")
     decided = request.decision
     if request.status == "responded" and decided is not None and decided.value is not None:
-        yield from numbered(codec.loads(decided.value))
+        yield from numbered(decided.value)
     else:
         yield from numbered(execution.result)
 
@@ -190,9 +190,9 @@ def _closing(request: Request) -> Iterator[Line]:
     yield _fact("digest", request.digest)
 
 
-def decision(decided: Decided) -> Iterator[Line]:
+def decision(decided: DecisionMade) -> Iterator[Line]:
     """Who decided what, when, and through what."""
-    at = moment(decided.at).astimezone()
+    at = decided.at.astimezone()
     how = ", ".join(name(part) for part in (decided.channel, decided.assurance) if part)
     words = f"{decided.type} by {name(decided.by)}, {at:%Y-%m-%d %H:%M:%S} ({how})"
     yield _fact("decision", words, "bold")

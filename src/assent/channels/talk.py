@@ -16,7 +16,7 @@ from assent.channels.desk import Desk
 from assent.channels.layout import Line, name, rows
 from assent.channels.screen import LONGEST_LINE, Screen, Typed
 from assent.errors import AlreadyDecided, AssentError, Conflict, Expired, InvalidDecision
-from assent.types import Decision, Request, moment
+from assent.types import Decision, Request
 
 How = Literal["decided", "skipped", "left", "closed", "refused"]
 #: Understands a line, or gives nothing.
@@ -223,7 +223,7 @@ def ended(request: Request) -> str:
     decided = request.decision
     if decided is None or request.status in ("expired", "cancelled", "superseded"):
         return f"{name(request.id)} is {request.status}: there is nothing to decide."
-    at = moment(decided.at).astimezone()
+    at = decided.at.astimezone()
     line = (
         f"Decided by {name(decided.by)} ({name(decided.channel)}) at {at:%H:%M:%S}: {decided.type}"
     )

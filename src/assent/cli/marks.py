@@ -122,7 +122,7 @@ def _closed(request: Request) -> Iterator[tuple[str, str, str]]:
         how = "is not answered" if request.question is not None else "did not run"
         yield "✗", f"{what} {how}, rejected by {name(decided.by)}{why}", "bold red"
     elif request.status == "responded" and decided is not None:
-        value = _short(decided.value or "null", as_json=True)
+        value = _short(codec.dumps(decided.value), as_json=True)
         how = "answered" if request.question is not None else "did not run, result given"
         yield "✓", f"{what} {how} by {name(decided.by)}: {value}", "bold green"
     elif request.status in _CLOSED:

@@ -18,7 +18,8 @@ from assent.policy import Predicate
 from assent.rows import Call, Tool
 from assent.schema import Signature
 from assent.twin import drive, hop, in_thread, on_loop, run_sync
-from assent.types import Decided, Json, Terms, ToolCall
+from assent.types import DecisionMade, Json, Terms, ToolCall
+from assent.views import decision_made
 
 if TYPE_CHECKING:
     from assent.gate.gate import Gate
@@ -35,7 +36,7 @@ class ThisCall:
     #: The same for every attempt of this call: give it to services that take an idempotency key.
     key: str
     attempt: int
-    decision: Decided | None
+    decision: DecisionMade | None
     original: Mapping[str, Json] | None
 
 
@@ -162,7 +163,7 @@ async def _awaited(value: Awaitable[Any]) -> Any:
 
 def _seen_from_inside(call: Call) -> ThisCall:
     original = None if call.original is None else codec.loads(call.original)
-    return ThisCall(call.run, call.id, call.id, call.attempt, call.decision, original)
+    return ThisCall(call.run, call.id, call.id, call.attempt, decision_made(call), original)
 
 
 def tool_of(signature: Signature, version: str) -> Tool:

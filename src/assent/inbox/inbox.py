@@ -256,7 +256,7 @@ class Inbox:
         return outcomes
 
     async def cancel(
-        self, target: str, *, by: str, message: str = "", superseded: bool = False
+        self, target: str, *, by: str = "code", message: str = "", superseded: bool = False
     ) -> None:
         """Call off one request by its id, or a whole run by its name."""
         await hop(self._cancel, target, by, message, superseded)
@@ -284,7 +284,7 @@ class Inbox:
         """The standing yeses."""
         return await hop(lambda: self.store.grants(live_only=live_only))
 
-    async def revoke(self, grant_id: str, *, by: str) -> Grant:
+    async def revoke(self, grant_id: str, *, by: str = "code") -> Grant:
         """End a standing yes."""
         (grant,) = await hop(self.store.transact, RevokeGrant(grant=grant_id, by=by))
         revoked: Grant = grant
@@ -339,7 +339,7 @@ class Inbox:
     def grants_sync(self, **options: Any) -> list[Grant]:
         return run_sync(self.grants(**options))
 
-    def revoke_sync(self, grant_id: str, *, by: str) -> Grant:
+    def revoke_sync(self, grant_id: str, *, by: str = "code") -> Grant:
         return run_sync(self.revoke(grant_id, by=by))
 
     def close(self) -> None:

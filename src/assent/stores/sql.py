@@ -180,7 +180,7 @@ class SqlTransaction:
         """Write what changed: a constant number of rows, whatever the length of the thread."""
         if work.events or work.messages or work.new_run:
             self._save_thread(work.thread)
-        if work.system is not None:
+        if work.system is not None and work.system.seq:
             self._save_thread(work.system)
         if work.run_touched and work.run is not None:
             self._save_run(work.run, work.new_run)

@@ -177,12 +177,16 @@ class SqliteStore(SqlReads):
         try:
             self._queue.append(operation)
             with self._writer_lock:
-                if not operation.done:
-                    moved = self._commit_queue()
-        finally:
+                try:
+                    if not operation.done:
+                        moved = self._commit_queue()
+                finally:
+                    self._queue.remove(operation)
+        except BaseException:
             # Who gives up takes the operation along, or somebody would carry it out later.
             with contextlib.suppress(ValueError):
                 self._queue.remove(operation)
+            raise
         self._hub.publish(moved)
         if operation.error is not None:
             raise operation.error

@@ -1,0 +1,60 @@
+"""Delete data: only sensitive tables need a yes; a no with a reason lets the model do better.
+
+Scripted, unless it is told of a model: python delete_data.py --model openai:gpt-4o
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Any
+
+import assent
+from assent.agent.models import Model
+from assent.testing import ScriptedModel, call, calls, say
+
+SENSITIVE = {"users", "payments", "accounts"}
+
+
+async def is_sensitive(args: dict[str, Any]) -> bool:
+    """Whether a person has to look; it could ask a catalogue, so it is async."""
+    return args["table"] in SENSITIVE
+
+
+@assent.tool(needs_approval=is_sensitive, allowed=("approve", "reject"))
+async def delete_data(table: str, where: str) -> str:
+    """Delete rows from a table."""
+    print(f"  deleted from {table} where {where}")
+    return "deleted"
+
+
+SCRIPT: list[Any] = [
+    calls(
+        call("delete_data", {"table": "logs", "where": "age > 30"}),
+        call("delete_data", {"table": "users", "where": "true"}),
+    ),
+    call("delete_data", {"table": "users", "where": "closed and age > 365"}),
+    say("The old rows are gone."),
+]
+
+
+def decide(request: assent.Request) -> assent.Decision:
+    print(f"waits: {dict(request.args)}")
+    if request.args["where"].strip() in ("true", "1=1", ""):
+        return request.reject("not all of them: only closed accounts")
+    return request.approve()
+
+
+async def main(model: str | Model) -> None:
+    agent = assent.Agent("cleaner", model=model, tools=[delete_data])
+    result = await agent.run("Delete old logs and users", thread="clean-1")
+    while result.status == "paused":
+        decisions = [decide(request) for request in result.interruptions]
+        result = await agent.resume("clean-1", decisions=decisions, by="ana")
+    print(result.output or result.error)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default=ScriptedModel(SCRIPT))
+    asyncio.run(main(parser.parse_args().model))

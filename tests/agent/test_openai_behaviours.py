@@ -1,0 +1,52 @@
+"""The table of behaviours is whole, and every test that it names exists."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "openai_behaviours.md"
+ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \|$", re.M)
+MOST_WITHOUT = 8
+
+
+def rows() -> dict[int, tuple[str, list[str]]]:
+    """The rows by number: the behaviour, and the tests that the last column names."""
+    found = ROW.findall(PAGE.read_text("utf-8"))
+    return {int(n): (what, re.findall(r"`(test_\w+)`", tests)) for n, what, tests in found}
+
+
+@functools.cache
+def names() -> set[str]:
+    """The names of all test functions beside this file."""
+    found = set()
+    for path in HERE.glob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.add(node.name)
+    return found
+
+
+def test_all_forty_are_there_and_few_have_no_test() -> None:
+    table = rows()
+    assert set(range(1, 41)) <= set(table)
+    assert sorted(table) == list(range(1, len(table) + 1))
+    without = [number for number in range(1, 41) if not table[number][1]]
+    assert len(without) <= MOST_WITHOUT
+    for number in without:
+        assert f"| {number} |" in PAGE.read_text("utf-8")
+        assert re.search(rf"^\| {number} \|.*\| none: \w", PAGE.read_text("utf-8"), re.M)
+
+
+def test_every_row_of_what_the_sdk_does_has_a_test() -> None:
+    assert [number for number, (_, named) in rows().items() if number > 40 and not named] == []
+
+
+@pytest.mark.parametrize("number", sorted(rows()))
+def test_every_named_test_exists(number: int) -> None:
+    assert [name for name in rows()[number][1] if name not in names()] == []
