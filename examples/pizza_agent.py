@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from typing import Any
 
@@ -28,27 +27,26 @@ def asks(question: str) -> Any:
     return call("ask_user_question", {"question": question, "free_text": True})
 
 
-ORDER = [{"size": "small", "toppings": ["meatballs"], "special_instructions": "crumbled"}]
+RULES = "Ask about a pizza order until it is clear. There may be several pizzas."
+ORDER = '{"size": "small", "toppings": ["meatballs"], "special_instructions": "crumbled"}'
 SCRIPT: list[Any] = [
     asks("We offer no rocks as a topping. What do you mean by them?"),
     asks("Whole meatballs, or crumbled ones?"),
-    say(json.dumps({"value": ORDER})),
+    say(f'{{"value": [{ORDER}]}}'),
 ]
 ANSWERS = iter(["do you have meatballs?", "crumbled, to resemble rocks"])
 
 
 def answer(question: assent.Question) -> str:
     print(f"agent: {question.text}")
-    said = input("> ") if sys.stdin.isatty() else next(ANSWERS, "")
+    said = input("> ") if sys.stdin.isatty() else next(ANSWERS, "as you like")
     print(f"you: {said}")
-    return said or "as you like"
+    return said
 
 
 async def main(model: str | Model) -> None:
-    rules = "Ask about a pizza order until it is clear. There may be several pizzas."
-    agent = assent.Agent(
-        "pizza", model=model, instructions=rules, tools=[assent.ask_user], output_type=list[Pizza]
-    )
+    tools, wanted = [assent.ask_user], list[Pizza]
+    agent = assent.Agent("pizza", model=model, instructions=RULES, tools=tools, output_type=wanted)
     result = await agent.run("I need a small pizza with rocks on it", thread="order-1")
     while result.status == "paused":
         replies = [r.respond(answer(r.question)) for r in result.interruptions if r.question]

@@ -150,7 +150,9 @@ class News:
             self._event.wait(timeout)
         else:
             try:
-                await asyncio.wait_for(self._event.wait(), timeout)
+                # Not wait_for: before Python 3.12 it may swallow a cancellation.
+                async with asyncio.timeout(timeout):
+                    await self._event.wait()
             except TimeoutError:
                 return
         self._event.clear()

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from audit_world import (
     OTHER_KEY,
-    SERVER_KEY,
     World,
-    edited,
     keyed,
     opened,
     places,
@@ -22,11 +20,8 @@ from audit_world import (
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from assent.audit import verify
 from assent.audit.report import MOST_PROBLEMS, Problem
-from assent.keys import Keyring, public_key
-from assent.rows import SYSTEM_THREAD, Event
-from assent.stores.sqlite import SqliteStore
+from assent.keys import Keyring
 
 HERE = "WHERE thread = 'order-2' AND seq"
 
@@ -233,194 +228,6 @@ def test_a_forged_event_at_the_end_is_named(world: World) -> None:
     last = world.events("order-2")[-1]
     world.write_event(last._replace(seq=6, pos=99, type="late"))
     assert places(world.verify())[0] == ("order-2", 6)
-
-
-# -- with Ed25519 anybody can make hashes, and the seals and signatures protect them
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Any:
-    with opened(World(tmp_path, SERVER_KEY)) as made:
-        made.order("order-1")
-        made.ask("order-2")
-        made.store.seal()
-        assert made.verify().ok
-        yield made
-
-
-def test_a_sealed_chain_computed_anew_is_named(server: World) -> None:
-    server.rewrite("order-1", plain, lambda event: event._replace(actor="eve"))
-    report = server.verify()
-    assert ("order-1", 5) in places(report)
-    assert any("seal 1 has another hash" in problem.what for problem in report.problems)
-
-
-def test_the_oldest_seal_that_does_not_fit_is_named(server: World) -> None:
-    request = server.inbox.pending_sync().items[0]
-    server.approve(request)
-    server.store.seal()
-    server.rewrite("order-2", plain, lambda event: event._replace(at=event.at + 1))
-    assert ("order-2", 1) in places(server.verify())
-
-
-def test_a_forged_decision_is_named(server: World) -> None:
-    asked = server.events("order-2")[0]
-    body = edited(
-        asked._replace(type="decided", actor="ana"),
-        decision="approve",
-        channel="python",
-        assurance="code",
-        message="",
-        value=None,
-        signature="x.y",
-    )
-    server.rewrite("order-2", plain, extra=(body,))
-    report = server.verify()
-    assert places(report)[0] == ("order-2", 2)
-    assert "the signature of ana does not hold" in report.problems[0].what
-
-
-def test_a_signature_that_was_used_for_something_else_is_named(server: World) -> None:
-    asked, decided = server.events("order-2")[0], server.events("order-1")[1]
-    copied = decided._replace(run=asked.run, call=asked.call)
-    server.rewrite("order-2", plain, extra=(copied,))
-    report = server.verify()
-    assert places(report)[0] == ("order-2", 2)
-    assert "about something else" in report.problems[0].what
-
-
-@pytest.mark.parametrize(
-    ("type", "changes", "what"),
-    [
-        ("started", {}, "'started' cannot follow on asked"),
-        ("invented", {}, "there is no event 'invented'"),
-        ("reasked", {"args": 1}, "cannot follow on asked"),
-        ("voted", {}, "cannot be understood"),
-    ],
-)
-def test_an_event_that_the_engine_would_not_write_is_named(
-    server: World, type: str, changes: dict[str, Any], what: str
-) -> None:
-    forged = edited(server.events("order-2")[0]._replace(type=type), **changes)
-    server.rewrite("order-2", plain, extra=(forged,))
-    report = server.verify()
-    assert places(report)[0] == ("order-2", 2)
-    assert what in report.problems[0].what
-
-
-def test_another_start_than_the_approved_one_is_named(tmp_path: Path) -> None:
-    with opened(World(tmp_path, SERVER_KEY)) as server:
-        server.order("order-1")
-
-        def change(event: Event) -> Event:
-            return edited(event, digest="0" * 64) if event.type == "started" else event
-
-        server.rewrite("order-1", plain, change)
-        report = server.verify()
-        assert places(report)[0] == ("order-1", 3)
-        assert "something else was started" in report.problems[0].what
-
-
-def test_what_follows_on_the_end_of_a_call_is_named(server: World) -> None:
-    started = server.events("order-1")[2]
-    server.rewrite("order-1", plain, extra=(started,))
-    assert ("order-1", 6) in places(server.verify())
-
-
-def test_an_event_of_a_call_that_was_never_made_is_named(server: World) -> None:
-    late = server.events("order-1")[3]._replace(type="late", call="req_0")
-    server.rewrite("order-1", plain, extra=(late,))
-    report = server.verify()
-    assert places(report)[0] == ("order-1", 6)
-    assert "never made" in report.problems[0].what
-
-
-def test_the_public_half_is_enough_to_verify(server: World) -> None:
-    store = SqliteStore(server.path, keys=Keyring.parse(public_key(SERVER_KEY)))
-    assert verify(store).ok
-    store.close()
-
-
-# -- pruning
-
-
-def _pruned(world: World) -> None:
-    world.clock.advance(3600)
-    world.order("order-9")
-    counts = world.store.prune(world.clock() - 60, "ana")
-    assert counts == {"bodies": 15, "calls": 3, "messages": 0, "runs": 3}
-
-
-def test_a_pruned_store_is_whole_and_sealed(world: World) -> None:
-    _pruned(world)
-    report = world.verify()
-    assert report.ok
-    assert (report.threads, report.events, report.unsealed) == (5, 21, 0)
-    assert world.sql("SELECT count(*) FROM event WHERE body IS NULL") == [(15,)]
-
-
-def test_an_edited_event_of_a_pruned_run_is_named(world: World) -> None:
-    _pruned(world)
-    world.sql(f"UPDATE event SET actor = 'eve' {HERE} = 2")
-    assert places(world.verify()) == [("order-2", 2)]
-
-
-def test_a_body_nulled_by_hand_is_named(world: World) -> None:
-    world.sql(f"UPDATE event SET body = NULL {HERE} = 3")
-    report = world.verify()
-    assert places(report) == [("order-2", 3)]
-    assert report.problems[0].what == "its body is missing, and no pruning took it"
-
-
-def test_a_body_nulled_by_hand_beside_a_pruning_is_named(world: World) -> None:
-    _pruned(world)
-    world.sql("UPDATE event SET body = NULL WHERE thread = 'order-9' AND seq = 1")
-    assert places(world.verify()) == [("order-9", 1)]
-
-
-def test_a_pruned_run_that_was_entered_again_is_not_pruned(world: World) -> None:
-    _pruned(world)
-    world.ask("order-2")
-    assert world.verify().ok
-    world.sql(f"UPDATE event SET body = NULL {HERE} = 6")
-    report = world.verify()
-    assert places(report) == [("order-2", 6)]
-    assert "no pruning took it" in report.problems[0].what
-
-
-def test_without_the_pruning_in_the_record_every_missing_body_is_named(world: World) -> None:
-    _pruned(world)
-    world.sql("UPDATE event SET body = replace(body, 'order-2', 'order-0') WHERE type = 'pruned'")
-    found = places(world.verify())
-    assert (SYSTEM_THREAD, 1) in found
-    orders = {f"order-{n}" for n in (1, 2, 3)}
-    assert {place for place in found if place[0] in orders} == {
-        (thread, seq) for thread in orders for seq in range(1, 6)
-    }
-
-
-def test_the_row_of_a_pruned_call_must_not_come_back(world: World) -> None:
-    world.sql("CREATE TABLE kept AS SELECT * FROM call")
-    _pruned(world)
-    world.sql("INSERT INTO call SELECT * FROM kept WHERE thread = 'order-2'")
-    report = world.verify()
-    assert places(report) == [("order-2", 4)]
-    assert "was pruned, and its row is there again" in report.problems[0].what
-
-
-def test_a_forged_pruning_does_not_count_until_it_is_sealed(tmp_path: Path) -> None:
-    with opened(World(tmp_path, SERVER_KEY)) as server:
-        server.order("order-2")
-        forged = Event("", 1, server.clock(), "pruned", "eve", None, "", "")
-        before = server.clock() + 1
-        server.sql(f"INSERT INTO thread VALUES ('{SYSTEM_THREAD}', '', 0, 0, '', '', 0)")
-        server.rewrite(
-            SYSTEM_THREAD, plain, extra=(edited(forged, runs=["order-2"], before=before),)
-        )
-        server.sql(f"UPDATE event SET body = NULL {HERE} = 2")
-        assert places(server.verify())[0] == ("order-2", 2)
-        assert server.store.prune(server.clock() + 1, "ana")["runs"] == 1
-        assert server.verify().ok
 
 
 # -- whatever is changed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,6 @@ def ask_many(folder: Path, number: int) -> list[str]:
 
 def all_there(folder: Path, number: int) -> None:
     """Let the others begin as soon as every one of them is ready."""
-    import time
-
     while len(lines(folder / "there")) < number:
         time.sleep(0.01)
     (folder / "go").touch()

@@ -19,6 +19,7 @@ from assent.inbox.answers import (
 )
 from assent.inbox.people import reviewer_of
 from assent.inbox.standing import new_grant
+from assent.policy import tightened
 from assent.rows import Call, CallStatus, Event, Tool
 from assent.stores import open_store
 from assent.stores.base import Query, Store
@@ -207,7 +208,8 @@ class Inbox:
             value = checked_value(call, tool, decision.value)
         elif isinstance(decision, Edit):
             args = checked_edit(call, tool, decision.args)
-            terms = self._judge(call, codec.loads(args)) if self._judge is not None else None
+            if self._judge is not None:
+                terms = tightened(call.terms, self._judge(call, codec.loads(args)))
         return Decide(
             thread=call.thread,
             run=call.run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from assent.rows import Call, Event, Principal, Run, Thread, Tool
@@ -21,7 +22,8 @@ from assent.types import Grant, Micros
 
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
 _END = f"coalesce(expires_at, {NEVER})"
-_LIKE_ESCAPES = str.maketrans({"%": "\\%", "_": "\\_", "\\": "\\\\"})
+#: Small letters the way a database makes them: ASCII only.
+_SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 _SETTLED = "status IN ('ready', 'running', 'done', 'failed')"
 
@@ -54,10 +56,10 @@ def where(query: Query, description: str) -> tuple[str, list[Any]]:
         parts.append("kind = ? AND status <> 'in_doubt'")
         values.append(query.kind)
     if query.text:
-        like = f"%{query.text.translate(_LIKE_ESCAPES)}%"
+        # Not LIKE, which stops at a NUL, and what stands behind one could not be found.
         fields = ("id", "tool", "agent", "note", description)
-        parts.append("(" + " OR ".join(f"{f} LIKE ? ESCAPE '\\'" for f in fields) + ")")
-        values += [like] * len(fields)
+        parts.append("(" + " OR ".join(f"instr(lower({f}), ?) > 0" for f in fields) + ")")
+        values += [query.text.translate(_SMALL)] * len(fields)
     if query.after is not None:
         end, n = page_start(query)
         later = {"oldest": "n > ?", "newest": "n < ?", "expiring": f"({_END}, n) > (?, ?)"}

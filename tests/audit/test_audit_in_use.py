@@ -1,0 +1,162 @@
+"""A store is whole while it is in use and after a crash; one that went back in time is told."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audit_world import KEY, World, opened
+
+from assent.audit import verify
+from assent.keys import Keyring
+from assent.stores.sqlite import SqliteStore
+
+
+def test_a_store_in_use_is_whole(tmp_path: Path) -> None:
+    with opened(World(tmp_path)) as world:
+        for n in range(5):
+            world.order(f"order-{n}")
+        stop = threading.Event()
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            n = 0
+            try:
+                while not stop.is_set():
+                    world.order(f"busy-{n}")
+                    request = world.ask("busy", lambda n=n: world.send(f"{n}@example.com"))
+                    world.approve(request)
+                    with world.gate.run("busy"):
+                        world.send(f"{n}@example.com")
+                    if n % 7 == 0:
+                        world.store.seal()
+                    if n % 11 == 10:
+                        world.clock.advance(1)
+                        world.store.prune(world.clock(), "ana")
+                    n += 1
+            except BaseException as error:
+                errors.append(error)
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            reports = [world.verify() for _ in range(25)]
+        finally:
+            stop.set()
+            worker.join()
+        assert errors == []
+        assert [report.problems for report in reports] == [[]] * 25
+        assert reports[-1].events > reports[0].events
+
+
+def _meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, *steps: Any) -> None:
+    """Do something whenever the audit is about to read the row of a call."""
+    waiting, read = list(steps), world.store.call
+
+    def call(call_id: str) -> Any:
+        if waiting:
+            waiting.pop(0)()
+        return read(call_id)
+
+    monkeypatch.setattr(world.store, "call", call)
+
+
+def test_a_call_may_move_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(World(tmp_path)) as world:
+        request = world.ask("order-1")
+        steps = (
+            lambda: world.store.seal(),
+            lambda: world.approve(request),
+            lambda: world.store.seal(),
+            lambda: world.order("order-0"),
+        )
+        _meanwhile(world, monkeypatch, *steps)
+        assert world.verify().problems == []
+
+
+def test_a_thread_may_be_sealed_while_it_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_threads = world.store.threads
+
+    def threads(*page: Any) -> Any:
+        world.store.seal()
+        return list_threads(*page)
+
+    monkeypatch.setattr(world.store, "threads", threads)
+    report = world.verify()
+    assert (report.problems, report.seals, report.unsealed) == ([], 1, 0)
+
+
+def test_a_run_may_be_pruned_while_it_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _meanwhile(world, monkeypatch, lambda: world.store.prune(world.clock() + 1, "ana"))
+    assert world.verify().problems == []
+    assert world.sql("SELECT count(*) FROM call") == [(0,)]
+
+
+def test_a_store_is_whole_wherever_its_process_dies(tmp_path: Path) -> None:
+    copies = tmp_path / "copies"
+    copies.mkdir()
+
+    def boundary(name: str, when: str) -> None:
+        folder = copies / f"{len(list(copies.iterdir())):02}-{name}-{when}"
+        folder.mkdir()
+        for file in (tmp_path / "store").glob("assent.db*"):
+            shutil.copy(file, folder)
+
+    (tmp_path / "store").mkdir()
+    world = World(tmp_path / "store", boundary=boundary)
+    world.order("order-1")
+    world.store.seal()
+    world.clock.advance(10)
+    world.store.prune(world.clock(), "ana")
+    world.close()
+    counts = []
+    for folder in sorted(copies.iterdir()):
+        store = SqliteStore(folder / "assent.db", keys=Keyring.parse(KEY))
+        report = verify(store)
+        assert report.problems == []
+        counts.append(report.events)
+        store.close()
+    assert counts == sorted(counts)
+    assert counts[0] == 0
+    assert counts[-1] == 6
+
+
+def test_a_store_that_went_back_in_time_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.order("order-1")
+    world.close()
+    shutil.copy(world.path, tmp_path / "backup")
+    world.open()
+    world.order("order-2")
+    world.close()
+    shutil.copy(tmp_path / "backup", world.path)
+    world.open()
+    report = world.verify()
+    assert [str(problem) for problem in report.problems] == [
+        "the store went back in time: a copy was put back, or its newest rows were cut"
+    ]
+    world.store.mark_recovered()
+    assert world.verify().ok
+    world.close()
+
+
+def test_whole_threads_cut_from_the_end_of_an_unsealed_store_are_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.order("order-1")
+    world.store.seal()
+    world.order("order-2")
+    for table in ("event", "call", "run"):
+        world.sql(f"DELETE FROM {table} WHERE thread = 'order-2'")
+    world.sql("DELETE FROM thread WHERE id = 'order-2'")
+    world.store._unsealed = 0
+    world.close()
+    world.open()
+    assert "its newest rows were cut" in str(world.verify().problems[0])
+    world.close()
