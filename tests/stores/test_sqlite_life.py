@@ -93,6 +93,18 @@ def test_a_full_disk_refuses_and_forgets_nothing(world: World) -> None:
     world.check()
 
 
+def test_a_mark_that_cannot_be_written_does_not_undo_the_commit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    call = world.ask()
+    assert world.decide(call).status == "ready"
+    assert world.call(call).status == "ready"
+
+
 # -- sealing by itself
 
 

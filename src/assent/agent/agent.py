@@ -23,7 +23,7 @@ from assent.gate import Gate
 from assent.gate.gate import DEFAULT_LEASE
 from assent.gate.judge import judge_sync
 from assent.inbox import Inbox
-from assent.policy import Policy, tightened
+from assent.policy import Policy
 from assent.rows import LIVE, Call, Run
 from assent.twin import hop, look, on_loop
 from assent.types import Decision, Json, Request, Reviewer, Terms, ToolCall, moment
@@ -311,7 +311,7 @@ class Agent:
             own=tool.own,
             needs_approval=tool.needs_approval,
         )
-        return tightened(call.terms, judge_sync(judging))
+        return judge_sync(judging)
 
     def _cancel(self, where: RunState | str, by: str, reason: str) -> None:
         call_off(self.store, self._find(where), by, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from assent.errors import StoreError
@@ -89,7 +89,8 @@ class Sidecar:
     def mark(self, pos: int) -> None:
         """Remember how far the events have come; not synced, because a lost mark only says less."""
         if not self.behind:
-            self._write(pos)
+            with suppress(OSError):  # the commit is done, whatever becomes of the mark
+                self._write(pos)
 
     def _write(self, pos: int) -> None:
         os.pwrite(self._mark_fd, json.dumps([self._incarnation, f"{pos:020d}"]).encode(), 0)
