@@ -261,7 +261,7 @@ def test_the_chain_links_each_event_to_the_one_before() -> None:
 # -- what a decision binds
 
 #: Terms that a person need not rely on: outside the digest, on purpose.
-UNBOUND = {"verdict", "description", "expires_in", "on_expiry"}
+UNBOUND = {"verdict", "expires_in"}
 
 
 def test_every_term_is_bound_or_left_out_on_purpose() -> None:
@@ -281,6 +281,9 @@ def test_every_term_is_bound_or_left_out_on_purpose() -> None:
         {"args_hash": "i"},
         {"binds": "{}"},
         {"expires_at": NOW},
+        {"key": "k2"},
+        {"terms": Terms(description="x")},
+        {"terms": Terms(on_expiry="cancel")},
         {"terms": Terms(rule="x")},
         {"terms": Terms(policy="x")},
         {"terms": Terms(allowed=("reject",))},

@@ -207,6 +207,8 @@ def test_an_edited_grant_is_named(granted: World, change: str, what: str) -> Non
         ('groups = \'["finance", "ops"]\'', "groups"),
         ("ends = 1", "ends"),
         ("revoked = 1", "revoked"),
+        ("token_hash = '0' || token_hash", "another column, or its signature"),
+        ("signature = ''", "another column, or its signature"),
     ],
 )
 def test_an_edited_token_is_named(granted: World, change: str, what: str) -> None:

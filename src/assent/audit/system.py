@@ -11,11 +11,14 @@ from assent.audit.links import body_wrong, is_keyed, link_wrong
 from assent.audit.reading import DAMAGE, Unreadable, chain_of
 from assent.audit.report import Problem
 from assent.audit.seals import Seals
-from assent.engine.standing import grant_bytes
+from assent.engine.standing import grant_bytes, principal_bytes
 from assent.keys import Keyring
 from assent.rows import SYSTEM_THREAD, Event, Principal
 from assent.stores.base import Store
 from assent.types import Grant, Micros
+
+#: What no event holds, and only the row's own signature covers.
+_REST = "another column, or its signature"
 
 
 class Standing(NamedTuple):
@@ -96,7 +99,7 @@ def standing_problems(store: Store, facts: SystemFacts, spent: Counter[str]) -> 
         if wrong:
             found.append(_problem(given.event, f"grant {name}", wrong))
     for name, given in facts.tokens.items():
-        wrong = _token_wrong(tokens.get(name), given)
+        wrong = _token_wrong(tokens.get(name), given, store.keys)
         if wrong:
             found.append(_problem(given.event, f"token {name}", wrong))
     return found
@@ -128,7 +131,7 @@ def _grant_wrong(grant: Grant | None, given: Standing, spent: int, keys: Keyring
     }
     wrong = [name for name, is_same in same.items() if not is_same]
     if not wrong and not keys.verify(grant_bytes(grant), grant.signature):
-        wrong.append("another column, or its signature")
+        wrong.append(_REST)
     return wrong
 
 
@@ -137,7 +140,7 @@ def _left(grant: Grant, most: int) -> bool:
     return grant.uses_left is not None and grant.uses_left <= most
 
 
-def _token_wrong(principal: Principal | None, given: Standing) -> list[str]:
+def _token_wrong(principal: Principal | None, given: Standing, keys: Keyring) -> list[str]:
     if principal is None:
         return ["its row is missing"]
     body = given.body
@@ -148,4 +151,7 @@ def _token_wrong(principal: Principal | None, given: Standing) -> list[str]:
         "ends": principal.ends == body["ends"],
         "revoked": principal.revoked == given.revoked,
     }
-    return [name for name, is_same in same.items() if not is_same]
+    wrong = [name for name, is_same in same.items() if not is_same]
+    if not wrong and not keys.verify(principal_bytes(principal), principal.signature):
+        wrong.append(_REST)
+    return wrong

@@ -21,6 +21,7 @@ def envelope(call: Call) -> dict[str, object]:
         "kind": call.kind,
         "agent": call.agent,
         "run": call.run,
+        "key": call.key,
         "requester": call.requester,
         "tool": call.tool_digest,
         "args": call.args_hash,
@@ -35,6 +36,8 @@ def terms_bound(terms: Terms) -> dict[str, object]:
     return {
         "policy": terms.policy,
         "rule": terms.rule,
+        "description": terms.description,
+        "on_expiry": terms.on_expiry,
         "allowed": list(terms.allowed),
         "reviewers": list(terms.reviewers),
         "quorum": terms.quorum,

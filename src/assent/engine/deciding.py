@@ -128,7 +128,7 @@ def check_reviewer(work: Work, call: Call, command: Decide) -> None:
         raise NotAllowed(
             f"{by.name} may not decide {call.id}: it is for {', '.join(terms.reviewers)}"
         )
-    requester = work.the_run().requester
+    requester = call.requester
     if not terms.requester_decides and requester and by.name == requester:
         raise NotAllowed(f"{by.name} asked for {call.id}; somebody else has to decide it")
     # A quorum is of people who proved who they are: a name in code, or a login, could be anybody's.

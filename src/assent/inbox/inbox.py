@@ -264,7 +264,7 @@ class Inbox:
         await hop(self._cancel, target, by, message, superseded)
 
     def _cancel(self, target: str, by: str, message: str, superseded: bool) -> None:
-        reason = checked_text(message, "message")
+        reason, by = checked_text(message, "message"), checked_text(by, "by")
         call, run = self.store.call(checked_text(target, "target")), self.store.run(target)
         if call is None and run is None:
             raise NotFound(f"no request and no run {target!r:.80}")
