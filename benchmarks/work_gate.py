@@ -27,8 +27,7 @@ def main(n: int) -> None:
             except assent.Paused as paused:
                 request = paused.requests[0]
                 inbox.decide_sync(request.id, request.approve(), by="ann")
-                with gate.run(paused.run) as run:
-                    run.alone = True
+                with gate.run(paused.run):
                     send(f"u{i}@example.com", "hi", "x" * 200)
             return time.perf_counter() - began
 

@@ -61,7 +61,7 @@ class Play:
         )
 
     def _speak(self, messages: Any) -> Any:
-        if self.data.draw(st.integers(0, 9)) == 0:
+        if self.data.draw(st.integers(0, 19)) == 11:
             raise ModelError("gone")
         last = max(n for n, message in enumerate(messages) if message["role"] == "user")
         turn = sum(message["role"] == "assistant" for message in messages[last:])
@@ -167,12 +167,12 @@ class Play:
 
     async def _step(self, result: Result | None) -> Result | None:
         what = self.data.draw(st.integers(0, 19))
-        if what == 0:
+        if what == 7:
             return await self._tried(lambda agent: agent.run("something new", thread="t"))
-        if what == 1:
+        if what == 13:
             await self.agent().cancel("t")
             return await self._tried(lambda agent: agent.resume("t"))
-        if what == 2 or result is None:
+        if what == 16 or result is None:
             return await self._tried(lambda agent: agent.resume("t"))
         chosen = [r for r in result.interruptions if self.data.draw(st.booleans())]
         decisions = [self._decision(request) for request in chosen]

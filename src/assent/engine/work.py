@@ -106,8 +106,8 @@ class Work:
 
     def put_run(self, run: Run) -> Run:
         """Change the run."""
+        self.run_touched = self.run_touched or run != self.run
         self.run = run
-        self.run_touched = True
         return run
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:

@@ -94,7 +94,7 @@ class CallLife:
 
     async def _known(self) -> Call | None:
         """The row of this very call, made in an earlier entry of the run."""
-        if self.scope.alone:
+        if self.scope.fresh:
             return None
         call = await look(self.store, self.store.call_by_key, self.scope.name, self.plan.key)
         if call is not None and self.plan.named and call.args != self.plan.args:

@@ -187,7 +187,7 @@ class Gate:
     async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run this step of a named run once; later entries of the run get its stored result."""
         scope = current(self)
-        if scope.alone and not scope.running:
+        if scope.fresh and not scope.running:
             raise InvalidCall(
                 "once() belongs into a named run: with gate.run('order-17'): ...", "run"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import re
 import secrets
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from assent.engine.commands import Finish
 from assent.errors import AssentError, InvalidCall, Paused
 from assent.gate.options import MAX_NAME, checked_words
+from assent.rows import LIVE
 from assent.twin import hop, on_loop, run_sync
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 _scopes: contextvars.ContextVar[tuple[RunScope, ...]] = contextvars.ContextVar(
     "assent_scopes", default=()
 )
+
+
+_MADE_FOR_ONE = re.compile("run_[0-9a-f]{16}")
 
 
 class RunScope:
@@ -51,7 +56,9 @@ class RunScope:
         self.name = name
         self.requester = checked_words(requester, "requester", MAX_NAME)
         #: Made for one call, which also ends it.
-        self.alone = alone
+        self.alone = alone or bool(_MADE_FOR_ONE.fullmatch(name))
+        #: Made just now, so that nothing of it can be in the store yet.
+        self.fresh = alone
         #: An agent's tool asks within the run that called it, under a key of its own.
         self.thread = thread or name
         self.owner = owner or gate.owner
@@ -100,7 +107,7 @@ class RunScope:
 
     def _finish(self, error: BaseException | None) -> None:
         run = self.gate.store.run(self.name)
-        if run is None:
+        if run is None or run.status not in LIVE:
             return
         status, output = "done", None
         if error is not None:
