@@ -49,7 +49,15 @@ class Life:
             out.write(json.dumps(values) + "\n")
 
 
-def play(folder: str, *, kill: int | None, later: float, doubt: str, at_once: bool) -> Any:
+def play(
+    folder: str,
+    *,
+    kill: int | None,
+    later: float,
+    doubt: str = "respond",
+    at_once: bool = True,
+    story: str = "plain",
+) -> Any:
     """Begin the run, or go on with it; decide what waits; until it is over."""
     life = Life(Path(folder), kill)
     store = SqliteStore(
@@ -57,17 +65,21 @@ def play(folder: str, *, kill: int | None, later: float, doubt: str, at_once: bo
         boundary=life.commit,
         clock=lambda: time.time_ns() // 1000 + round(later * 1e6),
     )
-    return asyncio.run(_play(life, store, doubt, at_once))
+    agent = STORIES[story](life, store)
+    return asyncio.run(_play(life, store, agent, doubt, at_once))
 
 
-async def _play(life: Life, store: SqliteStore, doubt: str, at_once: bool) -> Any:
-    agent, inbox = _agent(life, store), assent.Inbox(store)
+async def _play(
+    life: Life, store: SqliteStore, agent: assent.Agent, doubt: str, at_once: bool
+) -> Any:
+    inbox = assent.Inbox(store)
     known = store.last_run(THREAD) is not None
     result = await (agent.resume(THREAD) if known else agent.run("go", thread=THREAD))
     doubts = []
     while result.status == "paused":
         for request in result.interruptions if at_once else result.interruptions[:1]:
-            decision: assent.Decision = request.approve()
+            asks = request.kind == "question"
+            decision: assent.Decision = request.respond("L") if asks else request.approve()
             if request.kind == "in_doubt":
                 doubts.append([request.tool, dict(request.args)])
                 options = {"reject": request.reject("lost"), "respond": request.respond(BY_HAND)}
@@ -84,6 +96,58 @@ async def _play(life: Life, store: SqliteStore, doubt: str, at_once: bool) -> An
         "doubts": doubts,
         "said": [[m["role"], m["content"]] for m in said],
     }
+
+
+def _nested(life: Life, store: SqliteStore) -> assent.Agent:
+    """An agent that asks another one, which pays when somebody has said yes."""
+
+    @assent.tool(needs_approval=True)
+    async def pay(ctx: assent.Context, amount: int) -> str:
+        """Pay."""
+        life.passes("pay before")
+        life.writes("effects", "pay", amount, ctx.attempt)
+        life.passes("pay after")
+        return f"paid {amount}"
+
+    def inner(messages: Any) -> Any:
+        life.passes("inner model")
+        answered = any(message["role"] == "tool" for message in messages)
+        return say("Paid.") if answered else call("pay", {"amount": 1})
+
+    def outer(messages: Any) -> Any:
+        life.passes("outer model")
+        answered = any(message["role"] == "tool" for message in messages)
+        return say("Done.") if answered else call("clerk", {"input": "go"})
+
+    clerk = assent.Agent("clerk", model=ScriptedModel(inner), tools=[pay], lease=0.3)
+    return assent.Agent("boss", model=ScriptedModel(outer), tools=[clerk], store=store, lease=0.3)
+
+
+def _asking(life: Life, store: SqliteStore) -> assent.Agent:
+    """An agent whose tool asks, does one step once, and asks again."""
+
+    @assent.tool
+    async def order(ctx: assent.Context) -> str:
+        """Order."""
+        life.passes("order")
+        size = await ctx.ask("Which size?")
+
+        def reserve() -> int:
+            life.passes("reserve before")
+            life.writes("effects", "reserve", size, 1)
+            life.passes("reserve after")
+            return 4711
+
+        number = await ctx.once("reserve", reserve)
+        sure = await ctx.approve(f"Order {number}?")
+        return f"{size} {number} {sure}"
+
+    def speak(messages: Any) -> Any:
+        life.passes("model")
+        answered = any(message["role"] == "tool" for message in messages)
+        return say("Done.") if answered else call("order")
+
+    return assent.Agent("waiter", model=ScriptedModel(speak), tools=[order], store=store, lease=0.3)
 
 
 def _agent(life: Life, store: SqliteStore) -> assent.Agent:
@@ -112,6 +176,9 @@ def _agent(life: Life, store: SqliteStore) -> assent.Agent:
 
     model = ScriptedModel(speak)
     return assent.Agent("mortal", model=model, tools=[pay, look], store=store, lease=0.3)
+
+
+STORIES = {"plain": _agent, "nested": _nested, "asking": _asking}
 
 
 class Nursery:

@@ -3,6 +3,7 @@ is in doubt."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -10,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_world import World
 from mortal import BY_HAND, Nursery
 
 from assent.audit import verify
 from assent.stores.sqlite import SqliteStore
+from assent.testing.scripted_model import ScriptedModel, call, calls, say
 
 HOUR = 3600.0
+PAY = call("pay", {"amount": 3, "to": None})
 ANSWERS = ("respond", "approve", "reject")
 CONTENTS = {"pay 1": "paid 1", "look x": "seen", "pay 2": "paid 2"}
 
@@ -123,3 +127,59 @@ def test_killed_twice(tmp_path: Path, nursery: Nursery) -> None:
         effects = Counter((tool, what) for tool, what, _ in lines(folder / "effects"))
         assert max(effects.values()) == 1
         check_record(folder)
+
+
+@pytest.mark.parametrize("story", ["nested", "asking"])
+def test_killed_inside_an_inner_agent_or_a_tool_that_asks(
+    tmp_path: Path, nursery: Nursery, story: str
+) -> None:
+    """A pause is never taken for a doubt, and the call of an inner agent is never in doubt."""
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    came = nursery.play(whole, kill=None, later=0.0, story=story)
+    assert came is not None
+    assert (came["status"], came["doubts"]) == ("done", [])
+    for number in range(1, len(came["points"]) + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert nursery.play(folder, kill=number, later=0.0, story=story) is None
+        doubts = running(folder)
+        came = nursery.play(folder, kill=None, later=HOUR, story=story)
+        assert came is not None
+        assert came["status"] == "done"
+        assert sorted(tool for tool, _ in came["doubts"]) == doubts
+        effects = Counter((tool, what) for tool, what, _ in lines(folder / "effects"))
+        assert max(effects.values(), default=1) == 1
+        roles = [role for role, _ in came["said"]]
+        assert roles == ["user", "assistant", "tool", "assistant"]
+        check_record(folder)
+
+
+def running(folder: Path) -> list[str]:
+    """The tools that had started and may not simply start again."""
+    store = SqliteStore(folder / "a.db")
+    try:
+        rows = store._rows("SELECT id FROM call WHERE status = 'running'")
+        found = [store.call(row[0]) for row in rows]
+        return sorted(c.tool for c in found if c is not None and not c.terms.idempotent)
+    finally:
+        store.close()
+
+
+async def test_several_stores_on_one_file_resume_at_once(tmp_path: Path) -> None:
+    """As several processes do: each call starts once, and all get the same outcome."""
+    for round in range(5):
+        path = tmp_path / f"{round}.db"
+        stores = [SqliteStore(path) for _ in range(4)]
+        worlds = [World(store) for store in stores]
+        model = ScriptedModel([say("Done.")])
+        first = worlds[0].agent(calls(PAY, call("look", {"what": "x"}), PAY))
+        requests = (await first.run("go", thread="t")).interruptions
+        for request in requests:
+            await worlds[1].inbox.decide(request.id, request.approve(), by="ana")
+        results = await asyncio.gather(*(w.agent(model=model).resume("t") for w in worlds))
+        assert [result.output for result in results] == ["Done."] * 4
+        assert sum(len(w.effects("pay")) for w in worlds) == 2
+        assert len(model.requests) == 1
+        for store in stores:
+            store.close()

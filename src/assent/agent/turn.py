@@ -180,7 +180,7 @@ class Turn:
             if slot.may_ask:
                 of_run = self.store.calls_of(self.run) if of_run is None else of_run
                 slot.asks = self._asked_inside(slot.call, of_run)
-            slot.tidy = not slot.open
+            slot.tidy = not slot.open and not self.due
 
     def close_due(self) -> None:
         """Close what is over."""

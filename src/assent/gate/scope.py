@@ -56,7 +56,7 @@ class RunScope:
         self.name = name
         self.requester = checked_words(requester, "requester", MAX_NAME)
         #: Made for one call, which also ends it.
-        self.alone = alone or bool(_MADE_FOR_ONE.fullmatch(name))
+        self.alone = alone or (not prefix and bool(_MADE_FOR_ONE.fullmatch(name)))
         #: Made just now, so that nothing of it can be in the store yet.
         self.fresh = alone
         #: An agent's tool asks within the run that called it, under a key of its own.
