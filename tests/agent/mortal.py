@@ -119,8 +119,8 @@ def _nested(life: Life, store: SqliteStore) -> assent.Agent:
         answered = any(message["role"] == "tool" for message in messages)
         return say("Done.") if answered else call("clerk", {"input": "go"})
 
-    clerk = assent.Agent("clerk", model=ScriptedModel(inner), tools=[pay], lease=0.3)
-    return assent.Agent("boss", model=ScriptedModel(outer), tools=[clerk], store=store, lease=0.3)
+    clerk = assent.Agent("clerk", model=ScriptedModel(inner), tools=[pay])
+    return assent.Agent("boss", model=ScriptedModel(outer), tools=[clerk], store=store)
 
 
 def _asking(life: Life, store: SqliteStore) -> assent.Agent:
@@ -147,7 +147,7 @@ def _asking(life: Life, store: SqliteStore) -> assent.Agent:
         answered = any(message["role"] == "tool" for message in messages)
         return say("Done.") if answered else call("order")
 
-    return assent.Agent("waiter", model=ScriptedModel(speak), tools=[order], store=store, lease=0.3)
+    return assent.Agent("waiter", model=ScriptedModel(speak), tools=[order], store=store)
 
 
 def _agent(life: Life, store: SqliteStore) -> assent.Agent:
@@ -175,7 +175,7 @@ def _agent(life: Life, store: SqliteStore) -> assent.Agent:
         return say("Done.") if answered else REPLY
 
     model = ScriptedModel(speak)
-    return assent.Agent("mortal", model=model, tools=[pay, look], store=store, lease=0.3)
+    return assent.Agent("mortal", model=model, tools=[pay, look], store=store)
 
 
 STORIES = {"plain": _agent, "nested": _nested, "asking": _asking}

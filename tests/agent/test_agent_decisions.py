@@ -307,7 +307,7 @@ async def test_a_model_that_fails_after_the_tool_does_not_run_it_again(world: Wo
         await agent.resume("t", decisions=[result.interruptions[0].approve()])
     assert world.ran == [("pay", (3, "ana"))]
     # Nobody has to wait for the end of a lease.
-    result = await asyncio.wait_for(agent.resume("t"), 5)
+    result = await asyncio.wait_for(agent.resume("t"), 20)
     assert (result.output, world.ran) == ("Done.", [("pay", (3, "ana"))])
     assert told(agent) == ["paid 3 to ana"]
 

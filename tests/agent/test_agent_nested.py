@@ -12,6 +12,7 @@ from agent_world import World, asked, error_in, told
 import assent
 from assent.agent import Agent, Requested
 from assent.agent.nested import find_run
+from assent.stores.memory import MemoryStore
 from assent.stores.sqlite import SqliteStore
 from assent.testing import ScriptedReviewer
 from assent.testing.scripted_model import ScriptedModel, call, calls, say
@@ -34,7 +35,77 @@ async def test_an_agent_is_a_tool(world: World) -> None:
     result = await outer.run("go", thread="t")
     assert (result.output, told(outer)) == ("All done.", ["Nothing to pay."])
     assert asked(outer)[0].tools[0].description == "Ask payer. You pay."
-    assert inner.store is world.store
+    assert [run.agent for run in _runs(world)] == ["assistant", "payer"]
+    assert inner.store is not world.store
+
+
+def _runs(world: World) -> list[Any]:
+    threads = [row.id for row in world.store.threads() if row.id[0] != "@"]
+    runs = [world.store.last_run(name) for name in threads]
+    return [run for run in runs if run is not None]
+
+
+async def test_an_inner_agent_works_on_the_store_of_whoever_asks_it(world: World) -> None:
+    other = World(MemoryStore())
+    by_turn = ScriptedModel([PAY, say("Paid.")], by_turn=True)
+    inner = Agent("payer", model=by_turn, tools=[world.pay])
+    for place in (world, other, world):
+        outer = place.agent(ask("payer"), say("All done."), tools=[inner])
+        result = await outer.run("go")
+        (pending,) = (await place.inbox.pending()).items
+        assert result.interruptions == (pending,)
+        await outer.resume(result.state.thread, decisions=[pending.approve()])
+    assert world.effects("pay") == [(3, "ana")] * 3
+
+
+async def test_an_inner_agent_with_a_store_of_its_own_keeps_to_it(world: World) -> None:
+    own = World(MemoryStore())
+    inner = own.agent(PAY, say("Paid."), name="payer")
+    outer = world.agent(ask("payer"), say("All done."), tools=[inner])
+    result = await outer.run("go", thread="t")
+    assert (await own.inbox.pending()).items == result.interruptions
+    await own.inbox.decide(result.interruptions[0].id, result.interruptions[0].approve(), by="ana")
+    assert (await outer.resume("t")).output == "All done."
+
+
+async def test_an_inner_model_that_fails_leaves_the_call_where_it_was(world: World) -> None:
+    outer, inner = pair(world, PAY, ConnectionError("gone"), say("Paid."))
+    result = await outer.run("go", thread="t")
+    with pytest.raises(ConnectionError):
+        await outer.resume("t", decisions=[result.interruptions[0].approve()])
+    result = await asyncio.wait_for(outer.resume("t"), 20)
+    assert (result.output, told(outer), told(inner)) == (
+        "All done.",
+        ["Paid."],
+        ["paid 3 to ana"],
+    )
+    assert world.effects("pay") == [(3, "ana")]
+
+
+async def test_an_inner_model_that_fails_at_once(world: World) -> None:
+    outer, _ = pair(world, ConnectionError("gone"), say("Nothing to pay."))
+    with pytest.raises(ConnectionError):
+        await outer.run("go", thread="t")
+    assert (await outer.resume("t")).output == "All done."
+    assert told(outer) == ["Nothing to pay."]
+
+
+async def test_empty_words_to_an_inner_agent_are_an_error_for_the_model(world: World) -> None:
+    inner = Agent("payer", model=ScriptedModel([]))
+    outer = world.agent(call("payer", {"input": " "}), say("All done."), tools=[inner])
+    assert (await outer.run("go", thread="t")).output == "All done."
+    assert "the input is empty" in error_in(told(outer)[0])
+
+
+async def test_an_inner_run_that_ends_by_itself_makes_the_outer_one_due(world: World) -> None:
+    outer, _ = pair(world, PAY, say("Paid."))
+    (request,) = (await outer.run("go", thread="t")).interruptions
+    alone = world.agent(say("Paid."), name="payer")
+    await alone.resume(request.run, decisions=[request.approve()])
+    (due,) = world.store.ready(["assistant", "payer"])
+    assert due.agent == "assistant"
+    assert (await outer.resume(due.id)).output == "All done."
+    assert (told(outer), world.effects("pay")) == (["Paid."], [(3, "ana")])
 
 
 async def test_an_inner_pause_surfaces_outside_and_resumes_inside(world: World) -> None:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 import assent
 from assent.agent import Agent, Result
 from assent.agent.models import ModelError
+from assent.audit import verify
 from assent.inbox import Inbox
 from assent.rows import CallStatus
 from assent.stores.memory import MemoryStore
@@ -155,6 +156,11 @@ class Play:
     # -- what happens
 
     async def play(self) -> None:
+        await self._talk()
+        report = verify(self.store)
+        assert report.ok, report
+
+    async def _talk(self) -> None:
         result = await self._tried(lambda agent: agent.run("go", thread="t"))
         for _ in range(30):
             await self._check(result)

@@ -86,10 +86,16 @@ async def test_words_are_needed(world: World, text: Any) -> None:
         await world.agent(say("Hello.")).run(text)
 
 
-@pytest.mark.parametrize("thread", ["", " ", "@system", "x" * 201, 7])
+@pytest.mark.parametrize("thread", ["", " ", "@system", "x" * 201, 7, "\ud800"])
 async def test_a_thread_needs_a_name(world: World, thread: Any) -> None:
     with pytest.raises(assent.InvalidCall, match=r"thread|names"):
         await world.agent(say("Hello.")).run("hi", thread=thread)
+
+
+@pytest.mark.parametrize("requester", ["x" * 201, "\ud800", 7])
+async def test_a_requester_is_a_name(world: World, requester: Any) -> None:
+    with pytest.raises(assent.InvalidCall, match="requester"):
+        await world.agent(say("Hello.")).run("hi", requester=requester)
 
 
 async def test_unknown_runs_are_not_found(world: World) -> None:
@@ -271,18 +277,19 @@ async def test_new_words_over_a_running_run_wait_for_it(world: World) -> None:
 
 async def test_words_that_were_overtaken_are_asked_anew(world: World) -> None:
     """Two begin at once on one thread: the model of the second one hears of the first."""
-    gates = [asyncio.Event(), asyncio.Event()]
+    asking, go = asyncio.Event(), asyncio.Event()
 
     async def second_model(messages: Any) -> str:
-        await gates[0].wait()
+        asking.set()
+        await go.wait()
         return "Second."
 
     slow = world.agent(model=ScriptedModel(second_model))
     fast = world.agent(say("First."))
     waiting = asyncio.create_task(slow.run("two", thread="t"))
-    await asyncio.sleep(0.02)
+    await asking.wait()
     await fast.run("one", thread="t")
-    gates[0].set()
+    go.set()
     assert (await waiting).output == "Second."
     assert [len(request.messages) for request in asked(slow)] == [1, 3]
     roles = [m["role"] for m in conversation(world.store)]
@@ -482,14 +489,14 @@ async def test_a_process_that_lost_its_lease_is_refused_and_takes_the_other_outc
         await go.wait()
         return "I was too late."
 
-    slow = world.agent(LOOK, late, lease=0.1)
+    slow = world.agent(LOOK, late, lease=1.0)
     running = asyncio.create_task(slow.run("go", thread="t"))
     await stalled.wait()
     from assent.gate.leases import KEEPER
 
     with KEEPER._condition:
         KEEPER._leases.clear()  # its heart has stopped
-    other = world.agent(say("I took over."), lease=0.1)
+    other = world.agent(say("I took over."))
     result = await other.resume("t")
     assert result.output == "I took over."
     go.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import threading
 import time
@@ -16,6 +17,7 @@ from agent_world import World, asked, error_in, told
 import assent
 from assent.agent import intake
 from assent.agent.tool import Tool
+from assent.audit import verify
 from assent.rows import CallStatus
 from assent.testing import FakeClock
 from assent.testing.scripted_model import call, calls, say
@@ -316,7 +318,7 @@ async def test_binds_are_compared_again_at_the_start(world: World) -> None:
 
 
 async def test_binds_may_look_at_the_deps(world: World) -> None:
-    @assent.tool(needs_approval=True, binds=lambda deps: {"tenant": deps})  # type: ignore[misc,arg-type]
+    @assent.tool(needs_approval=True, binds=lambda deps: {"tenant": deps})
     def wipe() -> str:
         """Wipe."""
         return "wiped"
@@ -419,6 +421,7 @@ async def test_a_preview_is_made_again_after_an_edit(world: World) -> None:
     assert request.preview["shows"] == "2 rows of logs"
     assert request.preview["revision"] == request.revision == 2
     assert len(request.votes) == 1
+    assert verify(world.store).ok
 
 
 async def test_a_preview_is_made_again_when_it_is_asked_again(
@@ -467,6 +470,17 @@ async def test_a_tool_without_a_body_takes_a_persons_result(world: World) -> Non
     assert (result.output, told(agent)) == ("Warm.", ['{"degrees":31}'])
     with pytest.raises(TypeError, match="no body"):
         read_meter("attic")
+
+
+def test_a_wrapper_is_a_body() -> None:
+    def plain(n: int) -> int: ...
+
+    @functools.wraps(plain)
+    def wrapped(n: int) -> int:
+        return n + 1
+
+    assert assent.tool(plain).function is None
+    assert assent.tool(wrapped)(1) == 2
 
 
 @pytest.mark.parametrize("verdict", ["allow", "ask"])
@@ -581,6 +595,16 @@ async def test_a_pause_never_cancels_a_sibling_in_mid_effect(world: World) -> No
     assert (told(agent), world.ran) == (["because", "slow"], [("slow", None)])
 
 
+async def cut_short(agent: assent.Agent, started: threading.Event) -> None:
+    """Cancel a run as soon as its tool has started."""
+    task = asyncio.create_task(agent.run("go", thread="t"))
+    while not started.is_set():
+        await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 @pytest.mark.parametrize("colour", ["sync", "async"])
 async def test_cancellation_after_the_start_is_in_doubt(world: World, colour: str) -> None:
     started = threading.Event()
@@ -600,12 +624,7 @@ async def test_cancellation_after_the_start_is_in_doubt(world: World, colour: st
 
     tool = assent.tool(name="slow")(slow if colour == "sync" else slow_async)
     agent = world.agent(call("slow"), say("Done."), tools=[tool])
-    task = asyncio.create_task(agent.run("go", thread="t"))
-    while not started.is_set():
-        await asyncio.sleep(0.005)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cut_short(agent, started)
     end.set()
     result = await agent.resume("t")
     (request,) = result.interruptions
@@ -615,15 +634,17 @@ async def test_cancellation_after_the_start_is_in_doubt(world: World, colour: st
 
 
 async def test_a_doubt_may_be_given_up(world: World) -> None:
+    started = threading.Event()
+
     @assent.tool
     async def slow() -> str:
         """Take a while."""
+        started.set()
         await asyncio.sleep(60)
         return "done"
 
     agent = world.agent(call("slow"), say("Sorry."), tools=[slow])
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(agent.run("go", thread="t"), 0.2)
+    await cut_short(agent, started)
     result = await agent.resume("t")
     result = await agent.resume("t", decisions=[result.interruptions[0].reject("lost")])
     assert "nobody knows whether it took effect" in error_in(told(agent)[0])
@@ -633,18 +654,19 @@ async def test_an_idempotent_tool_that_was_cut_short_runs_again_with_the_same_ke
     world: World,
 ) -> None:
     keys: list[tuple[str, int]] = []
+    started = threading.Event()
 
     @assent.tool(idempotent=True)
     async def sync_up(ctx: assent.Context) -> str:
         """Sync."""
         keys.append((ctx.key, ctx.attempt))
+        started.set()
         if ctx.attempt == 1:
             await asyncio.sleep(60)
         return "synced"
 
     agent = world.agent(call("sync_up"), say("Done."), tools=[sync_up])
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(agent.run("go", thread="t"), 0.2)
+    await cut_short(agent, started)
     result = await agent.resume("t")
     assert (result.status, told(agent)) == ("done", ["synced"])
     assert [attempt for _, attempt in keys] == [1, 2]
@@ -730,10 +752,10 @@ async def test_a_long_start_is_not_hidden_from_the_clock(world: World) -> None:
     @assent.tool
     def slow() -> str:
         """Take a while."""
-        time.sleep(0.5)
+        time.sleep(1.5)
         return "slow"
 
-    agent = world.agent(call("slow"), say("Done."), tools=[slow], lease=0.2)
+    agent = world.agent(call("slow"), say("Done."), tools=[slow], lease=1.0)
     assert (await agent.run("go", thread="t")).status == "done"
     (found,) = [c for c in world.store.calls_of(world.store.last_run("t").id)]  # type: ignore[union-attr]
     assert (found.status, found.attempt) == (CallStatus.DONE, 1)

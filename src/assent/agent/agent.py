@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from weakref import WeakKeyDictionary
 
 from assent import codec
 from assent.agent.events import AgentEvent, Result
@@ -17,11 +19,13 @@ from assent.agent.models import Model, resolve
 from assent.agent.nested import agent_tool, find_run
 from assent.agent.room import call_off
 from assent.agent.state import RunState
+from assent.agent.streaming import streamed
 from assent.agent.tool import Tool, ToolOptions, as_tool
 from assent.errors import AssentError, Conflict, InvalidCall, InvalidDecision
 from assent.gate import Gate
 from assent.gate.gate import DEFAULT_LEASE
 from assent.gate.judge import judge_sync
+from assent.gate.options import checked_words
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.rows import LIVE, Call, Run
@@ -36,7 +40,6 @@ log = logging.getLogger("assent.agent")
 T = TypeVar("T")
 Channel = Callable[[Request], Awaitable[None]]
 Listener = Callable[[AgentEvent], None]
-Work = Callable[[Emit], Coroutine[Any, Any, Result]]
 
 _ON_CHANGE = ("resume", "ask", "refuse")
 _LONGEST_NAME = 200
@@ -94,6 +97,8 @@ class Agent:
         self._channels = tuple(channels)
         self._lease = lease
         self._gate: Gate | None = None
+        #: Its gates on the stores of agents that it is a tool of.
+        self._gates: WeakKeyDictionary[Gate, Gate] = WeakKeyDictionary()
 
     # -- what it is
 
@@ -121,11 +126,17 @@ class Agent:
         if self._store is None and self._gate is None:
             self._store = store
 
-    def lend_gate(self, gate: Gate) -> None:
-        """Give the store and the channels of an outer agent to one that has none of its own."""
-        self.lend(gate.store)
-        if self._gate is None and not self._channels:
-            self._channels = gate.channels
+    def within(self, outer: Gate) -> Agent:
+        """This agent on the store of an outer one, and its channels, where it names none itself."""
+        if self._store is not None:
+            return self
+        bound = copy.copy(self)
+        if outer not in self._gates:
+            bound._store, bound._gate = outer.store, None
+            bound._channels = self._channels or outer.channels
+            self._gates[outer] = bound.gate
+        bound._gate = self._gates[outer]
+        return bound
 
     @property
     def digest(self) -> str:
@@ -175,7 +186,7 @@ class Agent:
             options = {"requester": requester, "deps": deps, "max_turns": max_turns}
             return await self._begin(self._job(emit, thread, streams=True, **options), input)
 
-        return self._streamed(work)
+        return streamed(work, self._tell)
 
     async def resume(
         self,
@@ -197,8 +208,8 @@ class Agent:
         deps: Any = None,
     ) -> AsyncIterator[AgentEvent]:
         """The same as ``resume``, as events."""
-        return self._streamed(
-            lambda emit: self._resume(where, decisions, by, deps, emit, streams=True)
+        return streamed(
+            lambda emit: self._resume(where, decisions, by, deps, emit, streams=True), self._tell
         )
 
     async def cancel(
@@ -233,6 +244,7 @@ class Agent:
     def _job(self, emit: Emit, thread: str | None, **options: Any) -> Job:
         thread = "thread_" + secrets.token_hex(8) if thread is None else thread
         _check_thread(thread, inner=options.get("parent_call") is not None)
+        checked_words(options.get("requester", ""), "requester", _LONGEST_NAME)
         if options.get("max_turns") is not None:
             _checked_turns(options["max_turns"])
         run = "run_" + secrets.token_hex(8)
@@ -324,31 +336,6 @@ class Agent:
             except Exception:
                 log.exception("run %s: a listener failed on %s", event.run, type(event).__name__)
 
-    async def _streamed(self, work: Work) -> AsyncIterator[AgentEvent]:
-        """Run beside the reader: who stops reading does not stop a call in mid-effect."""
-        queue: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
-
-        def emit(event: AgentEvent) -> None:
-            self._tell(event)
-            queue.put_nowait(event)
-
-        def ended(task: asyncio.Task[Result]) -> None:
-            _running.discard(task)
-            queue.put_nowait(None)
-            if not task.cancelled() and task.exception() is not None:
-                log.info("a streamed run ended with %r", task.exception())
-
-        task = asyncio.create_task(work(emit))
-        _running.add(task)
-        task.add_done_callback(ended)
-        while (event := await queue.get()) is not None:
-            yield event
-        await task
-
-
-#: Streamed runs that nobody else may hold: a loop keeps its tasks by weak references only.
-_running: set[asyncio.Task[Result]] = set()
-
 
 def _blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if on_loop():
@@ -368,6 +355,7 @@ def _checked_turns(most: int) -> int:
 def _check_thread(name: str, *, inner: bool) -> None:
     if not isinstance(name, str) or not name.strip() or (len(name) > _LONGEST_NAME and not inner):
         raise InvalidCall(f"a thread needs a name of 1 to {_LONGEST_NAME} characters", "thread")
+    checked_words(name, "thread")
     if name.startswith("@"):
         raise InvalidCall("names that begin with @ are kept for the store itself", "thread")
 

@@ -10,6 +10,7 @@ from assent.agent.context import context_of
 from assent.agent.events import Requested, ToolEnded, ToolPaused, ToolStarted
 from assent.agent.hold import Hold
 from assent.agent.job import Job
+from assent.agent.nested import InnerBroke
 from assent.agent.offloop import called
 from assent.agent.turn import Slot, Turn
 from assent.engine.commands import Doubt, Record, Suspend
@@ -33,13 +34,15 @@ class Execution:
         self.said = said
         self.slots = [slot for slot in turn.slots if slot.ours]
         self._left = len(self.slots)
+        #: What raised inside inner agents, whose calls are put back.
+        self._broke: list[Exception] = []
         #: Whether the turn waits for people, whatever comes of the calls that run now.
         self._waits = any(slot.open and not slot.ours for slot in turn.slots)
 
     async def run(self) -> None:
         """Run them all to their ends; a pause or a failure of one does not disturb another."""
         outcomes = await asyncio.gather(*map(self._run, self.slots), return_exceptions=True)
-        for outcome in outcomes:
+        for outcome in (*outcomes, *self._broke):
             if isinstance(outcome, BaseException):
                 raise outcome
 
@@ -82,6 +85,10 @@ class Execution:
             for request in paused.requests:
                 self.job.tell(Requested(request))
             return Suspend(**_attempt(call), elsewhere=bool(slot.inner))
+        except InnerBroke as broke:
+            self._waits = True
+            self._broke.append(broke.error)
+            return Suspend(**_attempt(call), elsewhere=True)
         except Exception as error:
             ended = False, f"{type(error).__name__}: {error}"
         else:

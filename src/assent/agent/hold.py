@@ -13,6 +13,15 @@ from assent.errors import Conflict, StoreError
 from assent.gate.leases import KEEPER, Lease
 from assent.rows import LIVE, Call, Run, RunStatus
 from assent.twin import News, hop, look
+from assent.types import Micros
+
+_LONGEST_NAP = 5.0
+
+
+def nap(run: Run, now: Micros) -> float:
+    """How long to trust the news: until the lease may be over, and never for too long."""
+    left = ((run.ready_at or now) - now) / 1_000_000
+    return min(max(left, 0.0) + 0.01, _LONGEST_NAP)
 
 
 class Hold:
@@ -50,8 +59,9 @@ class Hold:
     async def wait(self) -> None:
         """Somebody else works on the run: wait for what comes of that, or for a lease's end."""
         with closing(News(self.store, self.job.thread)) as news:
-            if self.elsewhere(await look(self.store, self.the_run)):
-                await news.wait(min(self.job.gate.lease / 3, 5.0))
+            run = await look(self.store, self.the_run)
+            if self.elsewhere(run):
+                await news.wait(nap(run, self.store.now()))
 
     # -- taking
 

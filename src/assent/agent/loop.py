@@ -25,6 +25,7 @@ from assent.agent.execution import Execution
 from assent.agent.hold import Hold
 from assent.agent.job import Job
 from assent.agent.models.base import ModelReply
+from assent.agent.nested import wake_outer
 from assent.agent.room import make_room
 from assent.agent.starting import cleared, put_back, show_again
 from assent.agent.turn import Turn
@@ -78,6 +79,8 @@ class Advance:
             raise
         finally:
             self.hold.drop()
+        if self.job.parent_call is not None and result.status != "paused":
+            await hop(wake_outer, self.store, self.job.parent_call)
         self.job.tell(Ended(result))
         return result
 

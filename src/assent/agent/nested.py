@@ -11,10 +11,12 @@ import re
 from typing import TYPE_CHECKING, Any, Unpack
 
 from assent.agent.context import Context
+from assent.agent.events import Result
 from assent.agent.room import call_off, inner_thread
 from assent.agent.tool import Tool, ToolOptions, tool
-from assent.errors import AssentError, Conflict, NotFound, Paused
-from assent.rows import LIVE, Run
+from assent.engine.commands import Propose
+from assent.errors import AssentError, Conflict, InvalidCall, NotFound, Paused
+from assent.rows import LIVE, Run, RunStatus
 from assent.twin import look
 
 if TYPE_CHECKING:
@@ -26,11 +28,24 @@ class InnerFailed(AssentError):
     """The agent behind a tool came to no answer."""
 
 
+class InnerBroke(BaseException):
+    """Something raised inside an inner agent: its run stands where it stood, and so does the call.
+
+    Not an ``Exception``, because the call has not failed: it goes on when the run is resumed.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def agent_tool(inner: Agent, **options: Unpack[ToolOptions]) -> Tool:
     """The tool that asks this agent."""
 
     async def ask_agent(ctx: Context, input: str) -> Any:
-        return await _ask(inner, ctx, input)
+        if not input.strip():
+            raise InvalidCall("say something: the input is empty", "input")
+        return _answer(inner, await _asked(inner.within(ctx._gate), ctx, input))
 
     named: ToolOptions = {
         "name": re.sub(r"[^A-Za-z0-9_-]+", "_", inner.name)[:64],
@@ -41,21 +56,37 @@ def agent_tool(inner: Agent, **options: Unpack[ToolOptions]) -> Tool:
     return tool(**named)(ask_agent).with_inner(inner)
 
 
-async def _ask(inner: Agent, ctx: Context, input: str) -> Any:
-    inner.lend_gate(ctx._gate)
+async def _asked(inner: Agent, ctx: Context, input: str) -> Result:
+    """Begin the inner run, or go on with it."""
     thread = inner_thread(ctx.thread, ctx.call_id)
-    known = await look(inner.store, inner.store.last_run, thread)
-    if known is None:
-        result = await inner.run_inside(
+    try:
+        known = await look(inner.store, inner.store.last_run, thread)
+        if known is not None:
+            return await inner.resume(known.id, deps=ctx.deps)
+        return await inner.run_inside(
             input, thread, ctx.call_id, requester=ctx.requester, deps=ctx.deps
         )
-    else:
-        result = await inner.resume(known.id, deps=ctx.deps)
+    except Exception as error:
+        raise InnerBroke(error) from error
+
+
+def _answer(inner: Agent, result: Result) -> Any:
     if result.status == "paused":
         raise Paused(result.run, result.interruptions)
     if result.status != "done":
         raise InnerFailed(f"{inner.name}: {result.error}")
     return result.output
+
+
+def wake_outer(store: Store, call_id: str) -> None:
+    """The inner run is over: if the outer one waits for it, whoever finds it may go on."""
+    call = store.call(call_id)
+    outer = store.run(call.run) if call is not None else None
+    if outer is not None and outer.status is RunStatus.PAUSED:
+        # No wake was ever seen: whatever it is now, the run is due.
+        store.transact(
+            Propose(thread=outer.thread, run=outer.id, agent=outer.agent, waits=True, wake_seen=-1)
+        )
 
 
 def root_of(store: Store, run: Run, agent: str) -> Run:

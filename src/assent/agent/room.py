@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from assent.agent.hold import nap
 from assent.agent.job import Job
 from assent.engine.commands import Cancel
 from assent.rows import LIVE, OPEN, Run
@@ -21,7 +22,7 @@ async def make_room(job: Job) -> None:
     with closing(News(job.store, job.thread)) as news:
         while (live := await look(job.store, job.store.live_run, job.thread)) is not None:
             if live.owner is not None and (live.ready_at or 0) > job.store.now():
-                await news.wait(min(job.gate.lease / 3, 5.0))
+                await news.wait(nap(live, job.store.now()))
             else:
                 by = job.requester or "user"
                 await hop(call_off, job.store, live, by, _NEW_WORDS, superseded=True)

@@ -1,4 +1,7 @@
-"""A run in the caller's hands: which one it is, and decisions to be written when it resumes."""
+"""A run in the caller's hands: which one it is, and decisions to be written when it resumes.
+
+Why it holds no conversation: ``docs/decisions/0015-a-state-names-its-run.md``.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,7 @@ VERSION = 1
 
 @dataclass(slots=True)
 class RunState:
-    """Names a run and its store. The conversation stays in the store, so that the state is small,
-    nothing in it can go stale, and a forged one is worth nothing."""
+    """Names a run and its store, shows what is open, and carries decisions not written yet."""
 
     run: str
     thread: str

@@ -165,7 +165,7 @@ def _takes_context(function: Callable[..., Any]) -> bool:
 
 def _is_empty(function: Callable[..., Any]) -> bool:
     """Whether the body is nothing but ``...``, with or without a docstring."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
+    code = getattr(function, "__code__", None)
     return code is not None and any(
         code.co_code == empty.__code__.co_code
         and set(code.co_consts) - {function.__doc__} <= {None}

@@ -48,7 +48,7 @@ class GuardOptions(AskOptions, total=False):
     allowed: Iterable[str]
     idempotent: bool
     version: str
-    binds: Callable[[], Mapping[str, Json]]
+    binds: Callable[..., Mapping[str, Json]]
     preview: Callable[..., Json]
 
 

@@ -33,5 +33,5 @@ def pruned_note(
     before: Micros, by: str, forgotten: list[tuple[str, str]], counts: dict[str, int]
 ) -> Note:
     """The fact that names what was forgotten; the audit accepts a missing body only with it."""
-    body = {"before": before, "runs": [run for _, run in forgotten], "counts": counts}
+    body = {"before": before, "runs": sorted(run for _, run in forgotten), "counts": counts}
     return Note(type="pruned", actor=by, body=body)

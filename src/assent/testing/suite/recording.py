@@ -132,6 +132,14 @@ class Recording:
         assert world.store.prune(world.clock(), "ops")["runs"] == 1
         assert world.store.prune(world.clock(), "ops")["runs"] == 0
 
+    def test_pruning_names_what_was_forgotten_in_order(self, world: World) -> None:
+        for name in ("b", "c", "a"):
+            world.propose(world.new(), run=name, thread=f"t-{name}")
+            world.cancel(run=name, thread=f"t-{name}")
+        world.clock.advance(1)
+        assert world.store.prune(world.clock(), "ops")["runs"] == 3
+        assert world.body("pruned")["runs"] == ["a", "b", "c"]
+
     def test_a_thread_goes_on_after_its_past_was_forgotten(self, world: World) -> None:
         world.propose(says=("one", "two"))
         world.ask(key="k")
