@@ -12,7 +12,6 @@ import contextlib
 import functools
 import os
 import select
-import signal
 import sys
 import threading
 import time
@@ -144,6 +143,8 @@ class Screen:
 
     def __init__(self, *, plain: bool = False) -> None:
         self.plain = plain
+        #: Ctrl-C was typed where the signal goes elsewhere: the program is owed one.
+        self.interrupted = False
         self._wake_out, self._wake_in = os.pipe()
 
     def close(self) -> None:
@@ -219,7 +220,8 @@ class Screen:
                 raise Woken
         data = os.read(fd, 65_536)
         if data.endswith(_INTERRUPT):
-            _interrupt()
+            self.interrupted = True
+            raise KeyboardInterrupt
         # Ctrl-D hands over what was typed so far: only Enter makes a line of it.
         return data if data.endswith(b"\n") else None
 
@@ -241,12 +243,6 @@ def _typed(data: bytes) -> Typed:
     bare = data.replace(_PASTE_BEGIN, b"").replace(_PASTE_END, b"")
     words = bare.decode(errors="replace").removesuffix("\n").removesuffix("\r")
     return Typed(words, pasted=_PASTE_BEGIN in data)
-
-
-def _interrupt() -> None:
-    """Ctrl-C in a thread of our own: end the question, and interrupt the program as usual."""
-    os.kill(os.getpid(), signal.SIGINT)
-    raise KeyboardInterrupt
 
 
 _restore: list[Callable[[], None]] = []

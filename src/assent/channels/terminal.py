@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -61,6 +63,8 @@ class TerminalChannel:
                 ask(screen, desk)
             finally:
                 screen.close()
+        if screen.interrupted:  # only now: the person has read how the request stands
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 class _Thread:
