@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         StoreVersion,
         Superseded,
         Tampered,
+        TooMany,
+        Unauthenticated,
     )
     from assent.gate import Gate
     from assent.inbox import Inbox
@@ -79,6 +81,8 @@ _HOMES = {
         "StoreVersion",
         "Superseded",
         "Tampered",
+        "TooMany",
+        "Unauthenticated",
     ),
     "assent.gate": ("Gate",),
     "assent.inbox": ("Inbox",),
@@ -140,7 +144,9 @@ __all__ = [
     "StoreVersion",
     "Superseded",
     "Tampered",
+    "TooMany",
     "ToolCall",
+    "Unauthenticated",
     "ask_user",
     "ask_user_for",
     "tool",

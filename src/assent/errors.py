@@ -11,6 +11,8 @@
     ├── Conflict             what you saw is not what is there now
     │   └── AlreadyDecided   somebody else's decision won; it says whose
     ├── NotAllowed           this person, role or assurance may not do that
+    │   └── Unauthenticated  nobody is signed in here
+    ├── TooMany              too much at once; it says when to try again
     ├── InvalidDecision      the decision does not fit the request
     ├── InvalidCall          the arguments, question or schema cannot be asked about
     ├── InvalidPolicy        a policy file or rule that cannot be read
@@ -84,6 +86,18 @@ class AlreadyDecided(Conflict):
 
 class NotAllowed(AssentError):
     """This person may not do that."""
+
+
+class Unauthenticated(NotAllowed):
+    """Nobody is signed in, or with something that does not count."""
+
+
+class TooMany(AssentError):
+    """Too many requests are open, or come too fast; ``wait`` is how many seconds to wait."""
+
+    def __init__(self, message: str, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.wait = wait
 
 
 class InvalidDecision(AssentError):

@@ -167,13 +167,13 @@ def request_json(request: Request) -> dict[str, Json]:
         "requester": request.requester,
         "created_at": request.created_at.isoformat(),
         "expires_at": None if ends is None else ends.isoformat(),
-        "decision": None if request.decision is None else _decision_json(request.decision),
+        "decision": None if request.decision is None else decision_json(request.decision),
         "execution": asdict(request.execution),
         "original": None if request.original is None else dict(request.original),
     }
 
 
-def _decision_json(decision: DecisionMade) -> dict[str, Json]:
+def decision_json(decision: DecisionMade) -> dict[str, Json]:
     shown: dict[str, Json] = {
         "type": decision.type,
         "by": decision.by,

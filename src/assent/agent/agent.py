@@ -300,7 +300,7 @@ class Agent:
         self, where: RunState | str, decisions: list[Decision], by: str | Reviewer
     ) -> None:
         """Write what was staged and what was given; each counts like one made anywhere else."""
-        inbox = Inbox(self.store, judge=self._judge)
+        inbox = Inbox(self.store, judge=self.judge)
         if isinstance(where, RunState):
             for staged in where.staged:
                 name = staged.decision.request or ""
@@ -311,7 +311,7 @@ class Agent:
                 raise InvalidDecision("make decisions from their request, as request.approve()")
             await inbox.decide(decision.request, decision, by=by)
 
-    def _judge(self, call: Call, args: Mapping[str, Json]) -> Terms:
+    def judge(self, call: Call, args: Mapping[str, Json]) -> Terms:
         """What the policy says of edited arguments, in front of the person who edits."""
         tool = self.tools.get(call.tool)
         if call.agent != self.name or tool is None:

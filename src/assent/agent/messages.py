@@ -6,18 +6,11 @@ together with the next reply, in the order in which the model made its calls, wh
 
 from __future__ import annotations
 
-from typing import Any
-
 from assent import codec
+from assent.gate import words
 from assent.rows import Call, CallStatus, Message
 from assent.types import Json
 
-_NOT_RUN = {
-    CallStatus.EXPIRED: "Nobody decided in time, so it was not run.",
-    CallStatus.CANCELLED: "It was cancelled before it ran.",
-    CallStatus.SUPERSEDED: "The user wrote something new instead of deciding, so it was not run.",
-    CallStatus.IN_DOUBT: "It was started, and nobody knows whether it took effect.",
-}
 _FORGOTTEN = "Nothing is known of this call any more."
 
 
@@ -39,7 +32,7 @@ def approval(request_id: str, call: Call | None, error: str) -> dict[str, Json]:
         "role": "approval",
         "request_id": request_id,
         "approve": status is CallStatus.DONE,
-        "reason": reason or error or (_NOT_RUN.get(status, "") if status is not None else ""),
+        "reason": reason or error or (words.NOT_RUN.get(status, "") if status is not None else ""),
     }
 
 
@@ -60,49 +53,10 @@ def stored(run: str, bodies: list[dict[str, Json]]) -> tuple[Message, ...]:
 
 def content_of(call: Call) -> str:
     """What the model is told of a call that has ended."""
-    if call.status is CallStatus.DONE:
-        return _done(call)
+    if not words.went_well(call):
+        return error(words.why_not(call))
+    value = codec.loads(call.result or "null")
     if call.status is CallStatus.RESPONDED:
-        value = codec.loads(call.result or "null")
-        return codec.dumps({"answer": value}) if call.kind == "question" else _text(value)
-    if call.status is CallStatus.FAILED:
-        return error(_failed(call))
-    if call.status is CallStatus.REJECTED:
-        return _rejected(call)
-    return error(_NOT_RUN.get(call.status, f"The call is {call.status}."))
-
-
-def _done(call: Call) -> str:
-    text = _text(codec.loads(call.result or "null"))
-    return text if call.original is None else f"{_edited(call)} Its result: {text}"
-
-
-def _edited(call: Call) -> str:
-    return (
-        "A person changed the arguments before approving this call. "
-        f"It ran with {call.args} instead of {call.original}."
-    )
-
-
-def _failed(call: Call) -> str:
-    decision = call.decision
-    if decision is not None and decision.type == "reject":
-        why = f" What they said: {decision.message}" if decision.message else ""
-        return f"It was started, nobody knows whether it took effect, and a person gave it up.{why}"
-    failed = f"The call failed: {call.result}"
-    return failed if call.original is None else f"{_edited(call)} {failed}"
-
-
-def _rejected(call: Call) -> str:
-    decision = call.decision
-    why = decision.message if decision is not None else ""
-    if decision is not None and decision.type == "deny":
-        return error(f"This call is forbidden by policy and was not run. {why}".strip())
-    if call.kind == "question":
-        return error(f"The user will not answer. {why}".strip())
-    reason = f" The reason given: {why}" if why else ""
-    return error(f"A person rejected this call, so it was not run.{reason}")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else codec.dumps(value)
+        return codec.dumps({"answer": value}) if call.kind == "question" else words.as_text(value)
+    text = words.as_text(value)
+    return text if call.original is None else f"{words.what_ran(call)} Its result: {text}"

@@ -38,3 +38,10 @@ async def streamed(work: Work, listeners: Emit) -> AsyncIterator[AgentEvent]:
     while (event := await queue.get()) is not None:
         yield event
     await task
+
+
+async def drained() -> None:
+    """Wait until the streamed runs of this loop have paused or ended, whoever still reads them."""
+    loop = asyncio.get_running_loop()
+    mine = [task for task in _running if task.get_loop() is loop]
+    await asyncio.gather(*mine, return_exceptions=True)

@@ -9,16 +9,26 @@ from types import ModuleType
 from typing import Any
 
 from assent.agent import Agent
+from assent.agent.resumable import Resumable
 from assent.channels.terminal import TerminalChannel
 from assent.cli.exits import Usage
 from assent.errors import AssentError, NotFound
+from assent.stores.base import Store
 from assent.types import Request
 
 _FORM = "write it as module:attribute, such as assent.demo:agent"
 
 
-def load_agent(target: str, store: str) -> Agent:
-    """An agent, or what a function without arguments makes; one that names no store is lent one."""
+def load_agent(target: str, store: str | Store) -> Agent:
+    """An agent of ours, or what a function without arguments makes; it is lent a store."""
+    agent = load_resumable(target, store)
+    if not isinstance(agent, Agent):
+        raise Usage(f"{target} is {_kind(agent)}; only an assent.Agent can be talked to here")
+    return agent
+
+
+def load_resumable(target: str, store: str | Store) -> Resumable:
+    """An agent, ours or behind an adapter; one of ours that names no store is lent this one."""
     module_name, colon, attribute = target.partition(":")
     if not colon or not module_name or not attribute:
         raise Usage(f"{target!r} names no agent: {_FORM}")
@@ -28,9 +38,14 @@ def load_agent(target: str, store: str) -> Agent:
             value = getattr(value, part)
         except AttributeError:
             raise NotFound(f"module {module_name!r} has no attribute {attribute!r}") from None
-    agent = value if isinstance(value, Agent) else _made(target, value)
-    agent.lend(store)
+    agent = value if _is_agent(value) else _made(target, value)
+    if isinstance(agent, Agent):
+        agent.lend(store)
     return agent
+
+
+def _is_agent(value: Any) -> bool:
+    return not isinstance(value, type) and isinstance(value, Resumable)
 
 
 def take_over(agent: Agent) -> None:
@@ -58,7 +73,7 @@ def _module(name: str) -> ModuleType:
         raise _unusable(f"module {name!r} cannot be imported", error) from error
 
 
-def _made(target: str, value: Any) -> Agent:
+def _made(target: str, value: Any) -> Resumable:
     if isinstance(value, type) or not callable(value):
         raise Usage(f"{target} is {_kind(value)}, not an assent.Agent or a function that makes one")
     try:
@@ -67,9 +82,10 @@ def _made(target: str, value: Any) -> Agent:
         raise
     except Exception as error:
         raise _unusable(f"{target}() made no agent", error) from error
-    if not isinstance(made, Agent):
+    if not _is_agent(made):
         raise Usage(f"{target}() gave {_kind(made)}, not an assent.Agent")
-    return made
+    agent: Resumable = made
+    return agent
 
 
 def _kind(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -19,6 +20,7 @@ from assent.channels.screen import Screen, can_prompt
 from assent.cli import options
 from assent.cli.exits import Exit, Usage
 from assent.cli.opening import Caller
+from assent.cli.serving import PORT, NoAuth, Port, link, open_browser
 
 if TYPE_CHECKING:
     from assent.demo import Effects
@@ -26,23 +28,32 @@ if TYPE_CHECKING:
 _THREAD = "demo"
 _WIDEST_WORDS = 36
 
-Terminal = Annotated[
-    bool, typer.Option("--terminal", help="Play it in the terminal, which is also the default.")
-]
+Terminal = Annotated[bool, typer.Option("--terminal", help="Play it here, in the terminal.")]
 Data = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", help="Keep the store here, and go on with it next time."),
 ]
+NoOpen = Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")]
 
 
-def demo(terminal: Terminal = False, data: Data = None, plain: options.Plain = False) -> None:
-    """Play with a scripted agent; no key, no configuration.
+def demo(
+    terminal: Terminal = False,
+    data: Data = None,
+    port: Port = PORT,
+    no_open: NoOpen = False,
+    no_auth: NoAuth = False,
+    plain: options.Plain = False,
+) -> None:
+    """Play with a scripted agent on a page; no key, no configuration, nothing left behind.
 
-    In a terminal you talk to it and decide. Without one it plays one round by itself, in which a
-    scripted person decides.
+    With --terminal you talk to it and decide in the terminal; where there is none, one round
+    plays by itself, in which a scripted person decides.
     """
     with _folder(data) as folder:
         url = f"sqlite:///{folder / 'assent.db'}"
+        if not terminal:
+            _serve(url, port, opens=not no_open, auth=not no_auth)
+            return
         if can_prompt():
             code = _talk(url, data, plain=plain)
         else:
@@ -50,6 +61,27 @@ def demo(terminal: Terminal = False, data: Data = None, plain: options.Plain = F
 
             code = Exit(play(url))
     raise typer.Exit(code)
+
+
+def _serve(url: str, port: int, *, opens: bool, auth: bool) -> None:
+    from assent.demo.web import demo_app
+    from assent.server.serving import Log, begin_logging, run
+
+    begin_logging(Log.TEXT, logging.WARNING)
+    app = demo_app(url, auth=auth)
+
+    def ready(address: str) -> None:
+        start = link(app, address) if auth else f"{address}/chat"
+        print("Assent: a durable yes or no for AI agents")
+        print("A scripted agent: no key, no model, nothing real. It asks before it acts.")
+        print(f"Open {start}")
+        if auth:
+            print(f"(that link signs you in once, within ten minutes; the page is {address})")
+        print("Ctrl-C ends it.", flush=True)
+        if opens:
+            open_browser(start)
+
+    run(app, "127.0.0.1", port, ready)
 
 
 @contextmanager

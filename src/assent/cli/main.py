@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 import assent
 from assent import text
-from assent.cli import chat, deciding, demo, doctor, reading, upkeep
+from assent.cli import chat, deciding, demo, doctor, reading, serving, upkeep, working
 from assent.cli.audit import audit
 from assent.cli.exits import Exit, exit_of
 from assent.cli.policy import policy
@@ -44,6 +44,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
+app.command("serve")(serving.serve)
+app.command("worker")(working.worker)
 app.command("chat")(chat.chat)
 app.command("inbox")(reading.inbox)
 app.command("show")(reading.show_request)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assent import codec
-from assent.engine.commands import Cancel, Decide, Doubt, Expire, RevokeGrant
+from assent.engine.commands import Cancel, Decide, Doubt, Expire, Note, RevokeGrant
 from assent.errors import AssentError, Conflict, Expired, InvalidDecision, NotFound
 from assent.inbox.answers import (
     check_alike,
@@ -17,17 +17,17 @@ from assent.inbox.answers import (
     checked_text,
     checked_value,
 )
+from assent.inbox.filters import query_of
 from assent.inbox.people import reviewer_of
 from assent.inbox.standing import new_grant
 from assent.policy import tightened
 from assent.rows import Call, CallStatus, Event, Tool
 from assent.stores import open_store
-from assent.stores.base import Query, Store
+from assent.stores.base import Store
 from assent.twin import News, hop, run_sync
 from assent.types import Decision, Edit, Grant, Reject, Request, Respond, Reviewer, Terms
 from assent.views import is_request, request_of
 
-MAX_PAGE = 500
 SWEEP, MAX_SWEEPS = 100, 50
 
 #: The policy's second look at edited arguments; the gate takes another before the start.
@@ -56,20 +56,23 @@ class Inbox:
 
     def __init__(self, store: str | Store, *, judge: Judge | None = None) -> None:
         self.store = open_store(store)
-        self._judge = judge
+        self.judge = judge
         self._tools: dict[str, Tool] = {}
 
     # -- reading
 
     async def pending(self, **filters: Any) -> Page:
-        """What waits, oldest first: kind, agent, tool, thread, run, q, sort, after, limit."""
-        await hop(self._sweep)
-        return await hop(self._page, {"status": "pending", **filters})
+        """What waits, oldest first: kind, agent, tool, thread, run, risk, q, sort, after, limit."""
+        return await self.search(**{"status": "pending", **filters})
 
     async def history(self, **filters: Any) -> Page:
         """What was decided or closed, newest first; the same filters, and ``status``."""
+        return await self.search(**{"status": "closed", "sort": "newest", **filters})
+
+    async def search(self, **filters: Any) -> Page:
+        """Requests of any ``status``: a public name, ``closed`` or ``any``; the same filters."""
         await hop(self._sweep)
-        return await hop(self._page, {"status": "closed", "sort": "newest", **filters})
+        return await hop(self._page, filters)
 
     async def get(self, request_id: str) -> Request:
         """One request, whole."""
@@ -81,10 +84,19 @@ class Inbox:
 
     async def events(self, request_id: str) -> list[Event]:
         """What happened to one request, in order."""
-        return await hop(self._events, request_id)
+        return await hop(lambda: self.events_of(self._call(request_id)))
+
+    async def reveal(self, request_id: str, *, by: str) -> None:
+        """Write down that somebody is about to see what is masked elsewhere."""
+        await hop(self._reveal, request_id, by)
+
+    def _reveal(self, request_id: str, by: str) -> None:
+        call = self._call(request_id)
+        body = {"request": call.id, "digest": call.digest}
+        self.store.transact(Note(thread=call.thread, type="revealed", actor=by, body=body))
 
     def _page(self, filters: dict[str, Any]) -> Page:
-        query = _query(filters)
+        query = query_of(filters)
         found = self.store.page(query)
         following = str(found[-1][0]) if len(found) == query.limit else None
         return Page(tuple(self._request(call) for _, call in found), following)
@@ -104,8 +116,8 @@ class Inbox:
             raise NotFound(f"no request {prefix!r}: see `assent inbox`")
         raise NotFound(f"{prefix!r} is the beginning of several ids: type more of it")
 
-    def _events(self, request_id: str) -> list[Event]:
-        call = self._call(request_id)
+    def events_of(self, call: Call) -> list[Event]:
+        """The same for a row that was read already, in this thread."""
         found: list[Event] = []
         after = 0
         while chain := self.store.chain(call.thread, after):
@@ -208,8 +220,8 @@ class Inbox:
             value = checked_value(call, tool, decision.value)
         elif isinstance(decision, Edit):
             args = checked_edit(call, tool, decision.args)
-            if self._judge is not None:
-                terms = tightened(call.terms, self._judge(call, codec.loads(args)))
+            if self.judge is not None:
+                terms = tightened(call.terms, self.judge(call, codec.loads(args)))
         return Decide(
             thread=call.thread,
             run=call.run,
@@ -320,6 +332,9 @@ class Inbox:
     def history_sync(self, **filters: Any) -> Page:
         return run_sync(self.history(**filters))
 
+    def search_sync(self, **filters: Any) -> Page:
+        return run_sync(self.search(**filters))
+
     def get_sync(self, request_id: str) -> Request:
         return run_sync(self.get(request_id))
 
@@ -353,41 +368,3 @@ class Inbox:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-_STATUSES = [
-    "pending",
-    "approved",
-    "edited",
-    "rejected",
-    "responded",
-    "expired",
-    "cancelled",
-    "superseded",
-    "closed",
-    "any",
-]
-_SORTS = ("oldest", "newest", "expiring")
-
-
-def _query(filters: dict[str, Any]) -> Query:
-    known = {"status", "kind", "agent", "tool", "thread", "run", "q", "sort", "after", "limit"}
-    unknown = set(filters) - known
-    if unknown:
-        raise InvalidDecision(
-            f"no filter {', '.join(sorted(unknown))}: use {', '.join(sorted(known))}"
-        )
-    filters["text"] = filters.pop("q", None)
-    if filters["status"] not in _STATUSES:
-        raise InvalidDecision(f"status {filters['status']!r}: use {', '.join(_STATUSES)}", "status")
-    if filters.get("sort", "oldest") not in _SORTS:
-        raise InvalidDecision(f"sort {filters['sort']!r}: use {', '.join(_SORTS)}", "sort")
-    limit = filters.get("limit", 50)
-    if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
-        raise InvalidDecision(f"limit {limit!r}: use a number from 1 to {MAX_PAGE}", "limit")
-    if filters.get("after") is not None:
-        try:
-            filters["after"] = int(filters["after"])
-        except ValueError:
-            raise InvalidDecision("after: use the `next` of the page before", "after") from None
-    return Query(**filters)

@@ -1,0 +1,123 @@
+"""``assent serve``: the API, the web app and the worker, in one process."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assent.channels.desk import os_user
+from assent.cli import options
+from assent.cli.exits import Usage
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+PORT = 8321
+
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[MODULE:ATTRIBUTE]...", help="Agents, or functions that make one."),
+]
+Host = Annotated[
+    str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on; loopback.")
+]
+Port = Annotated[int, typer.Option("--port", metavar="NUMBER", help="The port; 0 for a free one.")]
+NoAuth = Annotated[
+    bool, typer.Option("--no-auth", help="Let everybody in, for local scripts; on loopback only.")
+]
+Workers = Annotated[
+    int, typer.Option("--workers", metavar="N", help="Runs taken further at once; 0 for none.")
+]
+HostNames = Annotated[
+    list[str] | None,
+    typer.Option("--host-name", metavar="NAME", help="A name that this server has; repeatable."),
+]
+Origins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--origin", metavar="URL", help="A page elsewhere that may write here; repeatable."
+    ),
+]
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FILE", help="The policy for agents on other machines."),
+]
+Environment = Annotated[
+    str, typer.Option("--environment", metavar="NAME", help="Shown on the page, such as staging.")
+]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log as JSON, one object per line.")]
+
+
+def serve(
+    targets: Targets = None,
+    host: Host = "127.0.0.1",
+    port: Port = PORT,
+    no_auth: NoAuth = False,
+    workers: Workers = 8,
+    policy: PolicyFile = None,
+    host_name: HostNames = None,
+    origin: Origins = None,
+    environment: Environment = "",
+    log_json: LogJson = False,
+    store: options.StoreUrl = options.DEFAULT_STORE,
+) -> None:
+    """Serve the inbox, the API and the agents; decisions made anywhere take their runs further.
+
+    It listens on loopback and wants a token or a session. On a terminal it prints a link that
+    signs you in once; elsewhere make a token: `assent token create NAME --role reviewer`.
+    """
+    from assent.cli.agents import load_resumable
+    from assent.server import create_app
+    from assent.server.serving import Log, begin_logging, run
+    from assent.stores import open_store
+
+    check_open(host, no_auth=no_auth)
+    begin_logging(Log.JSON if log_json else Log.TEXT)
+    kept = open_store(store)
+    app = create_app(
+        [load_resumable(target, kept) for target in targets or ()],
+        store=kept,
+        policy=policy,
+        auth=not no_auth,
+        hosts=host_name or (),
+        origins=origin or (),
+        workers=workers,
+        environment=environment,
+    )
+
+    def ready(url: str) -> None:
+        print(f"Assent is at {url}  (store: {kept.url})", flush=True)
+        if not no_auth and sys.stdout.isatty():
+            print(f"Sign in, once and within ten minutes: {link(app, url)}", flush=True)
+
+    run(app, host, port, ready)
+
+
+def check_open(host: str, *, no_auth: bool) -> None:
+    """Refuse to let everybody in from everywhere."""
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    if no_auth and not loopback:
+        raise Usage(f"--no-auth on {host} would let everybody decide: listen on 127.0.0.1")
+
+
+def link(app: FastAPI, url: str) -> str:
+    """A link that signs the user of the system in, once."""
+    from assent.server.signing_in import new_link
+
+    return f"{url}/login#{new_link(app.state.assent.store, os_user().name)}"
+
+
+def open_browser(url: str) -> None:
+    """Show a page, where there is a browser to show it in."""
+    graphical = sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY")
+    if graphical or os.environ.get("WAYLAND_DISPLAY"):
+        webbrowser.open(url)

@@ -1,0 +1,57 @@
+"""``assent worker``: runs that are due are taken further here, on as many machines as you like."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from assent.cli import options
+from assent.cli.exits import Usage
+
+Targets = Annotated[
+    list[str],
+    typer.Argument(metavar="MODULE:ATTRIBUTE...", help="Agents, or functions that make one."),
+]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", metavar="N", help="Runs taken further at once.")
+]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log as JSON, one object per line.")]
+
+
+def worker(
+    targets: Targets,
+    concurrency: Concurrency = 8,
+    log_json: LogJson = False,
+    store: options.StoreUrl = options.DEFAULT_STORE,
+) -> None:
+    """Take due runs of these agents further, and close what expires, until it is stopped.
+
+    Start as many as you like, beside `assent serve --workers 0`, and kill any of them. SIGTERM
+    lets what is being run pause or end first.
+    """
+    from assent.cli.agents import load_resumable
+    from assent.server.serving import Log, begin_logging
+    from assent.stores import open_store
+
+    if concurrency < 1:
+        raise Usage(f"--concurrency {concurrency}: a worker takes at least one run at a time")
+    begin_logging(Log.JSON if log_json else Log.TEXT)
+    with closing(open_store(store)) as kept:
+        agents = [load_resumable(target, kept) for target in targets]
+
+        async def work() -> None:
+            from assent.worker import Worker
+
+            working = Worker(agents, kept, concurrency=concurrency)
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, working.stop)
+            names = ", ".join(agent.name for agent in agents)
+            print(f"Working for {names}  (store: {kept.url})", flush=True)
+            await working.run()
+
+        asyncio.run(work())

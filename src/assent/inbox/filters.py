@@ -1,0 +1,50 @@
+"""Which requests to list: what a caller may ask for, and what a store understands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assent.errors import InvalidDecision
+from assent.stores.base import Query
+
+MAX_PAGE = 500
+
+_STATUSES = [
+    "pending",
+    "approved",
+    "edited",
+    "rejected",
+    "responded",
+    "expired",
+    "cancelled",
+    "superseded",
+    "closed",
+    "any",
+]
+_SORTS = ("oldest", "newest", "expiring")
+
+
+def query_of(filters: dict[str, Any]) -> Query:
+    """What a caller asked for, checked and named as a store knows it."""
+    filters = {"status": "pending", **filters}
+    known = {"status", "kind", "agent", "tool", "thread", "run", "risk", "q"}
+    known |= {"sort", "after", "limit"}
+    unknown = set(filters) - known
+    if unknown:
+        raise InvalidDecision(
+            f"no filter {', '.join(sorted(unknown))}: use {', '.join(sorted(known))}"
+        )
+    filters["text"] = filters.pop("q", None)
+    if filters["status"] not in _STATUSES:
+        raise InvalidDecision(f"status {filters['status']!r}: use {', '.join(_STATUSES)}", "status")
+    if filters.get("sort", "oldest") not in _SORTS:
+        raise InvalidDecision(f"sort {filters['sort']!r}: use {', '.join(_SORTS)}", "sort")
+    limit = filters.get("limit", 50)
+    if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
+        raise InvalidDecision(f"limit {limit!r}: use a number from 1 to {MAX_PAGE}", "limit")
+    if filters.get("after") is not None:
+        try:
+            filters["after"] = int(filters["after"])
+        except ValueError:
+            raise InvalidDecision("after: use the `next` of the page before", "after") from None
+    return Query(**filters)

@@ -1,0 +1,135 @@
+"""What stands around a request: the conversation, its history, its rule, and calls like it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from assent import codec
+from assent.rows import Call, Event, Run
+from assent.server.service import Service
+from assent.server.shown import inert, summary
+from assent.stores.base import Query, Store
+from assent.text import inline
+from assent.types import Json, Request, moment
+from assent.views import public_status, request_of
+
+_TAIL = 30
+_LIKE = 100
+_RECENT = 5
+
+
+def about(service: Service, request: Request) -> dict[str, Json]:
+    """Everything beside the request itself that helps to decide it."""
+    store = service.store
+    call = store.call(request.id)
+    assert call is not None
+    run = store.run(call.run)
+    return {
+        "conversation": conversation(store, request.thread, current=call, tail=_TAIL),
+        "events": [told(event) for event in service.inbox.events_of(call)],
+        "like": _like(store, call),
+        "policy": {
+            "rule": inline(call.terms.rule),
+            "description": inert(call.terms.description),
+            "digest": call.terms.policy,
+            "requester_decides": call.terms.requester_decides,
+            "assurance": call.terms.assurance,
+            "on_expiry": call.terms.on_expiry,
+        },
+        "run_status": None if run is None else str(run.status),
+    }
+
+
+def conversation(
+    store: Store, thread: str, *, current: Call | None = None, tail: int | None = None
+) -> list[dict[str, Json]]:
+    """What was said, as text that is safe to show; the turn that made the call is marked."""
+    messages = store.messages(thread)
+    said = [_said(seq, codec.loads(body)) for seq, body in messages]
+    if current is not None:
+        for turn in reversed(said):
+            if any(call["name"] == inline(current.tool) for call in turn.get("calls", ())):
+                turn["current"] = True
+                break
+    return said if tail is None else said[-tail:]
+
+
+def _said(seq: int, message: dict[str, Any]) -> dict[str, Json]:
+    content = message.get("content")
+    text = content if isinstance(content, str) else "" if content is None else codec.dumps(content)
+    turn: dict[str, Json] = {
+        "seq": seq,
+        "role": message.get("role", ""),
+        "text": inert(text),
+        "current": False,
+    }
+    if message.get("name"):
+        turn["name"] = inline(str(message["name"]))
+    calls = message.get("calls") or ()
+    if calls:
+        turn["calls"] = [_made(call) for call in calls]
+    return turn
+
+
+def _made(call: dict[str, Any]) -> dict[str, Json]:
+    arguments = call.get("arguments", "")
+    return {
+        "id": inline(str(call.get("id", ""))),
+        "name": inline(str(call.get("name", ""))),
+        "shown_args": inert(arguments if isinstance(arguments, str) else codec.dumps(arguments)),
+    }
+
+
+def told(event: Event) -> dict[str, Json]:
+    """One fact, for a timeline."""
+    body = {} if event.body is None else codec.loads(event.body)
+    return {
+        "at": moment(event.at).isoformat(),
+        "type": event.type,
+        "actor": inline(event.actor),
+        "run": event.run,
+        "request": event.call,
+        "body": None if event.body is None else inert(body),
+    }
+
+
+def _like(store: Store, call: Call) -> dict[str, Json]:
+    """What became of the last calls of the same tool by the same agent."""
+    query = Query(status="closed", agent=call.agent, tool=call.tool, sort="newest", limit=_LIKE)
+    found = (
+        [other for _, other in store.page(query) if other.kind == call.kind] if call.tool else []
+    )
+    counts = Counter(public_status(other) for other in found)
+    names = ("approved", "edited", "rejected", "responded", "expired")
+    return {
+        **{name: counts.get(name, 0) for name in names},
+        "recent": [_recent(store, other) for other in found[:_RECENT]],
+    }
+
+
+def _recent(store: Store, call: Call) -> dict[str, Json]:
+    request = request_of(call, store.tool(call.tool_digest) if call.tool_digest else None)
+    decision = request.decision
+    return {
+        "id": request.id,
+        "status": request.status,
+        "by": None if decision is None else inline(decision.by),
+        "at": request.created_at.isoformat() if decision is None else decision.at.isoformat(),
+        "summary": summary(request, dict(request.args)),
+    }
+
+
+def run_json(run: Run) -> dict[str, Json]:
+    """A run in a list."""
+    return {
+        "id": run.id,
+        "thread": run.thread,
+        "agent": inline(run.agent),
+        "status": str(run.status),
+        "stop": inline(run.stop),
+        "requester": inline(run.requester),
+        "created_at": moment(run.created).isoformat(),
+        "open": run.asked + run.doubted,
+        "output": None if run.output is None else inert(run.output),
+    }

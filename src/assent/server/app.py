@@ -1,0 +1,131 @@
+"""The app: routes, guards, and what runs beside them for as long as it is up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from assent.agent import Agent
+from assent.agent.resumable import Resumable
+from assent.agent.streaming import drained
+from assent.errors import AssentError
+from assent.gate import Gate
+from assent.inbox import Inbox
+from assent.policy import Policy
+from assent.server import answers, docs
+from assent.server.feed import Feed
+from assent.server.guards import Guards
+from assent.server.judging import judge_of
+from assent.server.limits import Limits
+from assent.server.metrics import Metrics
+from assent.server.routes import chat, deciding, events, grants, health, records, session
+from assent.server.routes import remote as elsewhere
+from assent.server.routes import requests as requests_
+from assent.server.routes.pages import add_pages
+from assent.server.service import Service
+from assent.stores import open_store
+from assent.stores.base import Store
+from assent.worker import Worker
+
+log = logging.getLogger("assent.server")
+
+
+def create_app(
+    agents: Iterable[Resumable] = (),
+    *,
+    store: str | Store = "sqlite:///assent.db",
+    policy: Policy | str | Path | None = None,
+    auth: bool = True,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    workers: int = 8,
+    environment: str = "",
+    demo: bool = False,
+    limits: Limits | None = None,
+) -> FastAPI:
+    """The HTTP face as one app, to serve by itself or to mount into another.
+
+    Agents that name no store are lent this one. ``workers`` is how many runs are taken further at
+    once, 0 for none. ``policy`` judges what remote agents ask. ``hosts`` are the names that the
+    server has beside addresses and names without a dot; ``origins`` are pages elsewhere that may
+    write here with a token.
+    """
+    kept = open_store(store)
+    named = _named(agents, kept)
+    metrics = Metrics()
+    service = Service(
+        store=kept,
+        inbox=Inbox(kept, judge=judge_of(named.values())),
+        gate=Gate(kept, policy=policy, agent="remote", wait=0),
+        agents=named,
+        default=next(iter(named), ""),
+        worker=Worker(named.values(), kept, concurrency=workers, on_step=metrics.step),
+        feed=Feed(kept),
+        limits=limits or Limits(),
+        metrics=metrics,
+        auth=auth,
+        environment=environment,
+        demo=demo,
+    )
+    app = FastAPI(
+        lifespan=_life,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        redirect_slashes=False,
+    )
+    app.state.assent = service
+    app.openapi = lambda: docs.describe(app)  # type: ignore[method-assign]
+    app.add_middleware(Guards, hosts=hosts, origins=origins, metrics=metrics)
+    app.add_exception_handler(AssentError, answers.refused)
+    app.add_exception_handler(RequestValidationError, answers.invalid)
+    app.add_exception_handler(HTTPException, answers.http)
+    app.add_exception_handler(Exception, answers.broken)
+    for part in (elsewhere, requests_, deciding, grants, events, records, session, health):
+        app.include_router(part.router)
+    app.include_router(chat.chats)
+    chat.add_chat(app)
+    add_pages(app)
+    return app
+
+
+def _named(agents: Iterable[Resumable], store: Store) -> dict[str, Resumable]:
+    named: dict[str, Resumable] = {}
+    for agent in agents:
+        if agent.name in named:
+            raise ValueError(f"two agents are called {agent.name!r}: rename one")
+        if isinstance(agent, Agent):
+            agent.lend(store)
+        named[agent.name] = agent
+    return named
+
+
+@contextlib.asynccontextmanager
+async def _life(app: FastAPI) -> AsyncIterator[None]:
+    """The feed and the worker live as long as the app; what is being run is finished first."""
+    service: Service = app.state.assent
+    tasks = [asyncio.create_task(service.feed.run()), asyncio.create_task(service.worker.run())]
+    for task in tasks:
+        task.add_done_callback(_watched)
+    try:
+        yield
+    finally:
+        service.worker.stop()
+        service.feed.close()
+        await tasks[1]
+        await drained()
+        tasks[0].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        service.inbox.close()
+
+
+def _watched(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("a background task ended: %r", task.exception())

@@ -1,0 +1,64 @@
+"""Reading bodies: strict JSON first, then the shape; what is wrong is said with its field."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from fastapi import Request as HttpRequest
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect
+
+from assent import codec
+from assent.errors import InvalidCall
+from assent.server.answers import Malformed
+
+T = TypeVar("T")
+
+_adapters: dict[Any, TypeAdapter[Any]] = {}
+
+
+async def read(request: HttpRequest, shape: type[T]) -> T:
+    """The body as this shape; an empty one is an empty object."""
+    try:
+        raw = await request.body()
+    except ClientDisconnect:
+        raise Malformed("the body ended before its end: send it again") from None
+    try:
+        value = codec.parse(raw or b"{}")
+    except InvalidCall as error:
+        raise Malformed(f"the body is {error}") from None
+    adapter = _adapters.setdefault(shape, TypeAdapter(shape))
+    try:
+        checked: T = adapter.validate_python(value, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"] if not _inner(part)) or "body"
+        raise InvalidCall(f"{place}: {_plain(first)}", place) from None
+    return checked
+
+
+def _inner(part: object) -> bool:
+    """Whether pydantic names a branch of a union there, and not a field."""
+    return isinstance(part, str) and part in ("dict[str,any]", "str", "int", "float", "bool")
+
+
+def _plain(error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return "no such field here"
+    message: str = error["msg"]
+    return message[0].lower() + message[1:]
+
+
+def documented(shape: type[BaseModel] | Any, *, required: bool = True) -> dict[str, Any]:
+    """What the OpenAPI document says of a body that a route reads by itself."""
+    schema = TypeAdapter(shape).json_schema(ref_template="#/components/schemas/{model}")
+    shapes.update(schema.pop("$defs", {}))
+    if isinstance(shape, type) and issubclass(shape, BaseModel):
+        shapes[shape.__name__] = schema
+        schema = {"$ref": f"#/components/schemas/{shape.__name__}"}
+    content = {"application/json": {"schema": schema}}
+    return {"requestBody": {"required": required, "content": content}}
+
+
+#: Schemas of bodies, which the OpenAPI document lists among its components.
+shapes: dict[str, Any] = {}

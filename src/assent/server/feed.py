@@ -1,0 +1,146 @@
+"""The live feed: one watcher of the store, however many readers.
+
+Events are formatted once and kept in a short ring. A reader is only a place in it, so a slow one
+costs nothing and holds up nobody: where it has fallen behind the ring, it reads from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from assent.errors import AssentError
+from assent.rows import SYSTEM_THREAD, Call, Event
+from assent.stores.base import Store
+from assent.twin import News, hop
+from assent.types import moment
+
+log = logging.getLogger("assent.server")
+
+_RING = 2_000
+_PAGE = 200
+_KNOWN_CALLS = 5_000
+_LOOK_AGAIN = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One event as it goes out, and the call that it is about."""
+
+    cursor: str
+    type: str
+    frame: bytes
+    call: Call | None
+
+
+class Feed:
+    """Follows the store while it runs; ``follow`` gives a reader its events."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ring: deque[Item] = deque(maxlen=_RING)
+        #: How many events were ever put into the ring; a reader's place counts like it.
+        self._count = 0
+        self._start = ""
+        self._fresh = asyncio.Event()
+        self._calls: OrderedDict[str, Call] = OrderedDict()
+        self._closed = False
+        self.readers = 0
+
+    def close(self) -> None:
+        """Let all readers go: the server stops. Safe in a signal handler."""
+        self._closed = True
+        self._fresh.set()
+
+    async def run(self) -> None:
+        """Follow the store until cancelled."""
+        cursor = self._start = await hop(self._store.tail)
+        with contextlib.closing(News(self._store, None)) as news:
+            while True:
+                try:
+                    batch = await hop(self._read, cursor)
+                except AssentError as error:
+                    log.warning("the live feed cannot read the store: %s", error)
+                    await asyncio.sleep(1)
+                    continue
+                if not batch:
+                    await news.wait(_LOOK_AGAIN)
+                    continue
+                cursor = batch[-1].cursor
+                self._ring.extend(batch)
+                self._count += len(batch)
+                fresh, self._fresh = self._fresh, asyncio.Event()
+                fresh.set()
+                if self._closed:
+                    self._fresh.set()
+
+    async def follow(self, after: str | None, keep_alive: float) -> AsyncIterator[list[Item]]:
+        """Batches of events after a place (or from now on); an empty one when nothing happened."""
+        self.readers += 1
+        try:
+            place = self._count
+            if after is not None:
+                async for missed in self._missed(after):
+                    yield missed
+                    place = self._count
+            while not self._closed:
+                fresh = self._fresh
+                oldest = self._count - len(self._ring)
+                if place < oldest:
+                    async for missed in self._missed(self._ring[0].cursor):
+                        yield missed
+                    place = self._count
+                elif place < self._count:
+                    batch = [self._ring[i - oldest] for i in range(place, self._count)]
+                    place = self._count
+                    yield batch
+                else:
+                    try:
+                        async with asyncio.timeout(keep_alive):
+                            await fresh.wait()
+                    except TimeoutError:
+                        yield []
+        finally:
+            self.readers -= 1
+
+    async def _missed(self, after: str) -> AsyncIterator[list[Item]]:
+        while batch := await hop(self._read, after):
+            yield batch
+            after = batch[-1].cursor
+
+    # -- in a thread
+
+    def _read(self, cursor: str) -> list[Item]:
+        return [self._news(at, event) for at, event in self._store.events(cursor, _PAGE)]
+
+    def _news(self, cursor: str, event: Event) -> Item:
+        call = self._call(event.call) if event.call else None
+        return Item(cursor, event.type, frame(cursor, event), call)
+
+    def _call(self, call_id: str) -> Call | None:
+        """The call, as far as who may see it goes: that is fixed when it is asked."""
+        call = self._calls.get(call_id) or self._store.call(call_id)
+        if call is not None:
+            self._calls[call_id] = call
+            while len(self._calls) > _KNOWN_CALLS:
+                self._calls.popitem(last=False)
+        return call
+
+
+def frame(cursor: str, event: Event) -> bytes:
+    """One event on the wire: that something moved, not what it says; who may read it asks."""
+    data = {
+        "type": event.type,
+        "thread": "" if event.thread == SYSTEM_THREAD else event.thread,
+        "run": event.run,
+        "request": event.call,
+        "at": moment(event.at).isoformat(),
+        "actor": event.actor,
+    }
+    text = json.dumps(data, separators=(",", ":"))
+    return f"id: {cursor}\nevent: change\ndata: {text}\n\n".encode()

@@ -1,0 +1,35 @@
+"""How much one principal may ask of the server: a bucket per name, which refills."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from assent.errors import TooMany
+
+_MOST_NAMES = 10_000
+
+
+@dataclass(slots=True)
+class Limits:
+    """The limits of one server; ``take`` raises when a bucket is empty."""
+
+    #: Requests that one agent may have open at once.
+    open_requests: int = 1000
+    #: Writes of one principal per minute, and how many of them at once.
+    per_minute: int = 1200
+    burst: int = 300
+    #: What is left of each principal's bucket, and when that was counted.
+    _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def take(self, name: str) -> None:
+        """Count one write of this principal."""
+        now = time.monotonic()
+        left, at = self._buckets.get(name, (float(self.burst), now))
+        left = min(left + (now - at) * self.per_minute / 60, self.burst)
+        if left < 1:
+            wait = (1 - left) * 60 / self.per_minute
+            raise TooMany(f"{name} writes too often: try again in {wait:.1f} seconds", wait)
+        if len(self._buckets) >= _MOST_NAMES and name not in self._buckets:
+            self._buckets.pop(next(iter(self._buckets)))
+        self._buckets[name] = (left - 1, now)

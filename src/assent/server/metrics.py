@@ -1,0 +1,50 @@
+"""What Prometheus may ask: HTTP, decisions, steps of the worker, readers of the feed."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+
+
+class Metrics:
+    """The figures of one server; each app has its own, so that two in one process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Histogram(
+            "assent_http_request_seconds",
+            "HTTP requests, by route, method and status",
+            ("route", "method", "status"),
+            registry=self.registry,
+            buckets=_SECONDS,
+        )
+        self.decisions = Counter(
+            "assent_decisions_total",
+            "Decisions taken in through this server, by type",
+            ("type",),
+            registry=self.registry,
+        )
+        self.steps = Histogram(
+            "assent_worker_step_seconds",
+            "Steps of the worker: one run taken further, by agent and outcome",
+            ("agent", "status"),
+            registry=self.registry,
+        )
+        self.readers = Gauge(
+            "assent_feed_readers", "Readers of the live feed", registry=self.registry
+        )
+        self.webhooks = Counter(
+            "assent_webhooks_total",
+            "Webhook deliveries, by outcome",
+            ("outcome",),
+            registry=self.registry,
+        )
+
+    def step(self, agent: str, status: str, seconds: float) -> None:
+        """One run was taken further."""
+        self.steps.labels(agent, status).observe(seconds)
+
+    def page(self) -> bytes:
+        """Everything, in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,279 @@
+"""Agents on other machines: they ask, wait, claim and report through us, and run it themselves.
+
+A claim is the start of the call: from then on it is recorded or in doubt, as anywhere else. Who
+claims holds a lease; one that shows no sign of life until it lapses leaves the call in doubt.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import closing
+from dataclasses import replace
+
+from assent import codec, schema
+from assent.engine.commands import Doubt, Expire, Finish, NewCall, Propose, Record, Renew, Start
+from assent.errors import Conflict, InvalidCall, NotFound, TooMany
+from assent.gate.judge import judge_sync
+from assent.gate.options import checked_words, terms_from
+from assent.gate.verify import verify
+from assent.policy import tightened
+from assent.rows import LIVE, Call, CallStatus, Tool
+from assent.server.service import Service
+from assent.server.shapes import OpenBody, OptionBody, QuestionBody
+from assent.stores.base import Query
+from assent.twin import News, hop
+from assent.types import Json, Option, Question, Request, Risk, Terms, ToolCall, Verdict, moment
+from assent.views import question_json, request_of
+
+_OWN = ("allowed", "reviewers", "quorum", "expires_in", "valid_for")
+_MICROS = 1_000_000
+_WAITING = (CallStatus.ASKED, CallStatus.RUNNING)
+
+
+def open_call(service: Service, agent: str, body: OpenBody, key: str | None) -> tuple[Call, bool]:
+    """Put a call to people, or find it under its key; also whether it is new."""
+    kind, args = _content(body)
+    fields = body.model_dump(by_alias=True, exclude_defaults=True)
+    # The same key with another body is a mistake, whatever differs: the digest covers this hash.
+    binds = codec.canonical({"body": codec.sha256(codec.canonical(fields))}).decode()
+    name = key or secrets.token_hex(16)
+    run = body.run or f"{agent}/{name}"
+    known = service.store.run(run)
+    if known is not None and known.agent != agent:
+        raise Conflict(f"run {run!r} belongs to another agent: use another name")
+    terms = _terms(service, agent, body, kind, args)
+    tool = _face(body) if kind == "approval" and body.tool is not None else None
+    call = service.store.call_by_key(run, name)
+    if call is None:
+        _check_room(service, agent)
+        text = codec.canonical(args).decode()
+        new = NewCall(
+            id="req_" + secrets.token_hex(8),
+            key=name,
+            kind=kind,
+            tool=body.tool or "",
+            tool_digest="" if tool is None else tool.digest,
+            args=text,
+            args_hash=codec.sha256(text.encode()),
+            nonce=secrets.token_hex(16),
+            terms=terms,
+            binds=binds,
+            note=checked_words(body.note, "note"),
+            preview="" if body.preview is None else codec.canonical(body.preview).decode(),
+        )
+        ((call,),) = service.store.transact(
+            Propose(
+                thread=known.thread if known is not None else body.thread or run,
+                run=run,
+                agent=agent,
+                calls=(new,),
+                tools=() if tool is None else (tool,),
+                requester=body.requester,
+            )
+        )
+    assert call is not None
+    if call.binds != binds:
+        raise Conflict(
+            f"the key {name!r} was used before with another body (request {call.id}): "
+            "use another key for another call"
+        )
+    return call, call.attempt == 0 and call.decision is None
+
+
+def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
+    given = [name for name in ("tool", "question", "text") if getattr(body, name) is not None]
+    if len(given) != 1:
+        raise InvalidCall("give one of: tool (with args), question, or text (with details)", "tool")
+    if body.question is not None:
+        return "question", question_json(_question(body.question))
+    if body.text is not None:
+        if not body.text.strip():
+            raise InvalidCall("say what is to be approved", "text")
+        return "approval", {"text": body.text, "details": body.details}
+    if body.schema_ is not None:
+        schema.check_schema(body.schema_)
+        wrong = schema.errors(body.schema_, body.args)
+        if wrong:
+            path, message = wrong[0]
+            raise InvalidCall(f"args.{path}: {message}", f"args.{path}" if path else "args")
+    return "approval", dict(body.args)
+
+
+def _question(body: QuestionBody) -> Question:
+    if body.schema_ is not None:
+        schema.check_schema(body.schema_)
+    return Question(
+        body.text,
+        tuple(_option(option) for option in body.options),
+        multiple=body.multiple,
+        free_text=body.free_text,
+        schema=body.schema_,
+    )
+
+
+def _option(body: OptionBody | str) -> Option:
+    if isinstance(body, str):
+        return Option(body)
+    return Option(body.label, body.value, body.description)
+
+
+def _face(body: OpenBody) -> Tool:
+    """The tool as the agent describes it: any object, where it gives no schema."""
+    name = checked_words(body.tool, "tool", 200)
+    if not name.strip():
+        raise InvalidCall("a tool needs a name", "tool")
+    description = checked_words(body.description, "description")
+    if body.returns is not None:
+        schema.check_schema(body.returns)
+    face = {"parameters": body.schema_ or {"type": "object"}, "returns": body.returns}
+    whole = {"name": name, "schema": face, "description": description, "remote": True}
+    return Tool(codec.digest(whole), name, codec.dumps(face), description)
+
+
+def _terms(service: Service, agent: str, body: OpenBody, kind: str, args: dict[str, Json]) -> Terms:
+    """The policy's terms, made stricter by what the agent wants for itself."""
+    wanted = {name: getattr(body, name) for name in _OWN}
+    if body.risk is not None:
+        wanted["risk"] = Risk(body.risk.level, tuple(body.risk.reasons))
+    try:
+        own = terms_from(wanted, idempotent=body.idempotent, rule="agent")
+    except (TypeError, ValueError) as error:
+        raise InvalidCall(str(error)) from None
+    if kind == "question" or body.tool is None:
+        fits = ("respond", "reject") if kind == "question" else ("approve", "reject")
+        return _only(own, fits)
+    said = judge_sync(
+        service.gate.policy.judge(
+            ToolCall(body.tool, args),
+            agent=agent,
+            now=moment(service.store.now()),
+            own=own,
+            needs_approval=True,
+        )
+    )
+    if said.verdict is not Verdict.ASK:
+        return said
+    own = replace(own, policy=said.policy, rule=said.rule, description=said.description)
+    return tightened(said, own)
+
+
+def _only(terms: Terms, possible: tuple[str, ...]) -> Terms:
+    kept = tuple(name for name in terms.allowed if name in possible)
+    return replace(terms, allowed=kept or possible)
+
+
+def _check_room(service: Service, agent: str) -> None:
+    most = service.limits.open_requests
+    query = Query(status="pending", agent=agent, limit=most)
+    if len(service.store.page(query)) >= most:
+        raise TooMany(
+            f"{agent} has {most:,} requests open, and more would not be read: wait until some "
+            "are decided",
+            30.0,
+        )
+
+
+async def wait_for(service: Service, call: Call, seconds: float) -> Call:
+    """The call once it is decided, or as it stands when the time is over."""
+    ends = time.monotonic() + seconds
+    with closing(News(service.store, call.thread)) as news:
+        while True:
+            call = await hop(settled, service, call.id)
+            left = ends - time.monotonic()
+            if call.status not in _WAITING or left <= 0:
+                return call
+            due = [left]
+            if call.status is CallStatus.ASKED and call.expires_at is not None:
+                due.append((call.expires_at - service.store.now()) / _MICROS + 0.001)
+            await news.wait(max(min(due), 0.001))
+
+
+def settled(service: Service, call_id: str) -> Call:
+    """The row, after what only the clock decides; a run that nothing is left of is over."""
+    call = found(service, call_id)
+    now = service.store.now()
+    if call.status is CallStatus.ASKED and call.expires_at is not None and call.expires_at <= now:
+        service.store.transact(Expire(thread=call.thread, run=call.run, call=call.id))
+    elif call.status is CallStatus.RUNNING:
+        run = service.store.run(call.run)
+        if run is not None and run.ready_at is not None and run.ready_at <= now:
+            service.store.transact(Doubt(thread=call.thread, run=call.run))
+    else:
+        _end_run(service, call)
+        return call
+    return found(service, call_id)
+
+
+def _end_run(service: Service, call: Call) -> None:
+    run = service.store.run(call.run)
+    closed = run is not None and not (run.asked or run.ready or run.active or run.doubted)
+    if run is not None and closed and run.status in LIVE:
+        service.store.transact(Finish(thread=run.thread, run=run.id, status="done"))
+
+
+def found(service: Service, call_id: str) -> Call:
+    """The call of that id."""
+    call = service.store.call(call_id)
+    if call is None:
+        raise NotFound(f"no request {call_id!r:.80}")
+    return call
+
+
+def claim(service: Service, call: Call, agent: str, lease: float) -> Call:
+    """Start an approved call for its agent: verified, once, under a lease."""
+    if call.status is not CallStatus.READY:
+        raise Conflict(f"{call.id} cannot be claimed: it is {call.status}")
+    verify(service.store, call)
+    ((started,),) = service.store.transact(
+        Start(
+            thread=call.thread,
+            run=call.run,
+            calls=(call.id,),
+            owner=f"remote:{agent}:{call.id}",
+            lease=round(lease * _MICROS),
+            exactly=True,
+        )
+    )
+    if started.status is not CallStatus.RUNNING:
+        raise Conflict(f"{call.id} cannot be claimed now: it is {started.status}; wait again")
+    running: Call = started
+    return running
+
+
+def renew(service: Service, call: Call, token: int, lease: float) -> bool:
+    """A sign of life."""
+    (ours,) = service.store.transact(
+        Renew(thread=call.thread, run=call.run, token=token, lease=round(lease * _MICROS))
+    )
+    return bool(ours)
+
+
+def report(service: Service, call: Call, token: int, attempt: int, ok: bool, result: Json) -> Call:
+    """Record what came of a claimed call."""
+    if (call.token, call.attempt) != (token, attempt):
+        raise Conflict(f"{call.id} was not claimed with this token: it is {call.status}")
+    if call.status is CallStatus.DONE and ok and call.result == codec.canonical(result).decode():
+        return call  # said twice
+    if call.status not in (CallStatus.RUNNING, CallStatus.IN_DOUBT):
+        raise Conflict(f"{call.id} is {call.status}: its result was recorded before")
+    words = codec.canonical(result).decode() if ok else str(result)
+    (recorded,) = service.store.transact(
+        Record(
+            thread=call.thread,
+            run=call.run,
+            call=call.id,
+            token=token,
+            attempt=attempt,
+            ok=ok,
+            result=words,
+        )
+    )
+    _end_run(service, recorded)
+    done: Call = recorded
+    return done
+
+
+def view(service: Service, call: Call) -> Request:
+    """The request that an agent gets back."""
+    return request_of(call, service.store.tool(call.tool_digest) if call.tool_digest else None)

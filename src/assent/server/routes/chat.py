@@ -1,0 +1,181 @@
+"""The chat wire: the AI SDK's UI-message stream, for its built-in approvals and for the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from assent import codec
+from assent.adapters import ai_sdk
+from assent.agent import Agent
+from assent.errors import AssentError, InvalidCall, NotFound
+from assent.server.answers import JsonAnswer, status_of
+from assent.server.auth import AChatter, Who, needs
+from assent.server.docs import refusals
+from assent.server.service import Service, service_of
+from assent.server.shapes import Items
+from assent.text import inline
+from assent.twin import hop
+from assent.types import Json, moment
+
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {}}, "description": "UI-message stream v1"},
+    204: {"description": "Nothing is going on in this chat"},
+}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "description": "what `useChat` posts; only new user text and decisions count",
+                    "required": ["id"],
+                    "properties": {
+                        "id": {"type": "string"},
+                        "messages": {"type": "array", "items": {"type": "object"}},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+def add_chat(app: FastAPI) -> None:
+    """The routes of every agent, of the default one, and the same for the recipe."""
+    for prefix, recipe in (("/api/chat", False), ("/api/chat-recipe", True)):
+        app.include_router(_router(prefix, recipe))
+
+
+def _router(prefix: str, recipe: bool) -> APIRouter:
+    router = APIRouter(prefix=prefix, tags=["chat"])
+
+    async def post(request: Request, agent: str | None = None) -> Response:
+        """New user text, or decisions, and the answer as a stream."""
+        try:
+            service, who = await _asked(request)
+            chosen = _agent(service, agent)
+            body = await request.body()
+            frames = await ai_sdk.stream(body, chosen, by=who.reviewer, recipe=recipe)
+        except AssentError as error:
+            return _refused(error)
+        kept = _kept(service, _chat_of(body), frames)
+        return StreamingResponse(kept, headers=ai_sdk.HEADERS)
+
+    async def stream(request: Request, chat_id: str, agent: str | None = None) -> Response:
+        """The message that is being written, from its start, and what follows."""
+        try:
+            service, who = await _asked(request)
+            chosen = _agent(service, agent)
+            frames = await ai_sdk.follow(chosen, chat_id, by=who.reviewer, recipe=recipe)
+        except AssentError as error:
+            return _refused(error)
+        if frames is None:
+            return Response(status_code=204)
+        return StreamingResponse(frames, headers=ai_sdk.HEADERS)
+
+    async def messages(request: Request, chat_id: str, agent: str | None = None) -> Response:
+        """The whole conversation, as the client keeps it."""
+        try:
+            service, who = await _asked(request)
+            chosen = _agent(service, agent)
+            found = await ai_sdk.messages(chosen, chat_id, by=who.reviewer, recipe=recipe)
+        except AssentError as error:
+            return _refused(error)
+        return JsonAnswer({"messages": found})
+
+    bad = refusals(401, 403, 404)
+    for path, name in (("", "the default agent"), ("/{agent}", "an agent")):
+        add = router.add_api_route
+        add(
+            path,
+            post,
+            methods=["POST"],
+            summary=f"Write to {name}",
+            responses={200: _STREAM[200], **refusals(400, 413, 422), **bad},
+            openapi_extra=_BODY,
+        )
+        add(
+            f"{path}/{{chat_id}}/stream",
+            stream,
+            methods=["GET"],
+            summary=f"Follow a chat with {name}",
+            responses={**_STREAM, **bad},
+        )
+        add(
+            f"{path}/{{chat_id}}/messages",
+            messages,
+            methods=["GET"],
+            summary=f"Read a chat with {name}",
+            responses={200: {"model": dict[str, Any]}, **bad},
+        )
+    return router
+
+
+_chatter = needs("chat")
+
+
+async def _asked(request: Request) -> tuple[Service, Who]:
+    return service_of(request), await _chatter(request)
+
+
+def _agent(service: Service, name: str | None) -> Agent:
+    chosen = service.agent(name)
+    if not isinstance(chosen, Agent):
+        raise NotFound(f"agent {chosen.name!r} cannot be chatted with: it has a runner of its own")
+    return chosen
+
+
+def _refused(error: AssentError) -> Response:
+    """The client shows the body as it is: one line of text."""
+    status = status_of(error)
+    return PlainTextResponse(str(error), 400 if status == 422 else status)
+
+
+async def _kept(service: Service, chat: str, frames: AsyncIterator[str]) -> AsyncIterator[str]:
+    """The frames; meanwhile the worker leaves this thread alone, since the stream drives it."""
+    with service.worker.leaving(chat) if chat else nullcontext():
+        async for frame in frames:
+            yield frame
+
+
+def _chat_of(body: bytes) -> str:
+    try:
+        posted = codec.parse(body)
+    except InvalidCall:
+        return ""
+    return str(posted.get("id", "")) if isinstance(posted, dict) else ""
+
+
+chats = APIRouter(prefix="/api/chats", tags=["chat"])
+
+
+@chats.get("", summary="List your chats", responses={200: {"model": Items}, **refusals(401, 403)})
+async def own(request: Request, who: AChatter) -> JsonAnswer:
+    """The chats that you began, the newest first."""
+    return JsonAnswer({"items": await hop(_own, service_of(request), who), "next": None})
+
+
+def _own(service: Service, who: Who) -> list[dict[str, Json]]:
+    found = []
+    for _, thread in service.store.threads_of(who.name, limit=50):
+        run = service.store.last_run(thread.id)
+        if run is None or run.agent not in service.agents:
+            continue
+        first = service.store.messages(thread.id)[:1]
+        title = codec.loads(first[0][1]).get("content", "") if first else ""
+        found.append(
+            {
+                "id": thread.id,
+                "agent": run.agent,
+                "title": inline(str(title))[:80],
+                "updated_at": moment(run.created).isoformat(),
+                "status": str(run.status),
+            }
+        )
+    return found

@@ -1,0 +1,157 @@
+"""Deciding: one request, many alike, trying an edit out, calling off."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+
+from assent.errors import AssentError, Conflict, InvalidDecision, Refused
+from assent.server.answers import JsonAnswer, told
+from assent.server.auth import AChatter, Anyone, AReviewer, check_sees
+from assent.server.bodies import documented, read
+from assent.server.docs import refusals
+from assent.server.service import Service, service_of
+from assent.server.shapes import (
+    CancelBody,
+    CheckBody,
+    DecisionBody,
+    Items,
+    OneOfMany,
+    RequestView,
+)
+from assent.server.shown import shown_request
+from assent.server.trying import tried
+from assent.twin import look
+from assent.types import Approve, Decision, Edit, Reject, Respond
+
+router = APIRouter(prefix="/api", tags=["requests"])
+
+Many = Annotated[list[OneOfMany], Field(min_length=1, max_length=100)]
+
+
+@router.post(
+    "/requests/{request_id}/decision",
+    summary="Decide a request",
+    responses={200: {"model": RequestView}, **refusals(400, 401, 403, 404, 409, 413, 422, 429)},
+    openapi_extra=documented(DecisionBody),
+)
+async def decide(request: Request, who: AChatter, request_id: str) -> JsonAnswer:
+    """One answer. The second of two people gets 409, and is told who decided what."""
+    service = service_of(request)
+    body = await read(request, DecisionBody)
+    decision = decision_of(body)
+    found = await service.inbox.get(request_id)
+    check_sees(who, found)
+    try:
+        decided = await service.inbox.decide(
+            request_id,
+            decision,
+            by=who.reviewer,
+            seen_digest=body.seen_digest,
+            channel="web" if who.session or who.secret is None else "api",
+            grant=None if body.grant is None else body.grant.model_dump(),
+        )
+    except (Conflict, Refused) as error:
+        raise await _who_won(service, request_id, error) from None
+    service.metrics.decisions.labels(decision.type).inc()
+    return JsonAnswer(shown_request(decided, who))
+
+
+async def _who_won(service: Service, request_id: str, error: AssentError) -> AssentError:
+    """The same refusal, with the decision that stands."""
+    error.request = await service.inbox.get(request_id)  # type: ignore[attr-defined]
+    return error
+
+
+def decision_of(body: DecisionBody | OneOfMany, request: str | None = None) -> Decision:
+    """The decision that a body means; what belongs to another type of it is refused."""
+    given = body.model_fields_set
+    misplaced = given & {"args", "message", "value", "grant"} - _FIELDS[body.type]
+    if misplaced:
+        field = sorted(misplaced)[0]
+        raise InvalidDecision(f"{field} does not go with {body.type!r}", field)
+    bound: dict[str, Any] = {"request": request, "seen_digest": body.seen_digest}
+    if body.type == "approve":
+        return Approve(**bound)
+    if body.type == "reject":
+        return Reject(body.message or "", **bound)
+    if body.type == "respond":
+        if "value" not in given:
+            raise InvalidDecision("respond with a value", "value")
+        return Respond(body.value, **bound)
+    assert isinstance(body, DecisionBody)
+    if body.args is None:
+        raise InvalidDecision("an edit gives the whole new arguments", "args")
+    return Edit(body.args, **bound)
+
+
+_FIELDS = {
+    "approve": {"grant", "message"},
+    "edit": {"args", "message"},
+    "reject": {"message"},
+    "respond": {"value", "message"},
+}
+
+
+@router.post(
+    "/decisions",
+    summary="Decide many requests that are alike",
+    responses={200: {"model": Items}, **refusals(400, 401, 403, 404, 413, 422, 429)},
+    openapi_extra=documented(Many),
+)
+async def decide_many(request: Request, who: AReviewer) -> JsonAnswer:
+    """One kind of answer to requests of one tool; each has its own outcome."""
+    service = service_of(request)
+    bodies = await read(request, Many)
+    decisions = [decision_of(body, body.id) for body in bodies]
+    for body in bodies:
+        check_sees(who, await service.inbox.get(body.id))
+    channel = "web" if who.session or who.secret is None else "api"
+    outcomes = await service.inbox.decide_many(decisions, by=who.reviewer, channel=channel)
+    items = []
+    for outcome in outcomes:
+        if outcome.request is not None:
+            service.metrics.decisions.labels(decisions[0].type).inc()
+            items.append({"id": outcome.id, "request": shown_request(outcome.request, who)})
+        elif outcome.error is not None:
+            error = await _who_won(service, outcome.id, outcome.error)
+            items.append({"id": outcome.id, "error": told(error)})
+    return JsonAnswer({"items": items, "next": None})
+
+
+@router.post(
+    "/requests/{request_id}/check",
+    summary="Try an edit out",
+    responses={200: {"model": dict[str, Any]}, **refusals(400, 401, 403, 404, 413, 422, 429)},
+    openapi_extra=documented(CheckBody),
+)
+async def check(request: Request, who: AChatter, request_id: str) -> JsonAnswer:
+    """Whether these arguments would be accepted, what they change, and which rule they meet."""
+    service = service_of(request)
+    body = await read(request, CheckBody)
+    found = await service.inbox.get(request_id)
+    check_sees(who, found)
+    return JsonAnswer(await look(service.store, tried, service, found, body.args))
+
+
+@router.post(
+    "/requests/{request_id}/cancel",
+    summary="Call a request off",
+    responses={200: {"model": RequestView}, **refusals(400, 401, 403, 404, 409, 413, 422, 429)},
+    openapi_extra=documented(CancelBody, required=False),
+)
+async def cancel(request: Request, who: Anyone, request_id: str) -> JsonAnswer:
+    """Close it without a decision; an agent may call off its own."""
+    service = service_of(request)
+    body = await read(request, CancelBody)
+    found = await service.inbox.get(request_id)
+    check_sees(who, found)
+    if found.status != "pending":
+        error = Conflict(f"request {found.id} is {found.status}: there is nothing to call off")
+        raise await _who_won(service, request_id, error)
+    if found.kind == "in_doubt":
+        raise Conflict(f"{found.id} has started: say what became of it, or give it up")
+    await service.inbox.cancel(request_id, by=who.name, message=body.message)
+    return JsonAnswer(shown_request(await service.inbox.get(request_id), who))

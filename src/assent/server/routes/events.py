@@ -1,0 +1,65 @@
+"""The live feed as server-sent events: what moved, for whoever may see it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import StreamingResponse
+
+from assent.server.auth import AReviewer, Who, may_see
+from assent.server.docs import refusals
+from assent.server.feed import Item
+from assent.server.service import Service, service_of
+from assent.twin import look
+
+router = APIRouter(prefix="/api", tags=["live"])
+
+KEEP_ALIVE = 15.0
+_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+#: Facts that belong to no request, and only operators may know.
+_ACCESS = ("token_created", "token_revoked")
+
+
+@router.get(
+    "/events",
+    summary="Follow what happens",
+    response_class=StreamingResponse,
+    responses={
+        200: {"content": {"text/event-stream": {}}, "description": "`event: change` for each fact"},
+        **refusals(401, 403),
+    },
+)
+async def events(
+    request: Request,
+    who: AReviewer,
+    last_event_id: Annotated[
+        str | None, Header(max_length=100, description="replays what came after it")
+    ] = None,
+    after: Annotated[str | None, Query(max_length=100, description="the same, as a query")] = None,
+) -> StreamingResponse:
+    """Events from now on, or from a place on; each is shown only to who may see its request."""
+    service = service_of(request)
+    place = last_event_id if last_event_id is not None else after
+    frames = _frames(service, who, place)
+    return StreamingResponse(frames, media_type="text/event-stream", headers=_HEADERS)
+
+
+async def _frames(service: Service, who: Who, after: str | None) -> AsyncIterator[bytes]:
+    yield b": welcome\nretry: 2000\n\n"
+    async for batch in service.feed.follow(after, KEEP_ALIVE):
+        revoked = not batch or any(item.type == "token_revoked" for item in batch)
+        if revoked and not await look(service.store, who.still, service.store):
+            reason = json.dumps({"reason": "your access was revoked: sign in again"})
+            yield f"event: end\ndata: {reason}\n\n".encode()
+            return
+        seen = b"".join(item.frame for item in batch if _may_see(who, item))
+        yield seen if batch else b": keep-alive\n\n"
+
+
+def _may_see(who: Who, item: Item) -> bool:
+    if item.call is None:
+        return who.role == "admin" or item.type not in _ACCESS
+    return may_see(who, item.call)

@@ -1,0 +1,72 @@
+"""Standing yeses: the list, and the end of one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from assent import codec
+from assent.errors import NotFound
+from assent.server.answers import JsonAnswer
+from assent.server.auth import AReviewer
+from assent.server.docs import refusals
+from assent.server.service import service_of
+from assent.server.shapes import Items
+from assent.server.shown import inert
+from assent.text import inline, lines
+from assent.types import Grant, Json, Micros, moment
+
+router = APIRouter(prefix="/api/grants", tags=["grants"])
+
+
+@router.get(
+    "",
+    summary="List standing yeses",
+    responses={200: {"model": Items}, **refusals(401, 403)},
+)
+async def listed(
+    request: Request,
+    who: AReviewer,
+    all: Annotated[bool, Query(description="also those that have ended")] = False,
+) -> JsonAnswer:
+    """What runs without asking, for how long, and who said so."""
+    service = service_of(request)
+    found = await service.inbox.grants(live_only=not all)
+    now = service.store.now()
+    return JsonAnswer({"items": [_shown(grant, now) for grant in found], "next": None})
+
+
+@router.delete(
+    "/{grant_id}",
+    summary="Revoke a standing yes",
+    responses={200: {"model": dict[str, object]}, **refusals(401, 403, 404, 429)},
+)
+async def revoke(request: Request, who: AReviewer, grant_id: str) -> JsonAnswer:
+    """End it now; what it covered is asked about again."""
+    service = service_of(request)
+    if not any(g.id == grant_id for g in await service.inbox.grants(live_only=False)):
+        raise NotFound(f"no grant {grant_id!r:.80}: see GET /api/grants")
+    grant = await service.inbox.revoke(grant_id, by=who.name)
+    return JsonAnswer(_shown(grant, service.store.now()))
+
+
+def _shown(grant: Grant, now: Micros) -> dict[str, Json]:
+    scope = codec.loads(grant.scope)
+    return {
+        "id": grant.id,
+        "agent": inline(grant.agent),
+        "tool": inline(grant.tool),
+        "scope": scope,
+        "shown_scope": lines(inert(scope)) if scope else ["any arguments"],
+        "by": inline(grant.by),
+        "created_at": _when(grant.created),
+        "ends_at": _when(grant.ends),
+        "uses_left": grant.uses_left,
+        "revoked_at": _when(grant.revoked),
+        "live": grant.live(now),
+    }
+
+
+def _when(at: Micros | None) -> str | None:
+    return None if at is None else moment(at).isoformat()

@@ -1,0 +1,148 @@
+"""The record: runs with their timeline, the chain of facts, and figures about deciding."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from assent import audit
+from assent.errors import InvalidCall, NotFound
+from assent.rows import RunStatus
+from assent.server.about import conversation, run_json, told
+from assent.server.answers import JsonAnswer
+from assent.server.auth import AReviewer, Who, may_see
+from assent.server.docs import refusals
+from assent.server.service import Service, service_of
+from assent.server.shapes import Items
+from assent.server.shown import shown_request
+from assent.server.stats import stats
+from assent.text import inline
+from assent.twin import hop
+from assent.types import Json
+from assent.views import is_request, request_of
+
+router = APIRouter(prefix="/api", tags=["the record"])
+
+After = Annotated[str | None, Query(max_length=100, description="the `next` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=500)]
+
+
+@router.get(
+    "/runs", summary="List runs", responses={200: {"model": Items}, **refusals(401, 403, 422)}
+)
+async def runs(
+    request: Request,
+    who: AReviewer,
+    status: Annotated[str | None, Query(description="running, paused, done, failed…")] = None,
+    agent: str | None = None,
+    thread: str | None = None,
+    after: After = None,
+    limit: Limit = 50,
+) -> JsonAnswer:
+    """Runs, the newest first."""
+    store = service_of(request).store
+    if status is not None and status not in list(RunStatus):
+        raise InvalidCall(f"status {status!r:.40}: use {', '.join(RunStatus)}", "status")
+    found = await hop(
+        lambda: store.runs(status=status, agent=agent, thread=thread, after=after, limit=limit)
+    )
+    following = found[-1][0] if len(found) == limit else None
+    return JsonAnswer({"items": [run_json(run) for _, run in found], "next": following})
+
+
+@router.get(
+    "/runs/{run_id:path}",
+    summary="One run and its timeline",
+    responses={200: {"model": dict[str, Any]}, **refusals(401, 403, 404)},
+)
+async def run(request: Request, who: AReviewer, run_id: str) -> JsonAnswer:
+    """What happened in a run, what it asked, and what was said."""
+    return JsonAnswer(await hop(_run, service_of(request), run_id, who))
+
+
+def _run(service: Service, run_id: str, who: Who) -> dict[str, Json]:
+    store = service.store
+    run = store.run(run_id)
+    if run is None:
+        raise NotFound(f"no run {run_id!r:.80}: see GET /api/runs")
+    calls = store.calls_of(run.id)
+    tools = {c.tool_digest: store.tool(c.tool_digest) for c in calls if c.tool_digest}
+    names = {call.id: inline(call.tool) for call in calls}
+    requests = [
+        shown_request(request_of(call, tools.get(call.tool_digest)), who)
+        for call in calls
+        if is_request(call) and may_see(who, call)
+    ]
+    timeline: list[dict[str, Json]] = []
+    after = 0
+    while chain := store.chain(run.thread, after):
+        mine = [event for event in chain if event.run == run.id]
+        timeline += [{**told(event), "tool": names.get(event.call)} for event in mine]
+        after = chain[-1].seq
+    return {
+        **run_json(run),
+        "timeline": timeline,
+        "requests": requests,
+        "conversation": conversation(store, run.thread),
+    }
+
+
+@router.get(
+    "/audit",
+    summary="The chain of facts",
+    responses={200: {"model": Items}, **refusals(401, 403, 422)},
+)
+async def facts(
+    request: Request, who: AReviewer, after: After = None, limit: Limit = 100
+) -> JsonAnswer:
+    """Every fact in the order of the store, with the hash that ties it to the one before."""
+    store = service_of(request).store
+    found = await hop(store.events, after or "", limit)
+    items = [
+        {
+            "cursor": cursor,
+            "thread": event.thread,
+            "seq": event.seq,
+            "digest": event.digest,
+            "hash": event.hash,
+            **told(event),
+        }
+        for cursor, event in found
+    ]
+    following = found[-1][0] if len(found) == limit else None
+    return JsonAnswer({"items": items, "next": following})
+
+
+@router.post(
+    "/audit/verify",
+    summary="Check the whole record",
+    responses={200: {"model": dict[str, Any]}, **refusals(401, 403, 429)},
+)
+async def verify(request: Request, who: AReviewer) -> JsonAnswer:
+    """Read everything and name the first broken, missing or cut row."""
+    report = await hop(audit.verify, service_of(request).store)
+    return JsonAnswer(
+        {
+            "ok": not report.problems,
+            "events": report.events,
+            "threads": report.threads,
+            "seals": report.seals,
+            "unsealed": report.unsealed,
+            "problems": [inline(str(problem)) for problem in report.problems],
+        }
+    )
+
+
+@router.get(
+    "/stats",
+    summary="Figures about deciding",
+    responses={200: {"model": dict[str, Any]}, **refusals(401, 403, 422)},
+)
+async def figures(
+    request: Request,
+    who: AReviewer,
+    days: Annotated[int, Query(ge=1, le=366)] = 7,
+) -> JsonAnswer:
+    """Time to decision, volumes, approval rates, and decisions made in under three seconds."""
+    return JsonAnswer(await hop(stats, service_of(request).store, days))

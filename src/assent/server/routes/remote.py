@@ -1,0 +1,131 @@
+"""The routes of agents on other machines: open, wait, claim, renew, report."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+
+from assent import codec
+from assent.errors import NotAllowed, NotFound
+from assent.rows import Call
+from assent.server import remote
+from assent.server.answers import JsonAnswer
+from assent.server.auth import AnAgent, Who, may_see
+from assent.server.bodies import documented, read
+from assent.server.docs import refusals
+from assent.server.service import Service, service_of
+from assent.server.shapes import ClaimBody, ClaimView, OpenBody, RequestView, ResultBody, TokenBody
+from assent.server.shown import shown_request
+from assent.twin import hop
+
+router = APIRouter(prefix="/api/requests", tags=["agents elsewhere"])
+
+_BAD = refusals(400, 401, 403, 404, 409, 413, 422, 429)
+
+
+@router.post(
+    "",
+    summary="Open a request",
+    status_code=201,
+    responses={201: {"model": RequestView}, 200: {"model": RequestView}, **_BAD},
+    openapi_extra=documented(OpenBody),
+)
+async def opened(
+    request: Request,
+    who: AnAgent,
+    idempotency_key: Annotated[
+        str | None,
+        Header(max_length=200, description="names the call: sent again, it is the same request"),
+    ] = None,
+) -> JsonAnswer:
+    """Put a call, a question or a text to people; 200 if this key opened it before."""
+    service = service_of(request)
+    body = await read(request, OpenBody)
+    agent = who.name if who.secret is not None else body.agent or "remote"
+    if body.agent is not None and body.agent != agent:
+        raise NotAllowed(f"this token is for the agent {agent!r}, not for {body.agent!r}")
+    call, new = await hop(remote.open_call, service, agent, body, idempotency_key)
+    return JsonAnswer(_shown(service, call, who), 201 if new else 200)
+
+
+def _shown(service: Service, call: Call, who: Who) -> dict[str, object]:
+    return shown_request(remote.view(service, call), who)
+
+
+async def _own(service: Service, call_id: str, who: Who) -> Call:
+    call = await hop(remote.found, service, call_id)
+    if not may_see(who, call):
+        raise NotFound(f"no request {call_id!r:.80}: it is not there, or not yours")
+    return call
+
+
+@router.get(
+    "/{request_id}/wait",
+    summary="Wait for a decision",
+    responses={200: {"model": RequestView}, **refusals(401, 403, 404, 422)},
+)
+async def wait(
+    request: Request,
+    who: AnAgent,
+    request_id: str,
+    timeout: Annotated[float, Query(ge=0, le=120, description="seconds")] = 45,
+) -> JsonAnswer:
+    """The request once it is decided, or as it stands when the time is over: then ask again."""
+    service = service_of(request)
+    call = await _own(service, request_id, who)
+    call = await remote.wait_for(service, call, timeout)
+    return JsonAnswer(_shown(service, call, who))
+
+
+@router.post(
+    "/{request_id}/claim",
+    summary="Claim an approved call",
+    responses={200: {"model": ClaimView}, **_BAD},
+    openapi_extra=documented(ClaimBody, required=False),
+)
+async def claim(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
+    """The approved arguments and a token, once; from here on it is reported, or in doubt."""
+    service = service_of(request)
+    body = await read(request, ClaimBody)
+    call = await _own(service, request_id, who)
+    call = await hop(remote.claim, service, call, who.name, float(body.lease))
+    given = {
+        "request": call.id,
+        "tool": call.tool or None,
+        "args": codec.loads(call.args),
+        "token": call.token,
+        "attempt": call.attempt,
+        "key": call.id,
+        "lease": float(body.lease),
+    }
+    return JsonAnswer(given)
+
+
+@router.post(
+    "/{request_id}/renew",
+    summary="Show a sign of life",
+    responses={200: {"model": dict[str, bool]}, **_BAD},
+    openapi_extra=documented(TokenBody),
+)
+async def renew(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
+    """Push the end of a claim out by a minute; `ours` says whether it still holds."""
+    service = service_of(request)
+    body = await read(request, TokenBody)
+    call = await _own(service, request_id, who)
+    return JsonAnswer({"ours": await hop(remote.renew, service, call, body.token, 60.0)})
+
+
+@router.post(
+    "/{request_id}/result",
+    summary="Report what came of it",
+    responses={200: {"model": RequestView}, **_BAD},
+    openapi_extra=documented(ResultBody),
+)
+async def result(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
+    """Record the outcome by the claim's own token; said twice, it is an echo."""
+    service = service_of(request)
+    body = await read(request, ResultBody)
+    call = await _own(service, request_id, who)
+    done = await hop(remote.report, service, call, body.token, body.attempt, body.ok, body.result)
+    return JsonAnswer(_shown(service, done, who))

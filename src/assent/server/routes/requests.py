@@ -1,0 +1,109 @@
+"""Requests as people see them: the list, and everything about one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from assent.inbox import Page
+from assent.server.about import about
+from assent.server.answers import JsonAnswer
+from assent.server.auth import Anyone, AReviewer, Who, check_sees, may_see
+from assent.server.docs import refusals
+from assent.server.service import Service, service_of
+from assent.server.shapes import STATUSES, RequestPage, RequestView
+from assent.server.shown import shown_request
+from assent.twin import hop, look
+from assent.types import Request as Asked
+
+router = APIRouter(prefix="/api/requests", tags=["requests"])
+
+_MOST = 200
+#: How many pages are looked through for somebody who may see few of the requests.
+_PAGES = 20
+
+
+@router.get(
+    "",
+    summary="List requests",
+    responses={200: {"model": RequestPage}, **refusals(401, 403, 422)},
+)
+async def listed(
+    request: Request,
+    who: AReviewer,
+    status: Annotated[str, Query(description=f"one of {', '.join(STATUSES)}")] = "pending",
+    kind: Annotated[str | None, Query(description="approval, question or in_doubt")] = None,
+    agent: str | None = None,
+    tool: str | None = None,
+    thread: str | None = None,
+    run: str | None = None,
+    risk: Annotated[str | None, Query(description="low, medium, high or critical")] = None,
+    q: Annotated[str | None, Query(description="words of tool, agent, description or id")] = None,
+    mine: Annotated[bool, Query(description="only what this person may decide")] = False,
+    sort: Annotated[str | None, Query(description="oldest, newest or expiring")] = None,
+    after: Annotated[str | None, Query(description="the `next` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=_MOST)] = 50,
+) -> JsonAnswer:
+    """A page of requests that this person may see, the oldest first unless asked otherwise."""
+    filters: dict[str, Any] = {"status": status, "limit": limit, "after": after}
+    named = {"kind": kind, "agent": agent, "tool": tool, "thread": thread, "run": run, "q": q}
+    named |= {"risk": risk, "sort": sort}
+    filters |= {name: value for name, value in named.items() if value not in (None, "")}
+    if status != "pending":
+        filters.setdefault("sort", "newest")
+    service = service_of(request)
+    page = await _seen_by(service, who, filters, mine=mine)
+    items = [shown_request(item, who) for item in page.items]
+    return JsonAnswer({"items": items, "next": page.next})
+
+
+async def _seen_by(service: Service, who: Who, filters: dict[str, Any], *, mine: bool) -> Page:
+    """A page of what this person may see; for who may see little, several are looked through."""
+    limit = filters["limit"]
+    found: list[Asked] = []
+    for _ in range(_PAGES):
+        page = await service.inbox.search(**{**filters, "limit": limit - len(found)})
+        found += [item for item in page.items if may_see(who, item)]
+        if mine:
+            found = [item for item in found if item.requester == who.name or _for(who, item)]
+        if page.next is None or len(found) == limit:
+            break
+        filters["after"] = page.next
+    return Page(tuple(found), page.next)
+
+
+def _for(who: Who, item: Asked) -> bool:
+    """Whether it is for this person in particular, and not for everybody."""
+    ours = {who.name, *(f"group:{name}" for name in who.reviewer.groups)}
+    return bool(ours & set(item.reviewers))
+
+
+@router.get(
+    "/{request_id}",
+    summary="Everything about one request",
+    responses={200: {"model": RequestView}, **refusals(401, 403, 404)},
+)
+async def one(request: Request, who: Anyone, request_id: str) -> JsonAnswer:
+    """The request, the conversation around it, its history, and what became of calls like it."""
+    service = service_of(request)
+    found = await service.inbox.get(request_id)
+    check_sees(who, found)
+    body = shown_request(found, who)
+    if who.role != "agent":
+        body |= await look(service.store, about, service, found)
+    return JsonAnswer(body)
+
+
+@router.post(
+    "/{request_id}/reveal",
+    summary="Unmask what looks like a secret",
+    responses={200: {"model": RequestView}, **refusals(401, 403, 404)},
+)
+async def reveal(request: Request, who: AReviewer, request_id: str) -> JsonAnswer:
+    """The request with nothing masked; that it was shown, and to whom, is written down first."""
+    service = service_of(request)
+    found = await service.inbox.get(request_id)
+    check_sees(who, found)
+    await service.inbox.reveal(request_id, by=who.name)
+    return JsonAnswer(shown_request(found, who, reveal=True) | await hop(about, service, found))

@@ -1,0 +1,54 @@
+"""What every route works with: the store, its two doors, the agents, the feed and the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assent.agent.resumable import Resumable
+from assent.errors import NotFound
+from assent.gate import Gate
+from assent.inbox import Inbox
+from assent.server.feed import Feed
+from assent.server.limits import Limits
+from assent.server.metrics import Metrics
+from assent.stores.base import Store
+
+if TYPE_CHECKING:
+    from fastapi import Request as HttpRequest
+
+    from assent.worker import Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One server on one store; it keeps nothing that a restart would miss."""
+
+    store: Store
+    inbox: Inbox
+    #: The door of agents on other machines.
+    gate: Gate
+    agents: Mapping[str, Resumable]
+    default: str
+    worker: Worker
+    feed: Feed
+    limits: Limits
+    metrics: Metrics
+    auth: bool
+    environment: str
+    demo: bool
+
+    def agent(self, name: str | None) -> Resumable:
+        """The agent of that name, or the default one."""
+        found = self.agents.get(self.default if name is None else name)
+        if found is None:
+            known = ", ".join(self.agents) or "none"
+            raise NotFound(f"there is no agent {name!r} here; there is: {known}")
+        return found
+
+
+def service_of(request: HttpRequest) -> Service:
+    """The service behind the app that got this request."""
+    service: Service = request.app.state.assent
+    return service

@@ -1,0 +1,107 @@
+"""Serving the app: a socket that is surely ours, readable logs, an end that loses nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import sys
+import time
+from collections.abc import Callable
+from enum import Enum
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from assent.errors import AssentError
+from assent.server.service import Service
+
+#: How long open streams get to end by themselves.
+_GRACE = 5
+
+
+class Log(Enum):
+    """How the log is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class PortTaken(AssentError):
+    """Nothing can listen there."""
+
+
+def begin_logging(form: Log, level: int = logging.INFO) -> None:
+    """Log to stderr: one line per request, per step of the worker, and per trouble."""
+    handler = logging.StreamHandler(sys.stderr)
+    if form is Log.JSON:
+        handler.setFormatter(_Json())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger("assent")
+    root.handlers, root.propagate = [handler], False
+    root.setLevel(level)
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name in ("request_id", "status", "seconds"):
+            if hasattr(record, name):
+                line[name] = getattr(record, name)
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def run(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve until a signal; ``ready`` is told the address once it answers."""
+    taken = _bound(host, port)
+    number = taken.getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE,
+    )
+    server = _Server(config, app.state.assent, lambda: ready(f"http://{shown}:{number}"))
+    with taken:
+        server.run(sockets=[taken])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    taken = socket.socket(family, socket.SOCK_STREAM)
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        taken.bind((host, port))
+    except (OSError, OverflowError) as error:
+        taken.close()
+        raise PortTaken(f"cannot listen on {host}:{port} ({error}): use another --port") from None
+    taken.set_inheritable(False)
+    return taken
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._service = service
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._service.feed.close()
+        super().handle_exit(sig, frame)

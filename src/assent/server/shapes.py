@@ -1,0 +1,250 @@
+"""The bodies that the API takes and gives, for reading them and for the OpenAPI document."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+#: Where a request may stand, and two names for many.
+STATUSES = (
+    "pending",
+    "approved",
+    "edited",
+    "rejected",
+    "responded",
+    "expired",
+    "cancelled",
+    "superseded",
+    "closed",
+    "any",
+)
+
+Digest = Annotated[str, Field(description="The digest that was shown: what is approved is this.")]
+
+
+class Body(BaseModel):
+    """Something that a client sends: nothing but these fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class GrantBody(Body):
+    """A standing yes that goes with an approval."""
+
+    scope: str | dict[str, Any] = Field(
+        "exact", description="`exact`, `any`, or a JSON Schema that the arguments must match"
+    )
+    uses: int | None = Field(None, description="how often; without it, as often as needed")
+    ends_in: float | int = Field(86_400, description="seconds until it ends")
+
+
+class DecisionBody(Body):
+    """One person's answer to one request."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"type": "approve", "seen_digest": "3f1c…"},
+                {"type": "edit", "args": {"city": "Porto"}, "seen_digest": "3f1c…"},
+                {"type": "reject", "message": "Wrong customer."},
+                {"type": "respond", "value": "sunny"},
+            ]
+        },
+    )
+    type: Literal["approve", "edit", "reject", "respond"]
+    args: dict[str, Any] | None = Field(None, description="an edit's whole arguments")
+    message: str | None = Field(None, description="why; the agent reads it")
+    value: Any = Field(None, description="the answer, or the result in place of a run")
+    seen_digest: str | None = Field(
+        None, description="the digest that was shown; needed to approve and to edit"
+    )
+    grant: GrantBody | None = None
+
+
+class OneOfMany(Body):
+    """A decision among several; they are of one kind, on like requests."""
+
+    id: str
+    type: Literal["approve", "reject", "respond"]
+    message: str | None = None
+    value: Any = None
+    seen_digest: str | None = None
+
+
+class CancelBody(Body):
+    """Why a request is called off."""
+
+    message: str = ""
+
+
+class CheckBody(Body):
+    """Arguments to try out."""
+
+    args: dict[str, Any]
+
+
+class LoginBody(Body):
+    """What a link carries behind its ``#``, or a token."""
+
+    token: str = Field(max_length=500)
+
+
+class OptionBody(Body):
+    """One choice of a question."""
+
+    label: str
+    value: Any = None
+    description: str = ""
+
+
+class QuestionBody(Body):
+    """What an agent wants to know."""
+
+    text: str
+    options: list[OptionBody | str] = []
+    multiple: bool = False
+    free_text: bool | None = None
+    # Not called `schema`, which pydantic's models have already.
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+
+
+class RiskBody(Body):
+    """How bad it could be, as the agent sees it; it can only raise what the policy says."""
+
+    level: Literal["low", "medium", "high", "critical"]
+    reasons: list[str] = []
+
+
+class OpenBody(Body):
+    """A call, a question or a text that a remote agent puts to people.
+
+    Give ``tool`` and ``args``, or ``question``, or ``text`` (with ``details``). What an agent asks
+    for itself (risk, reviewers, quorum, expiry) can only make the policy's terms stricter.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"tool": "refund", "args": {"order": "A-17", "amount": 20}, "run": "order-A-17"}
+            ]
+        },
+    )
+    tool: str | None = Field(None, min_length=1, max_length=200)
+    args: dict[str, Any] = {}
+    schema_: dict[str, Any] | None = Field(
+        None, alias="schema", description="a JSON Schema of the arguments; edits are checked by it"
+    )
+    returns: dict[str, Any] | None = Field(None, description="a JSON Schema of the result")
+    question: QuestionBody | None = None
+    text: str | None = None
+    details: dict[str, Any] = {}
+    agent: str | None = Field(
+        None, max_length=200, description="a name for it, where nobody signs in"
+    )
+    run: str | None = Field(None, min_length=1, max_length=200)
+    thread: str | None = Field(None, min_length=1, max_length=200)
+    requester: str = Field("", max_length=200)
+    description: str = ""
+    note: str = Field("", description="the agent's own words; shown as unverified")
+    preview: Any = None
+    allowed: list[str] | None = None
+    reviewers: list[str] | None = None
+    quorum: int | None = None
+    risk: RiskBody | None = None
+    expires_in: float | int | None = None
+    valid_for: float | int | None = None
+    idempotent: bool = False
+
+
+class ClaimBody(Body):
+    """How long the claim holds without a sign of life."""
+
+    lease: float | int = Field(60, gt=0, le=3600, description="seconds; `renew` extends it")
+
+
+class TokenBody(Body):
+    """The token and the attempt that a claim gave."""
+
+    token: int
+    attempt: int
+
+
+class ResultBody(TokenBody):
+    """What came of the call."""
+
+    ok: bool = True
+    result: Any = Field(None, description="the result; with ok=false, what went wrong, as text")
+
+
+# -- what is given back
+
+
+class ErrorView(BaseModel):
+    """Every refusal: which, one sentence that says what to do, and where it applies."""
+
+    error: str = Field(examples=["AlreadyDecided"])
+    message: str
+    field: str | None = None
+    request: str | None = None
+    decision: dict[str, Any] | None = None
+
+
+class RequestView(BaseModel):
+    """A request: its fields, and under ``shown`` the same made inert for a page."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str
+    kind: Literal["approval", "question", "in_doubt"]
+    status: str
+    agent: str
+    run: str
+    thread: str
+    tool: str | None
+    args: dict[str, Any]
+    digest: str | None = Field(description="null where something is masked: reveal it first")
+    revision: int
+    allowed: list[str]
+    reviewers: list[str]
+    quorum: int
+    votes: list[dict[str, Any]]
+    risk: dict[str, Any]
+    rule: str
+    requester: str
+    created_at: datetime
+    expires_at: datetime | None
+    decision: dict[str, Any] | None
+    execution: dict[str, Any]
+    masked: bool
+    can: list[str]
+    shown: dict[str, Any]
+
+
+class RequestPage(BaseModel):
+    """Some requests, and where the next page begins."""
+
+    items: list[RequestView]
+    next: str | None
+
+
+class ClaimView(BaseModel):
+    """The approved arguments, once, and what proves that it is you who runs them."""
+
+    request: str
+    tool: str | None
+    args: dict[str, Any]
+    token: int
+    attempt: int
+    key: str = Field(description="the same for every attempt: an idempotency key for services")
+    lease: float
+
+
+class Items(BaseModel):
+    """A list, and where the next page begins."""
+
+    model_config = ConfigDict(extra="allow")
+    items: list[dict[str, Any]]
+    next: str | None = None

@@ -1,0 +1,191 @@
+"""A worker: it takes runs that are due further, and closes what is overdue.
+
+It holds nothing that is worth keeping. A run that is due is a row; taking it is a lease; a worker
+that is killed leaves a lease that lapses. So any number of workers may look at one store, and any
+of them may go away at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from assent.agent.resumable import Resumable, Standing
+from assent.engine.commands import Doubt, Expire
+from assent.errors import AssentError
+from assent.rows import Run
+from assent.stores.base import Store
+from assent.twin import News, hop
+from assent.worker.backoff import Backoff
+
+log = logging.getLogger("assent.worker")
+
+#: How long a worker trusts the news of the store before it looks by itself.
+LOOK_AGAIN = 5.0
+_SWEEP = 100
+
+Step = Callable[[str, str, float], None]
+
+
+class Worker:
+    """Resumes due runs of these agents, a few at a time, until it is stopped.
+
+    ``on_step`` hears of each step: the agent, how it ended, and the seconds it took.
+    """
+
+    def __init__(
+        self,
+        agents: Iterable[Resumable],
+        store: Store,
+        *,
+        concurrency: int = 8,
+        on_step: Step | None = None,
+    ) -> None:
+        if concurrency < 0:
+            raise ValueError(f"concurrency={concurrency}: give 0 for none, or a whole number")
+        self.store = store
+        self.concurrency = concurrency
+        self._agents = _by_name(agents)
+        self._on_step = on_step
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._left: Counter[str] = Counter()
+        self._backoff = Backoff()
+        self._stopping = asyncio.Event()
+        self._again = asyncio.Event()
+
+    @property
+    def busy(self) -> int:
+        """How many runs it works on right now."""
+        return len(self._tasks)
+
+    @contextmanager
+    def leaving(self, thread: str) -> Iterator[None]:
+        """Leave the runs of a thread to somebody else in this process, who is at them."""
+        self._left[thread] += 1
+        try:
+            yield
+        finally:
+            self._left[thread] -= 1
+            if not self._left[thread]:
+                del self._left[thread]
+                self._again.set()
+
+    async def run(self) -> None:
+        """Work until ``stop``; what was begun by then is finished first."""
+        with closing(News(self.store, None)) as news:
+            while not self._stopping.is_set():
+                self._again.clear()
+                await self._safely()
+                await self._rest(news)
+        await self._drained()
+
+    def stop(self) -> None:
+        """Take nothing more; ``run`` returns when what is being worked on has paused or ended."""
+        self._stopping.set()
+
+    async def _safely(self) -> None:
+        try:
+            await self._sweep()
+            await self._take()
+        except AssentError as error:
+            log.warning("the store cannot be read now, trying again: %s", error)
+            await asyncio.sleep(1)
+
+    async def _rest(self, news: News) -> None:
+        waits: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(news.wait(await self._patience())),
+            asyncio.ensure_future(self._stopping.wait()),
+            asyncio.ensure_future(self._again.wait()),
+        ]
+        try:
+            await asyncio.wait([*waits, *self._tasks.values()], return_when="FIRST_COMPLETED")
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _patience(self) -> float:
+        """Until the clock alone makes something due; what is due already was looked at just now."""
+        now = self.store.now()
+        due = await hop(self.store.next_due, now)
+        naps = [LOOK_AGAIN, self._backoff.patience()]
+        if due is not None:
+            naps.append((due - now) / 1_000_000)
+        return max(min(naps), 0.001)
+
+    # -- what the clock decides
+
+    async def _sweep(self) -> None:
+        """Close what is overdue, and show what a lost process left in doubt."""
+        while found := await hop(self.store.overdue, _SWEEP):
+            for due in found:
+                command = (
+                    Doubt(thread=due.thread, run=due.run)
+                    if due.call is None
+                    else Expire(thread=due.thread, run=due.run, call=due.call)
+                )
+                await hop(self.store.transact, command)
+            if len(found) < _SWEEP:
+                return
+
+    # -- runs
+
+    async def _take(self) -> None:
+        """Begin what is due, as far as there is room."""
+        room = self.concurrency - len(self._tasks)
+        if room <= 0 or not self._agents:
+            return
+        # Some of what is due may be at work here already: look past it.
+        limit = room + len(self._tasks) + len(self._left) + self._backoff.waiting
+        due = await hop(self.store.ready, tuple(self._agents), limit)
+        for run in [run for run in due if self._may_take(run)][:room]:
+            self._tasks[run.id] = asyncio.create_task(self._step(run))
+
+    def _may_take(self, run: Run) -> bool:
+        return (
+            run.id not in self._tasks
+            and run.thread not in self._left
+            and not self._backoff.holds(run.id)
+        )
+
+    async def _step(self, run: Run) -> None:
+        began = time.monotonic()
+        status = "broke"
+        try:
+            standing: Standing = await self._agents[run.agent].resume(run.id)
+            status = standing.status
+            self._backoff.forget(run.id)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            again = self._backoff.failed(run.id)
+            log.exception(
+                "run %s of %s: %s; again in %.0f s", run.id, run.agent, type(error).__name__, again
+            )
+        finally:
+            self._tasks.pop(run.id, None)
+            seconds = time.monotonic() - began
+            log.info("run %s of %s: %s in %.3f s", run.id, run.agent, status, seconds)
+            if self._on_step is not None:
+                self._on_step(run.agent, status, seconds)
+
+    async def _drained(self) -> None:
+        if self._tasks:
+            log.info("stopping: %d runs are still at work", len(self._tasks))
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+
+def _by_name(agents: Iterable[Resumable]) -> dict[str, Resumable]:
+    """Whose runs each agent can take further: its own, and those of agents that are its tools."""
+    named: dict[str, Resumable] = {}
+    for agent in agents:
+        for name in getattr(agent, "names", (agent.name,)):
+            if name in named and name == agent.name:
+                raise ValueError(f"two agents are called {name!r}: rename one")
+            named.setdefault(name, agent)
+    return named
