@@ -6,11 +6,12 @@ ARGS    ?=
 
 BIN   := .venv/bin
 READY := .venv/.ready
+LIGHT := .venv/.light
 
 .DEFAULT_GOAL := help
 .PHONY: demo test check lint types imports bench chaos ui docs clean help
 
-demo: $(READY) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
+demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
 	$(BIN)/assent demo $(ARGS)
 
 test: $(READY) ## run all tests, and every snippet of the documentation
@@ -36,8 +37,8 @@ bench: $(READY) ## measure; the figures and the machine are in benchmarks/
 chaos: $(READY) ## the long kill and race loops
 	$(BIN)/pytest -m chaos tests/chaos $(ARGS)
 
-ui: ## build the web page
-	@echo "There is no web page yet, so there is nothing to build."
+ui: ## build the web app into src/assent/server/static
+	cd ui && npm ci --silent && npm run --silent build
 
 docs: $(READY) ## write the generated pages anew
 	$(BIN)/python scripts/state_chart.py
@@ -50,9 +51,10 @@ clean: ## remove the environment, caches and builds
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-8s %s\n", $$1, $$2 }'
 
-# The environment, made again when pyproject.toml changes. Each candidate is really started,
-# because a version manager may put names on the path that lead nowhere.
-$(READY): pyproject.toml
+# The environment, made again when pyproject.toml changes: with everything for the tests, or with
+# just what the package itself needs. Each candidate is really started, because a version manager
+# may put names on the path that lead nowhere.
+define install
 	@if [ ! -x $(BIN)/python ]; then \
 	    for python in $(PYTHONS); do \
 	        $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
@@ -67,7 +69,14 @@ $(READY): pyproject.toml
 	    if command -v uv >/dev/null; then uv venv --quiet --python "$$(command -v $$python)" .venv; \
 	    else $$python -m venv .venv; fi || { rm -rf .venv; exit 1; }; \
 	fi
-	@echo "Installing Assent and its tools into .venv ..."
-	@if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -e ".[dev]"; \
-	else $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"; fi
+	@echo "Installing $(2) into .venv ..."
+	@if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -e "$(1)"; \
+	else $(BIN)/python -m pip install --quiet --disable-pip-version-check -e "$(1)"; fi
 	@touch $@
+endef
+
+$(READY): pyproject.toml
+	$(call install,.[dev],Assent with its tools and every framework that it is tested with)
+
+$(LIGHT): pyproject.toml
+	$(call install,.,Assent)

@@ -79,7 +79,7 @@ def test_filters(case: Case) -> None:
     assert found(agent="other") == [third.id]
     assert found(tool="pay") == [first.id, third.id]
     assert found(run="run 2") == found(thread="run 2") == [second.id]
-    assert found(q="ministry") == [first.id]
+    assert found(q="ministry") == []  # the agent's own words are not what it is found by
     assert found(q=third.id[:12]) == [third.id]
     assert found(q="%") == found(q="p_y") == found(q="\\") == []
     assert found(q="PAY") == [first.id, third.id]

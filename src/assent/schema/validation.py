@@ -39,13 +39,31 @@ def errors(
     validator = _validator(_bytes(schema))
     try:
         found = islice(validator.iter_errors(value), limit)
-        return [(codec.path_text(item.absolute_path), _short(item.message)) for item in found]
+        return [wrong for item in found for wrong in _placed(item)]
     except Unresolvable as error:
         raise _unknown_ref(error.ref) from None
     except RecursionError:
         return [("", "nested too deeply to be checked")]
     except _UNEXPECTED:
         return [("", "cannot be checked against this schema")]
+
+
+def _placed(item: Any) -> list[tuple[str, str]]:
+    """What is wrong, at the very field: also one that is missing, or should not be there."""
+    path, rules = list(item.absolute_path), item.schema
+    names: list[str] = []
+    said = _short(item.message)
+    if item.validator == "required":
+        names = [n for n in item.validator_value if item.message == f"{n!r} is a required property"]
+        said = "this is required"
+    elif item.validator == "additionalProperties" and item.validator_value is False:
+        patterns = rules.get("patternProperties", {})
+        known = rules.get("properties", {})
+        names = [n for n in item.instance if n not in known and not patterns]
+        said = "there is no such field"
+    if names:
+        return [(codec.path_text([*path, name]), said) for name in names]
+    return [(codec.path_text(path), _short(item.message))]
 
 
 def matches(schema: Mapping[str, Any], value: Any) -> bool:

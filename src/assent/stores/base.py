@@ -39,15 +39,23 @@ class Query:
     """Which requests to list. ``status`` is a public name, ``"closed"`` or ``"any"``.
 
     ``"all"`` lists every call, also those that nobody was asked about: the audit wants them.
+    ``text`` is found where each of its words begins a word of the tool, the agent or the
+    description, or where all of it begins the id (three letters or more, ``req_`` left out or not).
     """
 
     status: str = "pending"
     kind: str | None = None
     agent: str | None = None
+    #: Any of these agents.
+    agents: tuple[str, ...] | None = None
     tool: str | None = None
     thread: str | None = None
     run: str | None = None
     text: str | None = None
+    risk: str | None = None
+    #: Made at this time or later.
+    created_after: Micros | None = None
+    #: ``oldest``, ``newest``, or ``expiring``: soonest end first, which is quick for what waits.
     sort: str = "oldest"
     #: The key of the last row before the page, as ``page`` gave it in the same order.
     after: int | None = None
@@ -71,6 +79,26 @@ def page_start(query: Query) -> tuple[Micros, int]:
     after = max(query.after or 0, 0)
     end, n = divmod(after, 1 << 64) if query.sort == "expiring" else (0, after)
     return min(end, _MOST), min(n, _MOST)
+
+
+def age_key(at: Micros, name: str) -> str:
+    """Where a run or a thread stands in a list by age."""
+    return f"{at}.{name}"
+
+
+def age_start(after: str | None) -> tuple[Micros, str]:
+    """The time and the name that a page by age comes after; whatever a client sends is a place."""
+    at, _, name = (after or "").partition(".")
+    return (min(int(at), _MOST), name) if at.isdecimal() else (_MOST, "")
+
+
+def place_of(cursor: Cursor) -> int:
+    """The number of an event that a cursor means, where events are numbered in commit order."""
+    if not cursor:
+        return 0
+    if not (cursor.isascii() and cursor.isdecimal()) or int(cursor) > _MOST:
+        raise InvalidCall(f"{cursor!r:.60} is no place among the events: use one you were given")
+    return int(cursor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +166,33 @@ class Store(Protocol):
         """One page of requests, each with the key that the next page comes after."""
         ...
 
+    def runs(
+        self,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        thread: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[tuple[str, Run]]:
+        """Runs, newest first, each with the key that the next page comes after."""
+        ...
+
+    def threads_of(
+        self, owner: str, after: str | None = None, limit: int = 50
+    ) -> list[tuple[str, Thread]]:
+        """The conversations of whoever first spoke in them, newest first, keyed likewise."""
+        ...
+
     def grants(self, *, live_only: bool = True) -> list[Grant]: ...
     def principals(self) -> list[Principal]: ...
     def principal(self, token_hash: str) -> Principal | None: ...
     def overdue(self, limit: int = 100) -> list[Due]:
         """Requests past their end and runs past their lease, on the store's clock."""
+        ...
+
+    def next_due(self, after: Micros = 0) -> Micros | None:
+        """The first end of a request or lease, or time to go on, that is later than ``after``."""
         ...
 
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
@@ -157,6 +207,14 @@ class Store(Protocol):
     def tail(self) -> Cursor: ...
     def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]: ...
     def threads(self, after: str = "", limit: int = 1000) -> list[Thread]: ...
+    def cursor(self, name: str) -> str:
+        """How far a named reader of the events has come; "" if it never moved."""
+        ...
+
+    def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
+        """Move a named reader, unless somebody else has moved it from where it was expected."""
+        ...
+
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]: ...
     def seal(self) -> Seal | None:
         """Sign the heads of the chains that moved since the last seal; nothing if none did."""
@@ -181,19 +239,20 @@ class Store(Protocol):
 class Transaction(Protocol):
     """What ``carry_out`` needs of a store inside one of its transactions."""
 
-    def thread(self, thread_id: str) -> Thread: ...
-    def load(self, work: Work, needs: Needs) -> None: ...
-    def save(self, work: Work) -> None: ...
+    def load(self, thread: str, needs: Needs) -> Work:
+        """Lock the thread, load what is needed, and read the clock, in this order."""
+        ...
+
+    def save(self, work: Work) -> None:
+        """Write what changed."""
+        ...
 
 
-def carry_out(
-    transaction: Transaction, commands: Sequence[Command], now: Micros, means: Means
-) -> tuple[list[Any], Work]:
+def carry_out(transaction: Transaction, commands: Sequence[Command]) -> tuple[list[Any], Work]:
     """Lock, load, ask the engine, write: the body of every ``transact``."""
-    work = Work(now=now, means=means, thread=transaction.thread(commands[0].thread))
-    transaction.load(work, _merged(commands))
-    _check_place(work)
     try:
+        work = transaction.load(commands[0].thread, _merged(commands))
+        _check_place(work)
         results = [apply(work, command) for command in commands]
         work.close()
         transaction.save(work)

@@ -20,18 +20,20 @@ from assent.stores.base import (
     Due,
     Query,
     Seal,
+    age_key,
+    age_start,
     carry_out,
     means_of,
     next_seal,
     page_key,
     page_start,
+    place_of,
 )
+from assent.stores.faces import face_of, shows
 from assent.stores.hub import Hub, Listener
+from assent.stores.shelf import shelf_of, shelves_of
 from assent.stores.sqlprune import pruned_note
 from assent.types import Grant, Micros
-
-_PENDING = (CallStatus.ASKED, CallStatus.IN_DOUBT)
-_SETTLED = (CallStatus.READY, CallStatus.RUNNING, CallStatus.DONE, CallStatus.FAILED)
 
 
 class MemoryStore:
@@ -55,6 +57,8 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._hub = Hub()
         self._threads: dict[str, Thread] = {}
+        self._made: dict[str, Micros] = {}
+        self._cursors: dict[str, str] = {}
         self._runs: dict[str, Run] = {}
         self._calls: dict[str, Call] = {}
         self._order: dict[str, int] = {}
@@ -75,17 +79,15 @@ class MemoryStore:
         """Run commands of one thread in one transaction."""
         with self._lock:
             self._boundary_name = "+".join(command.name for command in commands)
-            results, work = carry_out(self, commands, self.now(), self._means)
+            results, work = carry_out(self, commands)
             if self._unsealed >= SEAL_EVENTS:
                 self.seal()
         self._hub.publish({event.thread for event in work.events})
         return results
 
-    def thread(self, thread_id: str) -> Thread:
-        return self._threads.get(thread_id) or Thread(id=thread_id)
-
-    def load(self, work: Work, needs: Needs) -> None:
-        """Fill a work with the rows that its commands need."""
+    def load(self, thread: str, needs: Needs) -> Work:
+        """The rows that the commands need."""
+        work = Work(now=self.now(), means=self._means, thread=self._thread(thread))
         if needs.run is not None:
             work.run = self._runs.get(needs.run)
         found = [self._calls.get(call_id) for call_id in needs.calls]
@@ -106,7 +108,11 @@ class MemoryStore:
         if needs.principal is not None:
             work.principal = self._principals.get(needs.principal)
         if needs.system:
-            work.system = self.thread(SYSTEM_THREAD)
+            work.system = self._thread(SYSTEM_THREAD)
+        return work
+
+    def _thread(self, thread_id: str) -> Thread:
+        return self._threads.get(thread_id) or Thread(id=thread_id)
 
     def save(self, work: Work) -> None:
         """Write what changed; until here nothing was touched, so that raising undoes everything."""
@@ -117,6 +123,7 @@ class MemoryStore:
         for thread in (work.thread, work.system):
             if thread is not None and (thread.seq or thread.messages or work.new_run):
                 self._threads[thread.id] = thread
+                self._made.setdefault(thread.id, work.now)
         if run is not None and work.run_touched:
             self._runs[run.id] = run
         for call in work.touched_calls.values():
@@ -226,7 +233,7 @@ class MemoryStore:
         found = [
             (page_key(query, self._order[call.id], call.expires_at), call)
             for call in list(self._calls.values())
-            if _fits(call, query)
+            if self._fits(call, query)
         ]
         if query.after is not None:
             start = page_start(query)[1] if query.sort != "expiring" else query.after
@@ -234,6 +241,47 @@ class MemoryStore:
             found = [p for p in found if (p[0] < start if newest else p[0] > start)]
         found.sort(key=lambda pair: pair[0], reverse=query.sort == "newest")
         return found[: query.limit]
+
+    def _fits(self, call: Call, query: Query) -> bool:
+        for name in ("thread", "run"):
+            wanted = getattr(query, name)
+            if wanted is not None and getattr(call, name) != wanted:
+                return False
+        if query.created_after is not None and call.created < query.created_after:
+            return False
+        tool = self._tools.get(call.tool_digest)
+        face = face_of(call, "" if tool is None else tool.description)
+        return shelf_of(call) in shelves_of(query) and shows(face, query, call.id)
+
+    def runs(
+        self,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        thread: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[tuple[str, Run]]:
+        start = age_start(after)
+        found = [
+            run
+            for run in list(self._runs.values())
+            if status in (None, run.status)
+            and agent in (None, run.agent)
+            and thread in (None, run.thread)
+            and (run.created, run.id) < start
+        ]
+        found.sort(key=lambda run: (run.created, run.id), reverse=True)
+        return [(age_key(run.created, run.id), run) for run in found[:limit]]
+
+    def threads_of(
+        self, owner: str, after: str | None = None, limit: int = 50
+    ) -> list[tuple[str, Thread]]:
+        start = age_start(after)
+        owned = [t.id for t in list(self._threads.values()) if owner and t.owner == owner]
+        found = sorted(((self._made[name], name) for name in owned), reverse=True)
+        after_start = [pair for pair in found if pair < start][:limit]
+        return [(age_key(at, name), self._threads[name]) for at, name in after_start]
 
     def grants(self, *, live_only: bool = True) -> list[Grant]:
         grants = sorted(self._grants.values(), key=lambda g: (g.created, g.id))
@@ -263,6 +311,12 @@ class MemoryStore:
         first = [sorted(due, key=lambda pair: pair[0])[:limit] for due in (expired, lapsed)]
         return [due for found in first for _, due in found]
 
+    def next_due(self, after: Micros = 0) -> Micros | None:
+        asked = [c for c in list(self._calls.values()) if c.status is CallStatus.ASKED]
+        times = [call.expires_at for call in asked]
+        times += [run.ready_at for run in list(self._runs.values())]
+        return min((time for time in times if time is not None and time > after), default=None)
+
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
         now = self.now()
         due = [
@@ -276,7 +330,7 @@ class MemoryStore:
         return [r for r in list(self._runs.values()) if r.status in LIVE and r.ready + r.active]
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
-        start = int(after or 0)
+        start = place_of(after)
         return [(str(event.pos), event) for event in self._events[start : start + limit]]
 
     def tail(self) -> Cursor:
@@ -289,6 +343,16 @@ class MemoryStore:
     def threads(self, after: str = "", limit: int = 1000) -> list[Thread]:
         names = sorted(name for name in list(self._threads) if name > after)
         return [self._threads[name] for name in names[:limit]]
+
+    def cursor(self, name: str) -> str:
+        return self._cursors.get(name, "")
+
+    def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
+        with self._lock:
+            moved = self.cursor(name) == expected
+            if moved:
+                self._cursors[name] = to
+            return moved
 
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]:
         return self._seals[after : after + limit]
@@ -310,34 +374,3 @@ class MemoryStore:
         """Seal what moved; the rows stay as long as somebody holds the store."""
         if self._unsealed:
             self.seal()
-
-
-def _fits(call: Call, query: Query) -> bool:
-    for name in ("agent", "tool", "thread", "run"):
-        wanted = getattr(query, name)
-        if wanted is not None and getattr(call, name) != wanted:
-            return False
-    in_doubt = call.status is CallStatus.IN_DOUBT
-    kind = "in_doubt" if in_doubt else call.kind
-    if query.kind is not None and kind != query.kind:
-        return False
-    if query.text:
-        fields = (call.id, call.tool, call.agent, call.note, call.terms.description)
-        if not any(query.text.lower() in text.lower() for text in fields):
-            return False
-    return _has_status(call, query.status)
-
-
-def _has_status(call: Call, status: str) -> bool:
-    if status == "pending":
-        return call.status in _PENDING
-    if status == "all":
-        return True
-    if status == "any":
-        return call.asked or call.status is CallStatus.IN_DOUBT
-    if status == "closed":
-        return call.asked and call.status not in _PENDING
-    if status in ("approved", "edited"):
-        edited = call.original is not None
-        return call.asked and call.status in _SETTLED and edited == (status == "edited")
-    return call.asked and call.status == status

@@ -7,17 +7,13 @@ Placeholders are written ``?``; a store whose driver wants another mark translat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
 
-from assent.engine import Work
+from assent.engine import Means, Work
 from assent.engine.commands import Needs
-from assent.rows import (
-    SYSTEM_THREAD,
-    Call,
-    Run,
-    Thread,
-)
+from assent.rows import SYSTEM_THREAD, Call, Run, Thread
+from assent.stores.dialect import Dialect, Execute, Reply
+from assent.stores.faces import Face, face_of
 from assent.stores.rowcodec import (
     call_from,
     decision_to,
@@ -31,19 +27,9 @@ from assent.stores.rowcodec import (
     thread_from,
     votes_to,
 )
-from assent.types import Grant
-
-
-class Cursor(Protocol):
-    """The part of a database cursor that is used here."""
-
-    @property
-    def rowcount(self) -> int: ...
-    def fetchone(self) -> Any: ...
-    def fetchall(self) -> list[Any]: ...
-
-
-Execute = Callable[[str, Sequence[Any]], Cursor]
+from assent.stores.shelf import shelf_of
+from assent.stores.sqlfaces import Known, add_faces, add_tools
+from assent.types import Micros
 
 _THREAD = "id, owner, messages, seq, head, mac, sealed"
 _RUN = (
@@ -61,11 +47,14 @@ GRANT = (
 EVENT = "pos, thread, seq, at, type, run, call, actor, body, digest, hash"
 PRINCIPAL = "id, token_hash, person, role, groups, ends, revoked, created, signature"
 
-# Columns of a call that a command may change after the row is there.
+# Columns of a call that a command may change after the row is there. Those that an index holds
+# are written only when they change, or every index would be touched by every change.
 _CALL_CHANGES = (
     "tool_digest, args, args_hash, rev, digest, terms, binds, preview, status, asked, original, "
-    "expires_at, votes, decision, valid_until, grant_id, attempt, token, result"
+    "votes, decision, valid_until, grant_id, attempt, token, result"
 )
+_CALL_PLACE = "expires_at, shelf, face"
+_RUN_CHANGES = "stop, wake, token, owner, ready_at, asked, ready, active, doubted, snapshot, output"
 
 
 def _marks(columns: str) -> str:
@@ -84,24 +73,23 @@ LOAD_CALL_BY_KEY = f"SELECT {CALL} FROM call WHERE run = ? AND key = ?"
 LOAD_CALLS_OF_RUN = f"SELECT {CALL} FROM call WHERE run = ? ORDER BY n"
 LOAD_GRANT = f"SELECT {GRANT} FROM standing WHERE id = ?"
 LOAD_GRANTS_FOR = (
-    f"SELECT {GRANT} FROM standing WHERE agent = ? AND tool_digest = ? AND revoked IS NULL"
+    f"SELECT {GRANT} FROM standing WHERE agent = ? AND tool_digest = ? AND revoked IS NULL "
+    "ORDER BY id"
 )
+LOAD_TOOL = "SELECT digest, name, schema, description FROM tool WHERE digest = ?"
 LOAD_PEOPLE = f"SELECT {PRINCIPAL} FROM principal WHERE person = ?"
 LOAD_PRINCIPAL = f"SELECT {PRINCIPAL} FROM principal WHERE id = ?"
 
-ADD_THREAD = f"INSERT INTO thread ({_THREAD}) VALUES ({_marks(_THREAD)})"
-SAVE_THREAD = "UPDATE thread SET owner = ?, messages = ?, seq = ?, head = ?, mac = ? WHERE id = ?"
+ADD_THREAD = f"INSERT INTO thread ({_THREAD}, made) VALUES ({_marks(_THREAD)}, ?)"
+SAVE_THREAD = "UPDATE thread SET messages = ?, seq = ?, head = ?, mac = ? WHERE id = ?"
+OWN_THREAD = "UPDATE thread SET owner = ? WHERE id = ?"
 ADD_RUN = f"INSERT INTO run ({_RUN}) VALUES ({_marks(_RUN)})"
-SAVE_RUN = (
-    "UPDATE run SET status = ?, stop = ?, wake = ?, token = ?, owner = ?, ready_at = ?, asked = ?, "
-    "ready = ?, active = ?, doubted = ?, snapshot = ?, output = ? WHERE id = ?"
-)
-ADD_CALL = f"INSERT INTO call ({CALL}) VALUES ({_marks(CALL)})"
+SAVE_RUN = f"UPDATE run SET {_sets(_RUN_CHANGES)} WHERE id = ?"
+MOVE_RUN = f"UPDATE run SET {_sets(_RUN_CHANGES)}, status = ? WHERE id = ?"
+_NEW_CALL = f"{CALL}, shelf, face"
+ADD_CALL = f"INSERT INTO call ({_NEW_CALL}) VALUES ({_marks(_NEW_CALL)})"
 SAVE_CALL = f"UPDATE call SET {_sets(_CALL_CHANGES)} WHERE id = ?"
-ADD_TOOL = (
-    "INSERT INTO tool (digest, name, schema, description) VALUES (?, ?, ?, ?) "
-    "ON CONFLICT (digest) DO NOTHING"
-)
+MOVE_CALL = f"UPDATE call SET {_sets(_CALL_CHANGES)}, {_sets(_CALL_PLACE)} WHERE id = ?"
 ADD_MESSAGE = "INSERT INTO message (thread, seq, run, body) VALUES (?, ?, ?, ?)"
 ADD_EVENT = (
     "INSERT INTO event (thread, seq, at, type, run, call, actor, body, digest, hash) "
@@ -119,101 +107,119 @@ SAVE_PRINCIPAL = (
 
 
 class SqlTransaction:
-    """One open transaction: loads what a command needs, saves what became of it."""
+    """One open transaction: loads what a command needs, saves what became of it.
 
-    def __init__(self, execute: Execute, known_tools: set[str], lock: str = LOAD_THREAD) -> None:
+    All that a command needs is asked for before the first answer is read: a database at the other
+    end of a wire answers in one go.
+    """
+
+    def __init__(
+        self,
+        execute: Execute,
+        known: Known,
+        dialect: Dialect,
+        means: Means,
+        clock: Callable[[], Micros],
+    ) -> None:
         self._execute = execute
-        self._known_tools = known_tools
-        self._lock = lock
-        self._new_threads: set[str] = set()
+        self._known = known
+        self._dialect = dialect
+        self._means = means
+        self._clock = clock
+        self._threads: dict[str, Thread | None] = {}
+        self._run: Run | None = None
+        self._calls: dict[str, Call] = {}
+        self.faces: set[Face] = set()
 
-    def _one(self, sql: str, *values: Any) -> Any:
-        return self._execute(sql, values).fetchone()
+    def load(self, thread: str, needs: Needs) -> Work:
+        """Lock the thread, and load the rows that the commands need."""
+        ask, lock = self._execute, self._dialect.lock
+        row = ask(LOAD_THREAD + lock, (thread,))
+        run = ask(LOAD_RUN + lock, (needs.run,)) if needs.run is not None else None
+        calls = self._ask_calls(needs)
+        grants = [ask(LOAD_GRANTS_FOR + lock, pair) for pair in needs.grants_for]
+        grants += [ask(LOAD_GRANT + lock, (grant,)) for grant in needs.grants]
+        people = ask(LOAD_PEOPLE, (needs.person,)) if needs.person is not None else None
+        token = ask(LOAD_PRINCIPAL, (needs.principal,)) if needs.principal is not None else None
+        system = ask(LOAD_THREAD + lock, (SYSTEM_THREAD,)) if needs.system else None
+        time = ask(self._dialect.clock, ()) if self._dialect.clock else None
 
-    def thread(self, thread_id: str) -> Thread:
-        """The thread's row, locked; a thread that is not there yet is an empty one."""
-        row = self._one(self._lock, thread_id)
-        if row is None:
-            self._new_threads.add(thread_id)
-            return Thread(id=thread_id)
-        return thread_from(row)
-
-    def load(self, work: Work, needs: Needs) -> None:
-        """Fill a work with the rows that its commands need; the thread is there and locked."""
-        if needs.run is not None:
-            row = self._one(LOAD_RUN, needs.run)
-            work.run = None if row is None else run_from(row)
-        for call in self._calls(work, needs):
-            work.calls[call.id] = call
-        for grant in self._grants(work, needs):
+        thread_ = self._thread(thread, row)
+        now = time.fetchone()[0] if time is not None else self._clock()
+        work = Work(now=now, means=self._means, thread=thread_)
+        if run is not None:
+            self._run = work.run = next((run_from(row) for row in run.fetchall()), None)
+        for call in (call_from(row) for reply in calls for row in reply.fetchall()):
+            self._calls[call.id] = work.calls[call.id] = call
+        grants += self._ask_spent(work, needs)
+        for grant in (grant_from(row) for reply in grants for row in reply.fetchall()):
             work.grants[grant.id] = grant
-        if needs.person is not None:
-            rows = self._execute(LOAD_PEOPLE, (needs.person,)).fetchall()
-            work.people = tuple(principal_from(row) for row in rows)
-        if needs.principal is not None:
-            row = self._one(LOAD_PRINCIPAL, needs.principal)
-            work.principal = None if row is None else principal_from(row)
-        if needs.system:
-            work.system = self.thread(SYSTEM_THREAD)
+        if people is not None:
+            work.people = tuple(principal_from(row) for row in people.fetchall())
+        if token is not None:
+            work.principal = next((principal_from(row) for row in token.fetchall()), None)
+        if system is not None:
+            work.system = self._thread(SYSTEM_THREAD, system)
+        return work
 
-    def _calls(self, work: Work, needs: Needs) -> Iterable[Call]:
-        rows = [self._one(LOAD_CALL, call_id) for call_id in needs.calls]
-        if work.run is not None:
-            rows += [self._one(LOAD_CALL_BY_KEY, work.run.id, key) for key in needs.keys]
+    def _thread(self, thread_id: str, reply: Reply) -> Thread:
+        """A thread as it is stored; one that is not there yet is an empty one."""
+        row = reply.fetchone()
+        thread = self._threads[thread_id] = None if row is None else thread_from(row)
+        return thread or Thread(id=thread_id)
+
+    def _ask_spent(self, work: Work, needs: Needs) -> list[Reply]:
+        """Which grants the calls of a start use is known only when these are loaded."""
+        if not needs.spends:
+            return []
+        spent = {call.grant for call in work.calls.values() if call.grant is not None}
+        lock = self._dialect.lock
+        return [self._execute(LOAD_GRANT + lock, (grant,)) for grant in sorted(spent)]
+
+    def _ask_calls(self, needs: Needs) -> list[Reply]:
+        replies = [self._execute(LOAD_CALL, (call_id,)) for call_id in needs.calls]
+        if needs.run is not None:
+            replies += [self._execute(LOAD_CALL_BY_KEY, (needs.run, key)) for key in needs.keys]
             if needs.statuses:
                 marks = ", ".join("?" * len(needs.statuses))
                 sql = f"SELECT {CALL} FROM call WHERE run = ? AND status IN ({marks}) ORDER BY n"
-                rows += self._execute(sql, (work.run.id, *sorted(needs.statuses))).fetchall()
-        return [call_from(row) for row in rows if row is not None]
-
-    def _grants(self, work: Work, needs: Needs) -> Iterable[Grant]:
-        rows: list[Any] = []
-        for agent, tool_digest in needs.grants_for:
-            rows += self._execute(LOAD_GRANTS_FOR, (agent, tool_digest)).fetchall()
-        ids = list(needs.grants)
-        if needs.spends:
-            ids += [call.grant for call in work.calls.values() if call.grant is not None]
-        rows += [self._one(LOAD_GRANT, grant_id) for grant_id in ids]
-        return [grant_from(row) for row in rows if row is not None]
+                replies.append(self._execute(sql, (needs.run, *sorted(needs.statuses))))
+        return replies
 
     def save(self, work: Work) -> None:
         """Write what changed: a constant number of rows, whatever the length of the thread."""
         if work.events or work.messages or work.new_run:
-            self._save_thread(work.thread)
-        if work.system is not None and work.system.seq:
-            self._save_thread(work.system)
+            self._save_thread(work.thread, work.now)
         if work.run_touched and work.run is not None:
             self._save_run(work.run, work.new_run)
         for call in work.touched_calls.values():
-            self._save_call(call, call.id in work.new_calls)
-        self._save_facts(work)
-
-    def _save_facts(self, work: Work) -> None:
-        for tool in work.tools:
-            if tool.digest not in self._known_tools:
-                values = (tool.digest, tool.name, tool.schema, tool.description)
-                self._execute(ADD_TOOL, values)
-        for seq, message in work.messages:
-            self._execute(ADD_MESSAGE, (work.thread.id, seq, message.run, message.body))
+            self._save_call(call, work)
         for grant in work.touched_grants.values():
             self._execute(SAVE_GRANT, grant_values(grant))
+        if work.system is not None and work.system.seq:
+            self._save_thread(work.system, work.now)
+        add_tools(self._execute, work.tools, self._known)
+        add_faces(self._execute, self.faces, self._known)
+        for seq, message in work.messages:
+            self._execute(ADD_MESSAGE, (work.thread.id, seq, message.run, message.body))
         for principal in work.principals:
             self._execute(SAVE_PRINCIPAL, principal_values(principal))
         for event in work.events:
             self._execute(ADD_EVENT, event_values(event))
 
-    def _save_thread(self, thread: Thread) -> None:
-        if thread.id in self._new_threads:
-            self._new_threads.discard(thread.id)
-            row = (thread.id, thread.owner, thread.messages, thread.seq, thread.head)
-            self._execute(ADD_THREAD, (*row, thread.mac, thread.sealed))
-        else:
-            values = (thread.owner, thread.messages, thread.seq, thread.head, thread.mac)
-            self._execute(SAVE_THREAD, (*values, thread.id))
+    def _save_thread(self, thread: Thread, now: Micros) -> None:
+        was = self._threads[thread.id]
+        changes = (thread.messages, thread.seq, thread.head, thread.mac)
+        if was is None:
+            row = (thread.id, thread.owner, *changes, thread.sealed)
+            self._execute(ADD_THREAD, (*row, now))
+            return
+        self._execute(SAVE_THREAD, (*changes, thread.id))
+        if was.owner != thread.owner:
+            self._execute(OWN_THREAD, (thread.owner, thread.id))
 
     def _save_run(self, run: Run, new: bool) -> None:
         changes = (
-            run.status.value,  # plain text binds at once, an enum is adapted first
             run.stop,
             run.wake,
             run.token,
@@ -226,18 +232,20 @@ class SqlTransaction:
             run.snapshot,
             run.output,
         )
+        status = run.status.value  # plain text binds at once, an enum is adapted first
         if new:
             fixed = (run.id, run.thread, run.agent, run.agent_digest, run.requester)
-            self._execute(ADD_RUN, (*fixed, run.parent_call, *changes, run.created))
-        else:
+            self._execute(ADD_RUN, (*fixed, run.parent_call, status, *changes, run.created))
+        elif self._run is not None and self._run.status is run.status:
             self._execute(SAVE_RUN, (*changes, run.id))
+        else:
+            self._execute(MOVE_RUN, (*changes, status, run.id))
 
-    def _save_call(self, call: Call, new: bool) -> None:
+    def _save_call(self, call: Call, work: Work) -> None:
         terms, votes = terms_to(call.terms), votes_to(call.votes)
         decision = decision_to(call.decision)
+        state = (call.status.value, int(call.asked))
         outcome = (
-            call.original,
-            call.expires_at,
             votes,
             decision,
             call.valid_until,
@@ -246,15 +254,46 @@ class SqlTransaction:
             call.token,
             call.result,
         )
-        if new:
+        if call.id in work.new_calls:
             fixed = (call.id, call.run, call.thread, call.key, call.kind, call.agent, call.tool)
             content = (call.tool_digest, call.args, call.args_hash, call.nonce, call.rev)
             shown = (call.digest, terms, call.binds, call.note, call.preview)
-            state = (call.status.value, int(call.asked))
-            self._execute(
-                ADD_CALL, (*fixed, *content, *shown, *state, *outcome, call.created, call.requester)
-            )
+            ends = (call.original, call.expires_at)
+            made = (call.created, call.requester, shelf_of(call), self._face(call, work))
+            self._execute(ADD_CALL, (*fixed, *content, *shown, *state, *ends, *outcome, *made))
+            return
+        changes = (call.tool_digest, call.args, call.args_hash, call.rev, call.digest, terms)
+        values = (*changes, call.binds, call.preview, *state, call.original, *outcome)
+        shelf = shelf_of(call)
+        if self._stays(call, shelf):
+            self._execute(SAVE_CALL, (*values, call.id))
         else:
-            changes = (call.tool_digest, call.args, call.args_hash, call.rev, call.digest, terms)
-            stands = (call.binds, call.preview, call.status.value, int(call.asked))
-            self._execute(SAVE_CALL, (*changes, *stands, *outcome, call.id))
+            place = (call.expires_at, shelf, self._face(call, work))
+            self._execute(MOVE_CALL, (*values, *place, call.id))
+
+    def _stays(self, call: Call, shelf: str) -> bool:
+        """Whether all that an index holds of a call is as it was."""
+        was = self._calls.get(call.id)
+        return (
+            was is not None
+            and shelf_of(was) == shelf
+            and was.expires_at == call.expires_at
+            and was.tool_digest == call.tool_digest
+            and was.terms == call.terms
+        )
+
+    def _face(self, call: Call, work: Work) -> int:
+        face = face_of(call, "" if call.terms.description else self._described(call, work))
+        self.faces.add(face)
+        return face.id
+
+    def _described(self, call: Call, work: Work) -> str:
+        """What the call's tool says of itself."""
+        for tool in work.tools:
+            if tool.digest == call.tool_digest:
+                return tool.description
+        known = self._known.tools.get(call.tool_digest)
+        if known is not None or not call.tool_digest:
+            return known or ""
+        row = self._execute(LOAD_TOOL, (call.tool_digest,)).fetchone()
+        return "" if row is None else str(row[3])

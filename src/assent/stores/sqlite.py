@@ -25,7 +25,7 @@ from typing import Any
 from assent.engine import Command
 from assent.errors import StoreError
 from assent.keys import Keyring
-from assent.rows import SYSTEM_THREAD, Event
+from assent.rows import SYSTEM_THREAD, Event, Tool
 from assent.stores import sql
 from assent.stores.base import (
     SEAL_EVENTS,
@@ -35,14 +35,17 @@ from assent.stores.base import (
     Seal,
     carry_out,
     means_of,
+    place_of,
 )
+from assent.stores.dialect import SQLITE
 from assent.stores.hub import Hub, Listener
 from assent.stores.migrate import check_key, check_version, migrate, version_of
 from assent.stores.operation import Operation
 from assent.stores.rowcodec import event_from
 from assent.stores.sidecar import Sidecar
+from assent.stores.sqlfaces import Known
 from assent.stores.sqlprune import prune
-from assent.stores.sqlreads import SqlReads
+from assent.stores.sqlreads import SqlReads, move_cursor
 from assent.stores.sqlseal import seal_moved
 from assent.stores.watcher import Watcher
 from assent.types import Micros
@@ -57,6 +60,8 @@ def _wall_clock() -> Micros:
 
 class SqliteStore(SqlReads):
     """A store in one SQLite file (WAL, ``synchronous=FULL``)."""
+
+    _dialect = SQLITE
 
     def __init__(
         self,
@@ -83,8 +88,8 @@ class SqliteStore(SqlReads):
         self._means = means_of(self.keys)
         self._writer_lock = threading.Lock()
         self._queue: deque[Operation] = deque()
-        self._known_tools: set[str] = set()
-        self._new_tools: set[str] = set()
+        self._known = Known()
+        self._news: list[tuple[list[Tool], set[int]]] = []
         self._threads_moved: set[str] = set()
         self._batch: list[Operation] = []
         self._committing = False
@@ -160,10 +165,10 @@ class SqliteStore(SqlReads):
         """Run commands of one thread in one durable transaction."""
 
         def body(transaction: sql.SqlTransaction) -> list[Any]:
-            results, work = carry_out(transaction, commands, self._clock(), self._means)
+            results, work = carry_out(transaction, commands)
             self._unsealed += len(work.events)
             self._threads_moved.update(event.thread for event in work.events)
-            self._new_tools.update(tool.digest for tool in work.tools)
+            self._news.append((work.tools, {face.id for face in transaction.faces}))
             return results
 
         results: list[Any] = self._submit([command.name for command in commands], body)
@@ -239,12 +244,14 @@ class SqliteStore(SqlReads):
             self._finish(self._batch)
         self._roll_back(writer)
         self._batch, self._committing = [], False
-        self._threads_moved, self._new_tools = set(), set()
+        self._threads_moved, self._news = set(), []
 
     def _commit(self, writer: sqlite3.Connection, batch: list[Operation]) -> None:
         writer.execute("BEGIN IMMEDIATE")
         for operation in batch:
-            transaction = sql.SqlTransaction(writer.execute, self._known_tools)
+            transaction = sql.SqlTransaction(
+                writer.execute, self._known, SQLITE, self._means, self._clock
+            )
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
         if writer.in_transaction:
             self._seal_if_due(writer)
@@ -253,7 +260,8 @@ class SqliteStore(SqlReads):
         if writer.in_transaction:
             self._committing = True
             writer.execute("COMMIT")
-            self._known_tools |= self._new_tools
+            for tools, faces in self._news:
+                self._known.learn(tools, faces)
         self._cross(batch, "after")
         self._sidecar.mark(pos)
         self._finish(batch)
@@ -307,13 +315,21 @@ class SqliteStore(SqlReads):
 
         def body(transaction: sql.SqlTransaction) -> dict[str, int]:
             counts, note = prune(self._open_writer().execute, before, by)
-            carry_out(transaction, (note,), self._clock(), self._means)
+            carry_out(transaction, (note,))
+            self._known.forget()
             self._threads_moved.add(SYSTEM_THREAD)
             self._seal(self._open_writer())
             return counts
 
         counts: dict[str, int] = self._submit(["prune"], body)
         return counts
+
+    def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
+        """Move a named reader of the events, unless somebody else has moved it."""
+        moved: bool = self._submit(
+            ["cursor"], lambda _: move_cursor(self._open_writer().execute, name, to, expected)
+        )
+        return moved
 
     # -- reading
 
@@ -340,7 +356,7 @@ class SqliteStore(SqlReads):
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
         statement = f"SELECT {sql.EVENT} FROM event WHERE pos > ? ORDER BY pos LIMIT ?"
-        rows = self._rows(statement, (int(after or 0), limit))
+        rows = self._rows(statement, (place_of(after), limit))
         return [(str(row[0]), event_from(row)) for row in rows]
 
     def tail(self) -> Cursor:

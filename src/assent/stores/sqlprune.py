@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assent.engine.commands import Note
-from assent.stores.sql import Execute
+from assent.stores.dialect import Execute
 from assent.types import Micros
 
 # A run is over when it ended, and nothing has happened on its thread since the limit.
@@ -17,6 +17,11 @@ _FORGET = {
     "messages": "DELETE FROM message WHERE thread = ? AND run = ?",
     "runs": "DELETE FROM run WHERE thread = ? AND id = ?",
 }
+# What was said of tools goes with the last call that showed it.
+_ORPHANS = (
+    "DELETE FROM face WHERE NOT EXISTS (SELECT 1 FROM call WHERE call.face = face.id)",
+    "DELETE FROM face_word WHERE NOT EXISTS (SELECT 1 FROM face WHERE face.id = face_word.face)",
+)
 
 
 def prune(execute: Execute, before: Micros, by: str) -> tuple[dict[str, int], Note]:
@@ -26,6 +31,8 @@ def prune(execute: Execute, before: Micros, by: str) -> tuple[dict[str, int], No
     for pair in forgotten:
         for name, statement in _FORGET.items():
             counts[name] += execute(statement, pair).rowcount
+    for statement in _ORPHANS:
+        execute(statement, ())
     return counts, pruned_note(before, by, forgotten, counts)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
-from assent.rows import Call, Event, Principal, Run, Thread, Tool
+from assent.rows import Call, Event, Principal, Run, RunStatus, Thread, Tool
 from assent.stores import sql
-from assent.stores.base import NEVER, Due, Query, Seal, page_key, page_start
+from assent.stores.base import NEVER, Due, Query, Seal, age_key, age_start
+from assent.stores.dialect import Dialect, Execute
+from assent.stores.faces import after_prefix
 from assent.stores.rowcodec import (
     call_from,
     event_from,
@@ -18,61 +19,17 @@ from assent.stores.rowcodec import (
     thread_from,
     tool_from,
 )
+from assent.stores.sqlpages import END, WAITS, Pages
 from assent.types import Grant, Micros
 
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
-_END = f"coalesce(expires_at, {NEVER})"
-#: Small letters the way a database makes them: ASCII only.
-_SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
-
-_SETTLED = "status IN ('ready', 'running', 'done', 'failed')"
-
-#: What each public status means in columns; the keys are what ``Query.status`` may hold.
-STATUS_SQL = {
-    "pending": "status IN ('asked', 'in_doubt')",
-    "approved": f"asked = 1 AND original IS NULL AND {_SETTLED}",
-    "edited": f"asked = 1 AND original IS NOT NULL AND {_SETTLED}",
-    "closed": "asked = 1 AND status NOT IN ('asked', 'in_doubt')",
-    "any": "(asked = 1 OR status = 'in_doubt')",
-    "all": "n > 0",
-    **{
-        name: f"asked = 1 AND status = '{name}'"
-        for name in ("rejected", "responded", "expired", "cancelled", "superseded")
-    },
-}
-
-
-def where(query: Query, description: str) -> tuple[str, list[Any]]:
-    """The condition of a page, and its values; ``description`` is where that text is found."""
-    parts, values = [STATUS_SQL[query.status]], []
-    for column in ("agent", "tool", "thread", "run"):
-        value = getattr(query, column)
-        if value is not None:
-            parts.append(f"{column} = ?")
-            values.append(value)
-    if query.kind == "in_doubt":
-        parts.append("status = 'in_doubt'")
-    elif query.kind is not None:
-        parts.append("kind = ? AND status <> 'in_doubt'")
-        values.append(query.kind)
-    if query.text:
-        # Not LIKE, which stops at a NUL, and what stands behind one could not be found.
-        fields = ("id", "tool", "agent", "note", description)
-        parts.append("(" + " OR ".join(f"instr(lower({f}), ?) > 0" for f in fields) + ")")
-        values += [query.text.translate(_SMALL)] * len(fields)
-    if query.after is not None:
-        end, n = page_start(query)
-        later = {"oldest": "n > ?", "newest": "n < ?", "expiring": f"({_END}, n) > (?, ?)"}
-        parts.append(later[query.sort])
-        values += [end, n] if query.sort == "expiring" else [n]
-    return " AND ".join(parts), values
+_THREADS = sql.LOAD_THREAD.removesuffix(" WHERE id = ?")
 
 
 class SqlReads:
     """Everything that a SQL store can be asked; ``_rows`` is the store's own way to ask."""
 
-    #: The description inside the terms; another database has its own words for that.
-    _description = "json_extract(terms, '$.description')"
+    _dialect: Dialect
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         raise NotImplementedError
@@ -109,14 +66,11 @@ class SqlReads:
         return [call_from(row) for row in self._rows(sql.LOAD_CALLS_OF_RUN, (run,))]
 
     def calls_like(self, prefix: str, limit: int) -> list[str]:
-        end = prefix + "\U0010ffff"
         statement = "SELECT id FROM call WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
-        return [row[0] for row in self._rows(statement, (prefix, end, limit))]
+        return [row[0] for row in self._rows(statement, (prefix, after_prefix(prefix), limit))]
 
     def tool(self, digest: str) -> Tool | None:
-        row = self._row(
-            "SELECT digest, name, schema, description FROM tool WHERE digest = ?", digest
-        )
+        row = self._row(sql.LOAD_TOOL, digest)
         return None if row is None else tool_from(row)
 
     def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
@@ -124,16 +78,51 @@ class SqlReads:
         return [(row[0], row[1]) for row in self._rows(statement, (thread, after))]
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
-        condition, values = where(query, self._description)
-        order = {
-            "oldest": "n",
-            "newest": "n DESC",
-            "expiring": f"{_END}, n",
-        }[query.sort]
-        statement = f"SELECT {sql.CALL}, n FROM call WHERE {condition} ORDER BY {order} LIMIT ?"
-        rows = self._rows(statement, (*values, query.limit))
-        calls = [(row[-1], call_from(row)) for row in rows]
-        return [(page_key(query, n, call.expires_at), call) for n, call in calls]
+        return Pages(self._rows, self._dialect, query).page()
+
+    def runs(
+        self,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        thread: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[tuple[str, Run]]:
+        at, name = age_start(after)
+        place, wanted = "created <= ? AND (created < ? OR id < ?)", [at, at, name]
+        for column, value in (("agent", agent), ("thread", thread)):
+            if value is not None:
+                place += f" AND {column} = ?"
+                wanted.append(value)
+        # A short walk for each status, along its index; one thread has few runs.
+        if status is not None:
+            statuses = [f"status = '{RunStatus(status)}'"]
+        elif thread is not None:
+            statuses = ["1 = 1"]
+        else:
+            statuses = [f"status = '{each}'" for each in RunStatus]
+        walks = " UNION ALL ".join(
+            f"SELECT id FROM (SELECT id FROM run WHERE {condition} AND {place} "
+            "ORDER BY created DESC, id DESC LIMIT ?) AS walked"
+            for condition in statuses
+        )
+        values = [*wanted, limit] * len(statuses)
+        statement = f"{_RUNS} WHERE id IN ({walks}) ORDER BY created DESC, id DESC LIMIT ?"
+        runs = [run_from(row) for row in self._rows(statement, (*values, limit))]
+        return [(age_key(run.created, run.id), run) for run in runs]
+
+    def threads_of(
+        self, owner: str, after: str | None = None, limit: int = 50
+    ) -> list[tuple[str, Thread]]:
+        at, name = age_start(after)
+        statement = (
+            _THREADS.replace(" FROM", ", made FROM")
+            + " WHERE owner <> '' AND owner = ? AND made <= ? AND (made < ? OR id < ?) "
+            "ORDER BY made DESC, id DESC LIMIT ?"
+        )
+        rows = self._rows(statement, (owner, at, at, name, limit))
+        return [(age_key(row[-1], row[0]), thread_from(row)) for row in rows]
 
     def grants(self, *, live_only: bool = True) -> list[Grant]:
         rows = self._rows(f"SELECT {sql.GRANT} FROM standing ORDER BY created, id")
@@ -153,8 +142,8 @@ class SqlReads:
     def overdue(self, limit: int = 100) -> list[Due]:
         now = self.now()
         expired = self._rows(
-            "SELECT thread, run, id FROM call WHERE status = 'asked' AND expires_at <= ? "
-            "ORDER BY expires_at LIMIT ?",
+            f"SELECT thread, run, id FROM call WHERE {WAITS} AND shelf = 'asked' AND {END} <= ? "
+            f"ORDER BY {END}, n LIMIT ?",
             (now, limit),
         )
         lapsed = self._rows(
@@ -164,10 +153,19 @@ class SqlReads:
         )
         return [Due(*row) for row in expired] + [Due(row[0], row[1], None) for row in lapsed]
 
+    def next_due(self, after: Micros = 0) -> Micros | None:
+        ends = (
+            f"SELECT {END} FROM call WHERE {WAITS} AND shelf = 'asked' AND {END} > ? "
+            f"AND {END} < {NEVER} ORDER BY {END}, n LIMIT 1"
+        )
+        dues = "SELECT ready_at FROM run WHERE ready_at > ? ORDER BY ready_at LIMIT 1"
+        found = [*self._rows(ends, (after,)), *self._rows(dues, (after,))]
+        return min((row[0] for row in found), default=None)
+
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
         marks = ", ".join("?" * len(agents))
         statement = f"{_RUNS} WHERE ready_at <= ? AND agent IN ({marks}) ORDER BY ready_at LIMIT ?"
-        rows = self._rows(statement, (self.now(), *agents, limit))
+        rows = self._rows(statement + self._dialect.lock_free, (self.now(), *agents, limit))
         return [run_from(row) for row in rows]
 
     def open_runs(self) -> Iterable[Run]:
@@ -181,8 +179,12 @@ class SqlReads:
         return [event_from(row) for row in self._rows(statement, (thread, after, limit))]
 
     def threads(self, after: str = "", limit: int = 1000) -> list[Thread]:
-        statement = sql.LOAD_THREAD.replace("id = ?", "id > ? ORDER BY id LIMIT ?")
+        statement = f"{_THREADS} WHERE id > ? ORDER BY id LIMIT ?"
         return [thread_from(row) for row in self._rows(statement, (after, limit))]
+
+    def cursor(self, name: str) -> str:
+        row = self._row("SELECT pos FROM cursor WHERE name = ?", name)
+        return "" if row is None else str(row[0])
 
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]:
         statement = (
@@ -192,3 +194,13 @@ class SqlReads:
             Seal(n=n, at=at, heads=heads, prev=prev, hash=hash_, signature=signature)
             for n, at, heads, prev, hash_, signature in self._rows(statement, (after, limit))
         ]
+
+
+def move_cursor(execute: Execute, name: str, to: str, expected: str) -> bool:
+    """Move a named reader from where it is expected; the one write that no command makes."""
+    statement = "UPDATE cursor SET pos = ? WHERE name = ? AND pos = ?"
+    moved = execute(statement, (to, name, expected)).rowcount
+    if not moved and not expected:
+        statement = "INSERT INTO cursor (pos, name) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
+        moved = execute(statement, (to, name)).rowcount
+    return bool(moved)

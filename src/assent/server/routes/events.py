@@ -13,7 +13,7 @@ from assent.server.auth import AReviewer, Who, may_see
 from assent.server.docs import refusals
 from assent.server.feed import Item
 from assent.server.service import Service, service_of
-from assent.twin import look
+from assent.twin import hop, look
 
 router = APIRouter(prefix="/api", tags=["live"])
 
@@ -29,7 +29,7 @@ _ACCESS = ("token_created", "token_revoked")
     response_class=StreamingResponse,
     responses={
         200: {"content": {"text/event-stream": {}}, "description": "`event: change` for each fact"},
-        **refusals(401, 403),
+        **refusals(401, 403, 422),
     },
 )
 async def events(
@@ -43,6 +43,8 @@ async def events(
     """Events from now on, or from a place on; each is shown only to who may see its request."""
     service = service_of(request)
     place = last_event_id if last_event_id is not None else after
+    if place is not None:
+        await hop(service.store.events, place, 1)  # a place that is none is refused here
     frames = _frames(service, who, place)
     return StreamingResponse(frames, media_type="text/event-stream", headers=_HEADERS)
 

@@ -9,9 +9,11 @@ CREATE TABLE thread (
     seq INTEGER NOT NULL,
     head TEXT NOT NULL,
     mac TEXT NOT NULL,
-    sealed INTEGER NOT NULL
+    sealed INTEGER NOT NULL,
+    made INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX thread_moved ON thread (id) WHERE seq > sealed;
+CREATE INDEX thread_owner ON thread (owner, made) WHERE owner <> '';
 
 -- What was said, appended and never rewritten.
 CREATE TABLE message (
@@ -46,6 +48,9 @@ CREATE TABLE run (
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX run_live ON run (thread) WHERE status IN ('running', 'paused');
 CREATE INDEX run_ready ON run (ready_at) WHERE ready_at IS NOT NULL;
+CREATE INDEX run_state ON run (status, created);
+CREATE INDEX run_agent ON run (agent, status, created);
+CREATE INDEX run_thread ON run (thread, created);
 
 -- One call, from the asking to the result.
 CREATE TABLE call (
@@ -80,10 +85,30 @@ CREATE TABLE call (
     result TEXT,
     created INTEGER NOT NULL,
     requester TEXT NOT NULL,
+    shelf TEXT NOT NULL,
+    face INTEGER NOT NULL,
     UNIQUE (run, key)
 );
-CREATE INDEX call_pending ON call (n) WHERE status IN ('asked', 'in_doubt');
-CREATE INDEX call_expiry ON call (expires_at) WHERE status = 'asked' AND expires_at IS NOT NULL;
+CREATE INDEX call_shelf ON call (shelf, n, created) WHERE shelf <> '';
+CREATE INDEX call_face ON call (face, shelf, n, created);
+CREATE INDEX call_expiry ON call (coalesce(expires_at, 4611686018427387904), n)
+    WHERE shelf IN ('asked', 'in_doubt');
+
+-- What calls have in common for people who search, and the words to find it by.
+CREATE TABLE face (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    risk TEXT NOT NULL,
+    words TEXT NOT NULL
+);
+CREATE INDEX face_agent ON face (agent);
+CREATE INDEX face_tool ON face (tool);
+CREATE INDEX face_risk ON face (risk, kind);
+CREATE INDEX face_kind ON face (kind, risk);
+CREATE TABLE face_word (word TEXT NOT NULL, face INTEGER NOT NULL, PRIMARY KEY (word, face))
+    WITHOUT ROWID;
 
 -- The face of a tool, stored once however many calls it gets.
 CREATE TABLE tool (
@@ -148,3 +173,6 @@ CREATE TABLE principal (
     signature TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX principal_person ON principal (person);
+
+-- How far each reader of the events has come.
+CREATE TABLE cursor (name TEXT PRIMARY KEY, pos TEXT NOT NULL) WITHOUT ROWID;

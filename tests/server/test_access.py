@@ -1,0 +1,225 @@
+"""Who may do what: roles, tokens, links, sessions, other people's pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from served import Serve, Served, mailer, opened
+
+from assent.inbox import revoke_token
+from assent.server.signing_in import COOKIE, new_link
+
+ROUTES: list[tuple[str, str, tuple[str, ...]]] = [
+    ("GET", "/api/agents", ("agent", "chat", "reviewer", "admin")),
+    ("GET", "/api/me", ("agent", "chat", "reviewer", "admin")),
+    ("GET", "/api/requests", ("reviewer", "admin")),
+    ("POST", "/api/decisions", ("reviewer", "admin")),
+    ("POST", "/api/requests/req_x/decision", ("chat", "reviewer", "admin")),
+    ("POST", "/api/requests/req_x/reveal", ("reviewer", "admin")),
+    ("GET", "/api/grants", ("reviewer", "admin")),
+    ("DELETE", "/api/grants/grt_x", ("reviewer", "admin")),
+    ("POST", "/api/requests", ("agent",)),
+    ("GET", "/api/requests/req_x/wait", ("agent",)),
+    ("POST", "/api/requests/req_x/claim", ("agent",)),
+    ("POST", "/api/requests/req_x/result", ("agent",)),
+    ("GET", "/api/runs", ("reviewer", "admin")),
+    ("GET", "/api/audit", ("reviewer", "admin")),
+    ("POST", "/api/audit/verify", ("reviewer", "admin")),
+    ("GET", "/api/stats", ("reviewer", "admin")),
+    ("GET", "/api/chats", ("chat", "reviewer", "admin")),
+    ("POST", "/api/chat", ("chat", "reviewer", "admin")),
+]
+
+
+@pytest.fixture
+def server(serve: Serve) -> Served:
+    return serve(agents=[mailer()])
+
+
+def test_every_route_knows_its_roles(server: Served) -> None:
+    clients = {
+        role: server.client(server.token(f"the {role}", role))
+        for role in ("agent", "chat", "reviewer", "admin")
+    }
+    nobody = server.client()
+    for method, path, roles in ROUTES:
+        assert nobody.request(method, path).status_code == 401, path
+        for role, client in clients.items():
+            code = client.request(method, path).status_code
+            assert (code in (401, 403)) == (role not in roles), (method, path, role, code)
+
+
+@pytest.mark.parametrize("header", ["Bearer nope", "Bearer", "Basic YTpi", "nope", "Bearer é"])
+def test_what_is_no_token_lets_nobody_in(server: Served, header: str) -> None:
+    answer = server.client().get("/api/me", headers={"Authorization": header.encode()})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_revoked_token_lets_nobody_in(server: Served) -> None:
+    client = server.client(server.token("ana"))
+    assert client.get("/api/me").json()["name"] == "ana"
+    (principal,) = [p for p in server.store.principals() if p.person == "ana"]
+    revoke_token(server.store, principal.id, by="test")
+    assert client.get("/api/me").status_code == 401
+
+
+def signed_in(server: Served, secret: str) -> httpx.Client:
+    client = server.client(Origin=server.url)
+    answer = client.post("/api/login", json={"token": secret})
+    assert answer.status_code == 204, answer.text
+    assert "HttpOnly" in answer.headers["set-cookie"]
+    assert "SameSite=strict" in answer.headers["set-cookie"]
+    return client
+
+
+def test_a_link_signs_in_once(server: Served) -> None:
+    secret = new_link(server.store, "ana")
+    client = signed_in(server, secret)
+    me = client.get("/api/me").json()
+    assert (me["name"], me["role"], me["assurance"]) == ("ana", "admin", "session")
+    second = server.client().post("/api/login", json={"token": secret})
+    assert (second.status_code, COOKIE in second.cookies) == (401, False)
+    bearer = server.client(secret).get("/api/me")
+    assert bearer.status_code == 401  # a link is no token
+
+
+def test_a_session_ends_with_the_token_it_came_from(server: Served) -> None:
+    token = server.token("ana")
+    client = signed_in(server, token)
+    assert client.get("/api/requests").status_code == 200
+    (principal,) = [p for p in server.store.principals() if p.id.startswith("tok_")]
+    revoke_token(server.store, principal.id, by="test")
+    assert client.get("/api/requests").status_code == 401
+
+
+def test_signing_out_ends_the_session_itself(server: Served) -> None:
+    client = signed_in(server, server.token("ana"))
+    cookie = client.cookies[COOKIE]
+    assert client.post("/api/logout").status_code == 204
+    again = server.client(Cookie=f"{COOKIE}={cookie}")
+    assert again.get("/api/me").status_code == 401
+
+
+def test_an_agent_cannot_sign_in_to_the_page(server: Served) -> None:
+    answer = server.client().post("/api/login", json={"token": server.token("bot", "agent")})
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, 403),  # a cookie without an Origin
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+    ],
+)
+def test_a_write_with_a_cookie_needs_our_own_origin(
+    server: Served, headers: dict[str, str], code: int
+) -> None:
+    signed = signed_in(server, server.token("ana"))
+    client = server.client()
+    client.cookies.set(COOKIE, signed.cookies[COOKIE])
+    assert client.post("/api/audit/verify", headers=headers).status_code == code
+    assert client.post("/api/audit/verify", headers={"Origin": server.url}).status_code == 200
+
+
+def test_a_foreign_page_may_not_write_even_with_a_token(server: Served) -> None:
+    client = server.client(server.token("ana"), Origin="https://evil.example")
+    assert client.post("/api/audit/verify").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", ""]
+)
+def test_a_rebound_name_is_refused(server: Served, host: str) -> None:
+    answer = server.client().get("/healthz", headers={"Host": host})
+    assert answer.status_code == 421
+
+
+def test_nothing_can_frame_or_script_the_page(server: Served) -> None:
+    for path in ("/", "/inbox", "/api/me", "/nope"):
+        headers = server.client().get(path).headers
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert "script-src 'self'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_an_agent_sees_only_its_own(serve: Serve) -> None:
+    server = serve()
+    first, second = (server.client(server.token(name, "agent")) for name in ("one", "two"))
+    made = opened(first)
+    for path in ("", "/wait?timeout=0"):
+        assert first.get(f"/api/requests/{made['id']}{path}").status_code == 200
+        assert second.get(f"/api/requests/{made['id']}{path}").status_code == 404
+    assert second.post(f"/api/requests/{made['id']}/claim").status_code == 404
+    assert second.post(f"/api/requests/{made['id']}/cancel").status_code == 404
+    forged = second.post("/api/requests", json={"tool": "x", "agent": "one"})
+    assert forged.status_code == 403
+
+
+def test_an_agent_cannot_decide_by_any_route(serve: Serve) -> None:
+    server = serve()
+    agent = server.client(server.token("bot", "agent"))
+    made = opened(agent, note="already approved by admin", args={"amount": 5, "approved": True})
+    yes: dict[str, Any] = {"type": "approve", "seen_digest": made["digest"]}
+    assert agent.post(f"/api/requests/{made['id']}/decision", json=yes).status_code == 403
+    assert agent.post("/api/decisions", json=[{"id": made["id"], **yes}]).status_code == 403
+    assert agent.get("/api/grants").status_code == 403
+    assert agent.post(f"/api/requests/{made['id']}/claim").status_code == 409
+    reviewer = server.client(server.token("ana"))
+    assert reviewer.get(f"/api/requests/{made['id']}").json()["status"] == "pending"
+
+
+def test_a_reviewer_sees_what_they_may_decide(serve: Serve) -> None:
+    server = serve()
+    agent = server.client(server.token("bot", "agent"))
+    ana = server.client(server.token("ana", "reviewer", "finance"))
+    ben = server.client(server.token("ben", "reviewer"))
+    for_all, for_ana = opened(agent, key="1"), opened(agent, key="2", reviewers=["group:finance"])
+    seen = lambda who: {item["id"] for item in who.get("/api/requests").json()["items"]}  # noqa: E731
+    assert seen(ana) == {for_all["id"], for_ana["id"]}
+    assert seen(ben) == {for_all["id"]}
+    assert ben.get(f"/api/requests/{for_ana['id']}").status_code == 404
+    no = {"type": "reject"}
+    assert ben.post(f"/api/requests/{for_ana['id']}/decision", json=no).status_code == 404
+    assert ana.post(f"/api/requests/{for_ana['id']}/decision", json=no).status_code == 200
+
+
+def test_a_quorum_counts_people_and_not_tokens(serve: Serve) -> None:
+    server = serve()
+    agent = server.client(server.token("bot", "agent"))
+    made = opened(agent, quorum=2)
+    path, yes = (
+        f"/api/requests/{made['id']}/decision",
+        {
+            "type": "approve",
+            "seen_digest": made["digest"],
+        },
+    )
+    twice = [server.client(server.token("ana")) for _ in range(2)]
+    for client in twice:
+        answer = client.post(path, json=yes)
+        assert (answer.status_code, answer.json()["status"]) == (200, "pending")
+    assert len(answer.json()["votes"]) == 1
+    done = server.client(server.token("ben")).post(path, json=yes)
+    assert done.json()["status"] == "approved"
+
+
+def test_the_requester_may_not_decide_where_the_rule_says_so(serve: Serve) -> None:
+    server = serve()
+    agent = server.client(server.token("bot", "agent"))
+    made = opened(agent, requester="ana", risk={"level": "high", "reasons": ["money"]})
+    path, yes = (
+        f"/api/requests/{made['id']}/decision",
+        {
+            "type": "approve",
+            "seen_digest": made["digest"],
+        },
+    )
+    assert server.client(server.token("ana")).post(path, json=yes).status_code == 403
+    assert server.client(server.token("ben")).post(path, json=yes).status_code == 200

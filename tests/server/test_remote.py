@@ -1,0 +1,169 @@
+"""Agents elsewhere: open once, wait, claim once, report by the claim's own token."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+from served import Serve, Served, opened
+
+from assent import Policy, Rule
+
+
+def approve(client: httpx.Client, made: dict[str, Any]) -> None:
+    body = {"type": "approve", "seen_digest": made["digest"]}
+    answer = client.post(f"/api/requests/{made['id']}/decision", json=body)
+    assert answer.status_code == 200, answer.text
+
+
+def test_the_same_key_is_the_same_request(open_server: Served) -> None:
+    client = open_server.client()
+    first, again = opened(client, key="k"), opened(client, key="k")
+    assert first["id"] == again["id"]
+    headers = {"Idempotency-Key": "k"}
+    for other in (
+        {"tool": "refund", "args": {"amount": 6}},
+        {"tool": "refund", "args": {"amount": 5}, "note": "new words"},
+        {"tool": "erase", "args": {"amount": 5}},
+    ):
+        answer = client.post("/api/requests", json=other, headers=headers)
+        assert answer.status_code == 409, other
+    assert len(client.get("/api/requests").json()["items"]) == 1
+
+
+def test_waiting_ends_with_the_decision(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client)
+    soon = client.get(f"/api/requests/{made['id']}/wait", params={"timeout": 0})
+    assert soon.json()["status"] == "pending"
+    deciding = threading.Timer(0.3, approve, (open_server.client(), made))
+    deciding.start()
+    began = time.monotonic()
+    done = client.get(f"/api/requests/{made['id']}/wait", params={"timeout": 25}).json()
+    deciding.join()
+    assert done["status"] == "approved"
+    assert time.monotonic() - began < 20
+
+
+def test_a_claim_gives_the_approved_arguments_once(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client)
+    path = f"/api/requests/{made['id']}"
+    assert client.post(f"{path}/claim").status_code == 409  # not decided yet
+    body = {"type": "edit", "args": {"amount": 3}, "seen_digest": made["digest"]}
+    client.post(f"{path}/decision", json=body)
+    with ThreadPoolExecutor(10) as pool:
+        answers = list(pool.map(lambda _: client.post(f"{path}/claim"), range(10)))
+    won = [answer.json() for answer in answers if answer.status_code == 200]
+    assert len(won) == 1
+    (claim,) = won
+    assert (claim["args"], claim["attempt"]) == ({"amount": 3}, 1)
+    wrong = {"token": claim["token"] + 1, "attempt": 1, "result": "x"}
+    assert client.post(f"{path}/result", json=wrong).status_code == 409
+    right = {"token": claim["token"], "attempt": 1, "result": {"paid": 3}}
+    done = client.post(f"{path}/result", json=right)
+    assert done.json()["execution"] == {"status": "done", "attempts": 1, "result": {"paid": 3}}
+    assert client.post(f"{path}/result", json=right).status_code == 200  # an echo
+    other = {**right, "result": "something else"}
+    assert client.post(f"{path}/result", json=other).status_code == 409
+    assert client.get("/api/runs").json()["items"][0]["status"] == "done"
+
+
+def test_a_claim_that_falls_silent_is_in_doubt(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client)
+    approve(client, made)
+    path = f"/api/requests/{made['id']}"
+    claim = client.post(f"{path}/claim", json={"lease": 0.2}).json()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        seen = client.get(path).json()
+        if seen["kind"] == "in_doubt":
+            break
+        time.sleep(0.05)
+    assert (seen["kind"], seen["status"]) == ("in_doubt", "pending")
+    assert client.post(f"{path}/claim").status_code == 409
+    # Its late result closes the doubt, as long as nobody has decided it.
+    late = {"token": claim["token"], "attempt": 1, "result": "ok"}
+    assert client.post(f"{path}/result", json=late).json()["execution"]["status"] == "done"
+
+
+def test_a_sign_of_life_keeps_a_claim(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client)
+    approve(client, made)
+    path = f"/api/requests/{made['id']}"
+    claim = client.post(f"{path}/claim", json={"lease": 1}).json()
+    mine = {"token": claim["token"], "attempt": claim["attempt"]}
+    assert client.post(f"{path}/renew", json=mine).json() == {"ours": True}
+    time.sleep(1.2)
+    assert client.get(path).json()["kind"] == "approval"
+
+
+def test_the_server_policy_judges_what_agents_ask(serve: Serve) -> None:
+    rules = [
+        Rule(tool="erase", verdict="deny", description="never"),
+        Rule(tool="look", verdict="allow"),
+        Rule(tool="refund", verdict="ask", risk="medium", quorum=2, reviewers=["ana", "ben"]),
+    ]
+    server = serve(policy=Policy(rules))
+    agent = server.client(server.token("bot", "agent"))
+    assert opened(agent, key="1", tool="erase")["status"] == "rejected"
+    free = opened(agent, key="2", tool="look")
+    assert free["status"] == "approved"
+    assert agent.post(f"/api/requests/{free['id']}/claim").status_code == 200
+    # What the agent says of itself can only make it stricter.
+    lower = opened(agent, key="3", risk={"level": "low"}, quorum=1, reviewers=["ana", "eve"])
+    assert (lower["risk"]["level"], lower["quorum"], lower["reviewers"]) == ("medium", 2, ["ana"])
+    higher = opened(agent, key="4", risk={"level": "critical"}, quorum=3)
+    assert (higher["risk"]["level"], higher["quorum"]) == ("critical", 3)
+
+
+def test_bad_calls_are_refused_with_their_field(open_server: Served) -> None:
+    client = open_server.client()
+    schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+    for body, field in (
+        ({}, "tool"),
+        ({"tool": "a", "text": "b"}, "tool"),
+        ({"tool": ""}, "tool"),
+        ({"tool": "a", "args": []}, "args"),
+        ({"tool": "a", "args": {"amount": "x"}, "schema": schema}, "args.amount"),
+        ({"tool": "a", "quorum": "two"}, "quorum"),
+        ({"tool": "a", "risk": {"level": "huge"}}, "risk.level"),
+        ({"tool": "a", "nonsense": 1}, "nonsense"),
+        ({"question": {"text": "Q?", "options": ["one"]}}, "options"),
+        ({"text": "  "}, "text"),
+    ):
+        answer = client.post("/api/requests", json=body)
+        assert answer.status_code == 422, (body, answer.text)
+        assert answer.json()["field"] == field, body
+    assert client.get("/api/requests").json()["items"] == []
+
+
+def test_only_so_many_requests_may_be_open(serve: Serve) -> None:
+    from assent.server.limits import Limits
+
+    server = serve(auth=False, limits=Limits(open_requests=3))
+    client = server.client()
+    for n in range(3):
+        opened(client, key=f"k{n}")
+    full = client.post("/api/requests", json={"tool": "refund"})
+    assert full.status_code == 429
+    assert "retry-after" in full.headers
+    opened(client, key="k0")  # what is open already is still found
+    opened(client, key="other", agent="another")
+
+
+def test_writes_are_limited_per_principal(serve: Serve) -> None:
+    from assent.server.limits import Limits
+
+    server = serve(limits=Limits(per_minute=60, burst=5))
+    ana, ben = (server.client(server.token(name)) for name in ("ana", "ben"))
+    codes = [ana.post("/api/requests/req_x/cancel").status_code for _ in range(10)]
+    assert codes[:5] == [404] * 5
+    assert 429 in codes
+    assert ben.post("/api/requests/req_x/cancel").status_code == 404
+    assert ana.get("/api/requests").status_code == 200

@@ -1,0 +1,257 @@
+"""Requests over HTTP: list, read, decide, try out, bulk, cancel, standing yeses."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from served import Serve, Served, opened
+
+NOT_DECISIONS: list[Any] = [
+    {},
+    {"type": None},
+    {"type": True},
+    {"type": "APPROVE "},
+    {"type": "approved"},
+    {"type": "approve", "extra": 1},
+    {"type": "edit"},
+    {"type": "edit", "args": None},
+    {"type": "edit", "args": [1]},
+    {"type": "respond"},
+    {"type": "approve", "args": {"amount": 1}},
+    {"type": "reject", "message": 5},
+    [],
+    "approve",
+    None,
+]
+
+
+def test_a_request_is_listed_read_and_decided(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client, note="please", thread="t-1")
+    (listed,) = client.get("/api/requests").json()["items"]
+    assert listed["id"] == made["id"]
+    assert listed["status"] == "pending"
+    whole = client.get(f"/api/requests/{made['id']}").json()
+    assert whole["args"] == {"amount": 5}
+    assert whole["thread"] == "t-1"
+    assert whole["shown"]["note"] == "please"
+    assert [event["type"] for event in whole["events"]] == ["asked"]
+    decided = client.post(
+        f"/api/requests/{made['id']}/decision",
+        json={"type": "approve", "seen_digest": whole["digest"]},
+    )
+    assert decided.status_code == 200
+    assert decided.json()["decision"]["type"] == "approve"
+    assert client.get("/api/requests").json() == {"items": [], "next": None}
+    (closed,) = client.get("/api/requests", params={"status": "closed"}).json()["items"]
+    assert closed["status"] == "approved"
+
+
+@pytest.mark.parametrize("body", NOT_DECISIONS)
+def test_what_is_no_decision_leaves_it_pending(open_server: Served, body: Any) -> None:
+    client = open_server.client()
+    made = opened(client)
+    path = f"/api/requests/{made['id']}/decision"
+    if isinstance(body, dict):
+        body = {**body, "seen_digest": made["digest"]}
+    answer = client.post(path, json=body)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["message"]
+    assert client.get(f"/api/requests/{made['id']}").json()["status"] == "pending"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"{", b"nope", b'{"type": NaN}', b'{"type":"approve","type":"reject"}', b"\xff", b'"\\ud800"'],
+)
+def test_bad_json_is_refused_with_one_sentence(open_server: Served, raw: bytes) -> None:
+    client = open_server.client()
+    made = opened(client)
+    answer = client.post(f"/api/requests/{made['id']}/decision", content=raw)
+    assert answer.status_code in (400, 422)
+    assert len(answer.json()["message"].splitlines()) == 1
+    assert client.get(f"/api/requests/{made['id']}").json()["status"] == "pending"
+
+
+def test_an_unknown_request_is_not_found(open_server: Served) -> None:
+    client = open_server.client()
+    body = {"type": "approve", "seen_digest": "0" * 64}
+    answer = client.post("/api/requests/req_nope/decision", json=body)
+    assert answer.status_code == 404
+    assert answer.json()["error"] == "NotFound"
+
+
+def test_the_second_person_is_told_who_won(serve: Serve) -> None:
+    server = serve()
+    agent = server.client(server.token("bot", "agent"))
+    ana, ben = (server.client(server.token(name)) for name in ("ana", "ben"))
+    made = opened(agent)
+    path = f"/api/requests/{made['id']}/decision"
+    assert ben.post(path, json={"type": "reject", "message": "No."}).status_code == 200
+    lost = ana.post(path, json={"type": "approve", "seen_digest": made["digest"]})
+    assert lost.status_code == 409
+    assert lost.json()["error"] == "AlreadyDecided"
+    assert lost.json()["decision"]["by"] == "ben"
+    assert lost.json()["decision"]["message"] == "No."
+    again = ben.post(path, json={"type": "reject", "message": "No."})
+    assert again.status_code == 200  # the same decision by the same person is an echo
+
+
+def test_a_hundred_at_once_and_one_wins(serve: Serve) -> None:
+    server = serve()
+    made = opened(server.client(server.token("bot", "agent")))
+    clients = [server.client(server.token(f"p{n}")) for n in range(20)]
+    path = f"/api/requests/{made['id']}/decision"
+
+    def decide(n: int) -> httpx.Response:
+        message = {"type": "reject", "message": f"{n}"}
+        return clients[n % 20].post(path, json=message)
+
+    with ThreadPoolExecutor(20) as pool:
+        codes = [answer.status_code for answer in pool.map(decide, range(100))]
+    assert sorted(set(codes)) == [200, 409]
+    assert codes.count(200) == 1
+
+
+def test_a_stale_digest_is_a_conflict(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client, quorum=1)
+    answer = client.post(
+        f"/api/requests/{made['id']}/decision", json={"type": "approve", "seen_digest": "0" * 64}
+    )
+    assert answer.status_code == 409
+    assert "read it again" in answer.json()["message"]
+
+
+def test_an_edit_is_checked_and_bound(open_server: Served) -> None:
+    client = open_server.client()
+    schema = {
+        "type": "object",
+        "properties": {"amount": {"type": "integer", "maximum": 10}},
+        "required": ["amount"],
+        "additionalProperties": False,
+    }
+    made = opened(client, schema=schema)
+    path = f"/api/requests/{made['id']}"
+    tried = client.post(f"{path}/check", json={"args": {"amount": 11, "to": "me"}}).json()
+    assert tried["ok"] is False
+    assert [error["field"] for error in tried["errors"]] == ["to", "amount"]
+    for args in ({"amount": 11}, {"amount": 1, "to": "me"}, {"amount": "1"}, {}):
+        body = {"type": "edit", "args": args, "seen_digest": made["digest"]}
+        refused = client.post(f"{path}/decision", json=body)
+        assert refused.status_code == 422, args
+        assert refused.json()["field"].startswith("args")
+    fine = client.post(f"{path}/check", json={"args": {"amount": 7}}).json()
+    assert fine["ok"] is True
+    assert fine["diff"] == [{"path": "amount", "before": "5", "after": "7"}]
+    body = {"type": "edit", "args": {"amount": 7}, "seen_digest": made["digest"]}
+    edited = client.post(f"{path}/decision", json=body).json()
+    assert (edited["status"], edited["args"], edited["original"]) == (
+        "edited",
+        {"amount": 7},
+        {"amount": 5},
+    )
+
+
+def test_questions_are_answered_within_their_options(open_server: Served) -> None:
+    client = open_server.client()
+    question = {"text": "Which?", "options": ["red", "blue"], "multiple": True}
+    made = opened(client, tool=None, args={}, question=question)
+    path = f"/api/requests/{made['id']}/decision"
+    for value in ("red", ["green"], [], ["red", "red"], None, 1):
+        answer = client.post(path, json={"type": "respond", "value": value})
+        assert answer.status_code == 422, value
+        assert answer.json()["field"].startswith("value")
+    assert client.post(path, json={"type": "respond", "value": ["blue"]}).status_code == 200
+
+
+def test_many_are_decided_at_once_only_where_alike(open_server: Served) -> None:
+    client = open_server.client()
+    alike = [opened(client, key=f"k{n}") for n in range(3)]
+    other = opened(client, key="other", tool="erase")
+    one = {"type": "approve"}
+    mixed = [{"id": r["id"], "seen_digest": r["digest"], **one} for r in (*alike, other)]
+    assert client.post("/api/decisions", json=mixed).status_code == 422
+    assert len(client.get("/api/requests").json()["items"]) == 4
+    stale = {"id": alike[0]["id"], "seen_digest": "0" * 64, **one}
+    answer = client.post("/api/decisions", json=[stale, *mixed[1:3]])
+    items = answer.json()["items"]
+    assert [("request" in item, "error" in item) for item in items] == [
+        (False, True),
+        (True, False),
+        (True, False),
+    ]
+    assert client.post("/api/decisions", json=[]).status_code == 422
+
+
+def test_high_risk_is_not_decided_in_bulk(open_server: Served) -> None:
+    client = open_server.client()
+    risky = [opened(client, key=f"k{n}", risk={"level": "high"}) for n in range(2)]
+    body = [{"id": r["id"], "type": "approve", "seen_digest": r["digest"]} for r in risky]
+    answer = client.post("/api/decisions", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "risk"
+
+
+def test_a_request_is_called_off(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client)
+    off = client.post(f"/api/requests/{made['id']}/cancel", json={"message": "not needed"})
+    assert (off.status_code, off.json()["status"]) == (200, "cancelled")
+    assert client.post(f"/api/requests/{made['id']}/cancel").status_code == 409
+
+
+def test_a_standing_yes_is_given_listed_and_revoked(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client, key="first")
+    body = {
+        "type": "approve",
+        "seen_digest": made["digest"],
+        "grant": {"scope": "any", "uses": 1, "ends_in": 60},
+    }
+    answer = client.post(f"/api/requests/{made['id']}/decision", json=body)
+    assert answer.status_code == 200
+    (grant,) = client.get("/api/grants").json()["items"]
+    assert (grant["tool"], grant["uses_left"], grant["live"]) == ("refund", 1, True)
+    # It says yes to the next call of that tool, and nobody is asked.
+    assert opened(client, key="second", args={"amount": 9})["status"] == "approved"
+    ended = client.delete(f"/api/grants/{grant['id']}")
+    assert (ended.status_code, ended.json()["live"]) == (200, False)
+    assert client.get("/api/grants").json()["items"] == []
+    assert client.delete("/api/grants/grt_nope").status_code == 404
+    assert opened(client, key="third")["status"] == "pending"
+
+
+def test_lists_are_paged_filtered_and_searched(open_server: Served) -> None:
+    client = open_server.client()
+    for n in range(7):
+        opened(client, key=f"k{n}", tool="refund" if n % 2 else "erase", thread=f"t-{n}")
+    seen: list[str] = []
+    after: str | None = None
+    while True:
+        page = client.get(
+            "/api/requests", params={"limit": 3, **({"after": after} if after else {})}
+        )
+        body = page.json()
+        seen += [item["thread"] for item in body["items"]]
+        after = body["next"]
+        if after is None:
+            break
+    assert seen == [f"t-{n}" for n in range(7)]
+
+    def threads(**params: str) -> list[str]:
+        items = client.get("/api/requests", params=params).json()["items"]
+        return [item["thread"] for item in items]
+
+    assert threads(tool="erase") == ["t-0", "t-2", "t-4", "t-6"]
+    assert threads(q="refu") == ["t-1", "t-3", "t-5"]
+    assert threads(q="nothing") == []
+    assert threads(thread="t-4") == ["t-4"]
+    assert threads(sort="newest")[0] == "t-6"
+    for bad in ({"status": "nope"}, {"sort": "nope"}, {"limit": "0"}, {"after": "x"}):
+        answer = client.get("/api/requests", params=bad)
+        assert answer.status_code == 422, bad
+        assert answer.json()["field"] in bad
