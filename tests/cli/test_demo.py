@@ -22,7 +22,7 @@ def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """The demo with pipes on every side, in an empty folder and without our variables."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")}
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "assent.cli.main", "demo", *args],
+        [sys.executable, "-W", "error", "-m", "assent.cli.main", "demo", "--terminal", *args],
         cwd=folder,
         env={**clean, "TMPDIR": str(folder / "tmp")},
         stdin=subprocess.DEVNULL,
@@ -33,10 +33,9 @@ def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("option", [[], ["--terminal"]])
-def test_without_a_terminal_one_round_plays_itself(tmp_path: Path, option: list[str]) -> None:
+def test_without_a_terminal_one_round_plays_itself(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
-    done = run(tmp_path, *option)
+    done = run(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     printed = done.stdout
     first, second = re.findall(r"Process (\d+) (?:runs|goes)", printed)
@@ -70,7 +69,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [60, 100])
 def test_the_first_screen_tells_what_to_try(world: World, columns: int) -> None:
-    person = world.person("demo", rows=60, columns=columns)
+    person = world.person("demo", "--terminal", rows=60, columns=columns)
     first = person.at_prompt("What time is it?", YOU)
     for words, shows in SUGGESTIONS:
         assert words in first
@@ -93,9 +92,9 @@ def test_the_demo_goes_on_where_it_was_left(world: World) -> None:
     person.process.sendintr()
     screen = person.ends(75)
     assert "Nothing ran." in screen
-    assert "To come back: assent demo --data kept" in screen
+    assert "To come back: assent demo --terminal --data kept" in screen
 
-    person = world.person("demo", "--data", "kept", rows=60)
+    person = world.person("demo", "--terminal", "--data", "kept", rows=60)
     person.at_prompt("a")
     assert "Final answer: Version 2.5.0 was deployed" in person.at_prompt("/quit", YOU)
     person.ends(0)
@@ -104,7 +103,7 @@ def test_the_demo_goes_on_where_it_was_left(world: World) -> None:
 
 
 def test_a_slow_answer_takes_some_five_seconds(world: World) -> None:
-    person = world.person("demo", rows=60)
+    person = world.person("demo", "--terminal", rows=60)
     person.at_prompt("slow", YOU)
     person.sees("Final answer:")
     began = time.monotonic()

@@ -110,7 +110,7 @@ def _talk(url: str, data: Path | None, *, plain: bool) -> Exit:
             lambda: _show(screen, effects),
         )
         _first_screen(screen)
-        again = ["assent", "demo", *([] if data is None else ["--data", str(data)])]
+        again = ["assent", "demo", "--terminal", *([] if data is None else ["--data", str(data)])]
         talk = Conversation(
             agent, _THREAD, Caller(os_user()), screen, again=again, commands={"/ran": ran}
         )

@@ -6,11 +6,13 @@ from collections import Counter
 from typing import Any
 
 from assent import codec
+from assent.errors import InvalidCall
 from assent.rows import Call, Event, Run
+from assent.server.hiding import hidden
 from assent.server.service import Service
 from assent.server.shown import inert, summary
 from assent.stores.base import Query, Store
-from assent.text import inline
+from assent.text import inline, lines
 from assent.types import Json, Request, moment
 from assent.views import public_status, request_of
 
@@ -61,7 +63,7 @@ def _said(seq: int, message: dict[str, Any]) -> dict[str, Json]:
     turn: dict[str, Json] = {
         "seq": seq,
         "role": message.get("role", ""),
-        "text": inert(text),
+        "text": inert(hidden(text).value),
         "current": False,
     }
     if message.get("name"):
@@ -73,12 +75,20 @@ def _said(seq: int, message: dict[str, Any]) -> dict[str, Json]:
 
 
 def _made(call: dict[str, Any]) -> dict[str, Json]:
-    arguments = call.get("arguments", "")
     return {
         "id": inline(str(call.get("id", ""))),
         "name": inline(str(call.get("name", ""))),
-        "shown_args": inert(arguments if isinstance(arguments, str) else codec.dumps(arguments)),
+        "shown_args": _arguments(call.get("arguments", "")),
     }
+
+
+def _arguments(written: Any) -> str:
+    """Arguments as the model wrote them, which need not be JSON."""
+    try:
+        value = codec.parse(written) if isinstance(written, str) else written
+    except InvalidCall:
+        value = written
+    return "\n".join(lines(hidden(value).value))
 
 
 def told(event: Event) -> dict[str, Json]:
@@ -116,7 +126,7 @@ def _recent(store: Store, call: Call) -> dict[str, Json]:
         "status": request.status,
         "by": None if decision is None else inline(decision.by),
         "at": request.created_at.isoformat() if decision is None else decision.at.isoformat(),
-        "summary": summary(request, dict(request.args)),
+        "summary": summary(request, hidden(dict(request.args), request.schema).value),
     }
 
 

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -34,6 +35,9 @@ from assent.stores import open_store
 from assent.stores.base import Store
 from assent.worker import Worker
 
+if TYPE_CHECKING:
+    from assent.server.webhooks import Endpoint, Outbox
+
 log = logging.getLogger("assent.server")
 
 
@@ -49,13 +53,14 @@ def create_app(
     environment: str = "",
     demo: bool = False,
     limits: Limits | None = None,
+    webhooks: Sequence[Endpoint] = (),
 ) -> FastAPI:
     """The HTTP face as one app, to serve by itself or to mount into another.
 
     Agents that name no store are lent this one. ``workers`` is how many runs are taken further at
     once, 0 for none. ``policy`` judges what remote agents ask. ``hosts`` are the names that the
     server has beside addresses and names without a dot; ``origins`` are pages elsewhere that may
-    write here with a token.
+    write here with a token. ``webhooks`` are told when requests are opened, decided and closed.
     """
     kept = open_store(store)
     named = _named(agents, kept)
@@ -82,6 +87,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.assent = service
+    app.state.outbox = _outbox(service, webhooks)
     app.openapi = lambda: docs.describe(app)  # type: ignore[method-assign]
     app.add_middleware(Guards, hosts=hosts, origins=origins, metrics=metrics)
     app.add_exception_handler(AssentError, answers.refused)
@@ -107,11 +113,24 @@ def _named(agents: Iterable[Resumable], store: Store) -> dict[str, Resumable]:
     return named
 
 
+def _outbox(service: Service, webhooks: Sequence[Endpoint]) -> Outbox | None:
+    if not webhooks:
+        return None
+    from assent.server.webhooks import Outbox  # brings an HTTP client
+
+    return Outbox(service.store, webhooks, service.metrics)
+
+
 @contextlib.asynccontextmanager
 async def _life(app: FastAPI) -> AsyncIterator[None]:
     """The feed and the worker live as long as the app; what is being run is finished first."""
     service: Service = app.state.assent
+    outbox: Outbox | None = app.state.outbox
+    if outbox is not None:
+        await outbox.begin()
     tasks = [asyncio.create_task(service.feed.run()), asyncio.create_task(service.worker.run())]
+    if outbox is not None:
+        tasks.append(asyncio.create_task(outbox.run()))
     for task in tasks:
         task.add_done_callback(_watched)
     try:
@@ -119,6 +138,8 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     finally:
         service.worker.stop()
         service.feed.close()
+        if outbox is not None:
+            outbox.stop()
         await tasks[1]
         await drained()
         tasks[0].cancel()

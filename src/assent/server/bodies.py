@@ -26,7 +26,7 @@ async def read(request: HttpRequest, shape: type[T]) -> T:
     try:
         value = codec.parse(raw or b"{}")
     except InvalidCall as error:
-        raise Malformed(f"the body is {error}") from None
+        raise Malformed(f"the body cannot be read: {error}") from None
     adapter = _adapters.setdefault(shape, TypeAdapter(shape))
     try:
         checked: T = adapter.validate_python(value, strict=True)

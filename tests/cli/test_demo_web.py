@@ -1,0 +1,217 @@
+"""``assent demo`` as a newcomer starts it: a page that answers, and scripts that are true."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from assent.adapters.ai_sdk import APPROVAL
+
+
+class Demo:
+    """A running demo, and a chat with it."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "assent.cli.main", "demo", "--port", "0", "--no-open", *options],
+            cwd=folder,
+            env={**os.environ, "TMPDIR": str(folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.printed = ""
+        while "Ctrl-C" not in self.printed:
+            line = self.process.stdout.readline()
+            assert line, self.process.communicate()[1]
+            self.printed += line
+        (self.url,) = re.findall(r"Open (http://[\d.:]+)", self.printed)
+        self.http = httpx.Client(base_url=self.url, timeout=60)
+        self.chats = 0
+
+    def stop(self) -> tuple[int, str]:
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        _, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, errors
+
+    def say(self, words: str) -> str:
+        """Begin a chat; gives its id."""
+        self.chats += 1
+        chat = f"chat-{self.chats}"
+        parts = [{"type": "text", "text": words}]
+        body = {"id": chat, "messages": [{"id": "m1", "role": "user", "parts": parts}]}
+        answer = self.http.post("/api/chat", json=body)
+        assert answer.status_code == 200, answer.text
+        return chat
+
+    def open(self, chat: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = self.http.get(
+            "/api/requests", params={"thread": chat}
+        ).json()["items"]
+        return items
+
+    def decide(self, request: dict[str, Any], type: str = "approve", **more: Any) -> None:
+        body = {"type": type, "seen_digest": request["digest"], **more}
+        answer = self.http.post(f"/api/requests/{request['id']}/decision", json=body)
+        assert answer.status_code == 200, answer.text
+
+    def final(self, chat: str) -> str:
+        """The last words of the agent, once the run is over."""
+        ends = time.monotonic() + 60
+        while time.monotonic() < ends:
+            runs = self.http.get("/api/runs", params={"thread": chat}).json()["items"]
+            if runs and runs[0]["status"] == "done":
+                return json.loads(runs[0]["output"])
+            time.sleep(0.02)
+        raise AssertionError(f"{chat} did not end: {runs}")
+
+    def ran(self) -> list[tuple[str, dict[str, Any]]]:
+        return [(row["tool"], row["args"]) for row in self.http.get("/demo/effects").json()]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    running = Demo(tmp_path_factory.mktemp("demo"), "--no-auth")
+    yield running
+    code, errors = running.stop()
+    assert (code, errors) == (0, "")
+
+
+@pytest.fixture(autouse=True)
+def fresh(demo: Demo) -> None:
+    assert demo.http.delete("/demo/effects").status_code == 204
+
+
+APPROVED: list[tuple[str, str, dict[str, Any]]] = [
+    ("What is the weather in Paris?", "getWeatherInformation", {"city": "Paris"}),
+    ("Weather please", "getWeatherInformation", {"city": "New York"}),
+    ("Deploy version 2.1.0 to production", "deploy_to_production", {"version": "2.1.0"}),
+    ("Roll back production to 1.9", "rollback", {"environment": "production", "version": "1.9"}),
+    ("Delete all old records", "execute_sql", {}),
+    ("Book a flight to Rome", "book_flight", {"destination": "Rome"}),
+]
+
+
+@pytest.mark.parametrize(("words", "tool", "args"), APPROVED)
+def test_it_asks_and_runs_once_when_approved(
+    demo: Demo, words: str, tool: str, args: dict[str, Any]
+) -> None:
+    chat = demo.say(words)
+    (request,) = demo.open(chat)
+    assert request["tool"] == tool
+    assert demo.ran() == []
+    demo.decide(request)
+    assert demo.final(chat).startswith("Final answer:")
+    ((ran, with_args),) = demo.ran()
+    assert ran == tool
+    assert args.items() <= with_args.items()
+
+
+@pytest.mark.parametrize(
+    ("words", "tool"),
+    [
+        ("What time is it in Oslo?", "getLocalTime"),
+        ("Deploy 2.1.0 to staging", "deploy_to_staging"),
+        ("Rollback staging to 1.9", "rollback"),
+    ],
+)
+def test_what_needs_nobody_runs_at_once(demo: Demo, words: str, tool: str) -> None:
+    chat = demo.say(words)
+    assert demo.final(chat).startswith("Final answer:")
+    assert [name for name, _ in demo.ran()] == [tool]
+
+
+def test_two_calls_are_decided_one_by_one(demo: Demo) -> None:
+    chat = demo.say("two")
+    first, second = demo.open(chat)
+    demo.decide(first, "reject", message="Not now.")
+    (left,) = demo.open(chat)
+    assert left["id"] == second["id"]
+    demo.decide(second)
+    assert "Not now." in demo.final(chat) or demo.final(chat).startswith("Final answer:")
+    assert [name for name, _ in demo.ran()] == [second["tool"]]
+
+
+def test_sql_takes_no_edit(demo: Demo) -> None:
+    chat = demo.say("Delete all old records")
+    (request,) = demo.open(chat)
+    assert request["allowed"] == ["approve", "reject"]
+    body = {"type": "edit", "args": {"query": "SELECT 1"}, "seen_digest": request["digest"]}
+    refused = demo.http.post(f"/api/requests/{request['id']}/decision", json=body)
+    assert (refused.status_code, refused.json()["field"]) == (422, "type")
+
+
+def test_few_recipients_need_nobody_and_many_do(demo: Demo) -> None:
+    assert demo.open(demo.say("Send an email to 5 people")) == []
+    (request,) = demo.open(demo.say("Send an email to 150 people"))
+    assert len(request["args"]["recipients"]) > 100
+
+
+def test_a_question_is_answered(demo: Demo) -> None:
+    chat = demo.say("Ask me a question")
+    (request,) = demo.open(chat)
+    option = request["question"]["options"][0]["value"]
+    demo.decide(request, "respond", value=option)
+    assert demo.final(chat).startswith("Final answer:")
+
+
+def test_the_recipe_of_the_seed_works_as_well(demo: Demo) -> None:
+    parts = [{"type": "text", "text": "Weather in Oslo"}]
+    user = {"id": "m1", "role": "user", "parts": parts}
+    first = demo.http.post("/api/chat-recipe", json={"id": "recipe", "messages": [user]})
+    found = [json.loads(line[6:]) for line in first.text.splitlines() if line.startswith("data: {")]
+    assert not any(chunk["type"] == "tool-approval-request" for chunk in found)
+    (call,) = [chunk for chunk in found if chunk["type"] == "tool-input-available"]
+    part = {
+        "type": f"tool-{call['toolName']}",
+        "toolCallId": call["toolCallId"],
+        "state": "output-available",
+        "input": call["input"],
+        "output": APPROVAL.YES,
+    }
+    assistant = {"id": found[0]["messageId"], "role": "assistant", "parts": [part]}
+    body = {"id": "recipe", "messages": [user, assistant]}
+    second = demo.http.post("/api/chat-recipe", json=body)
+    assert "Final answer:" in demo.final("recipe")
+    assert second.status_code == 200
+    assert demo.ran() == [("getWeatherInformation", {"city": "Oslo"})]
+
+
+def test_with_sign_in_the_link_opens_the_page_once(tmp_path: Path) -> None:
+    demo = Demo(tmp_path)
+    assert time.monotonic() - demo.began < 30
+    (secret,) = re.findall(r"/login#(\S+)", demo.printed)
+    assert demo.http.get("/api/requests").status_code == 401
+    assert demo.http.get("/demo/effects").status_code == 401
+    headers = {"Origin": demo.url}
+    signed = demo.http.post("/api/login", json={"token": secret}, headers=headers)
+    assert signed.status_code == 204
+    assert demo.http.get("/api/requests").status_code == 200
+    again = httpx.post(f"{demo.url}/api/login", json={"token": secret}, headers=headers)
+    assert again.status_code == 401
+    assert demo.stop() == (0, "")
+    assert list(tmp_path.iterdir()) == []  # nothing is left behind
+
+
+def test_a_port_that_is_taken_is_one_clear_line(demo: Demo, tmp_path: Path) -> None:
+    port = demo.url.rpartition(":")[2]
+    command = [sys.executable, "-m", "assent.cli.main", "demo", "--port", port, "--no-open"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "use another --port" in done.stderr
+    assert "Traceback" not in done.stderr

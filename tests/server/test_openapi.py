@@ -1,0 +1,115 @@
+"""The OpenAPI document: enough for a script that knows nothing else, and true."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from served import Serve, mailer
+
+from assent.server import create_app
+from assent.stores import open_store
+
+
+class Script:
+    """Finds each operation by its summary, and its path and parameters in the document."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+        self.document = client.get("/api/openapi.json").json()
+        self.operations = {
+            operation["summary"]: (method, path, operation)
+            for path, methods in self.document["paths"].items()
+            for method, operation in methods.items()
+        }
+
+    def do(self, summary: str, body: Any = None, **given: Any) -> Any:
+        method, path, operation = self.operations[summary]
+        query, headers = {}, {}
+        for parameter in operation.get("parameters", ()):
+            name, place = parameter["name"], parameter["in"]
+            value = given.pop(name.replace("-", "_"), None)
+            if place == "path":
+                path = path.replace("{" + name + "}", value)
+            elif value is not None:
+                (query if place == "query" else headers)[name] = str(value)
+        assert not given, f"{summary} has no parameter {given}"
+        assert (body is not None) <= ("requestBody" in operation)
+        answer = self.client.request(method.upper(), path, params=query, headers=headers, json=body)
+        assert str(answer.status_code) in operation["responses"], answer.text
+        return answer.json()
+
+
+def test_a_script_that_knows_only_the_document(serve: Serve) -> None:
+    server = serve()
+    agent = Script(server.client(server.token("bot", "agent")))
+    ana = Script(server.client(server.token("ana")))
+    made = agent.do("Open a request", {"tool": "refund", "args": {"n": 1}}, idempotency_key="a")
+    (listed,) = ana.do("List requests", status="pending")["items"]
+    whole = ana.do("Everything about one request", request_id=listed["id"])
+    yes = {"type": "approve", "seen_digest": whole["digest"], "grant": {"scope": "any"}}
+    later = threading.Timer(0.2, ana.do, ("Decide a request", yes), {"request_id": whole["id"]})
+    later.start()
+    decided = agent.do("Wait for a decision", request_id=made["id"], timeout=20)
+    later.join()
+    assert decided["status"] == "approved"
+    claim = agent.do("Claim an approved call", request_id=made["id"])
+    proof = {"token": claim["token"], "attempt": claim["attempt"]}
+    done = agent.do("Report what came of it", {**proof, "result": "paid"}, request_id=made["id"])
+    assert done["execution"]["result"] == "paid"
+    (grant,) = ana.do("List standing yeses")["items"]
+    assert ana.do("Revoke a standing yes", grant_id=grant["id"])["live"] is False
+    assert ana.do("Check the whole record")["ok"] is True
+
+
+def test_every_operation_is_described(serve: Serve) -> None:
+    document = serve(auth=False).client().get("/api/openapi.json").json()
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            where = f"{method} {path}"
+            assert operation.get("summary"), where
+            assert operation.get("description"), where
+            assert any(code.startswith("2") for code in operation["responses"]), where
+            if path.startswith("/api") and path not in ("/api/login",):
+                assert "401" in operation["responses"] or "chat" in path, where
+    names = {name for name in document["components"]["schemas"]}
+    assert {"DecisionBody", "OpenBody", "ErrorView", "RequestView", "GrantBody"} <= names
+
+
+def test_nothing_that_fits_the_document_breaks_the_server(tmp_path: Path) -> None:
+    """Bodies and parameters made from the document itself; whatever comes, no 5xx."""
+    store = open_store(f"sqlite:///{tmp_path / 'assent.db'}")
+    app = create_app([mailer()], store=store, auth=False, workers=0)
+    document = schemathesis.openapi.from_asgi("/api/openapi.json", app)
+    tried: Counter[int] = Counter()
+
+    for found in document.get_all_operations():
+        operation = found.ok()
+        if operation.path == "/api/events":
+            continue  # it never ends
+
+        @given(case=operation.as_strategy())
+        @settings(
+            max_examples=15,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        def check(case: Any) -> None:
+            if case.path.endswith("/wait"):
+                case.query = {"timeout": 0}
+            answer = case.call()
+            tried[answer.status_code] += 1
+            assert answer.status_code < 500, (case.method, case.path, answer.text)
+
+        check()
+    store.close()
+    assert tried[200] > 50  # not everything was refused at the door
+    assert tried[404] > 50
