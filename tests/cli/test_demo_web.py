@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -15,73 +13,9 @@ from typing import Any
 
 import httpx
 import pytest
+from demo_process import Demo
 
 from assent.adapters.ai_sdk import APPROVAL
-
-
-class Demo:
-    """A running demo, and a chat with it."""
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.began = time.monotonic()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "assent.cli.main", "demo", "--port", "0", "--no-open", *options],
-            cwd=folder,
-            env={**os.environ, "TMPDIR": str(folder)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        self.printed = ""
-        while "Ctrl-C" not in self.printed:
-            line = self.process.stdout.readline()
-            assert line, self.process.communicate()[1]
-            self.printed += line
-        (self.url,) = re.findall(r"Open (http://[\d.:]+)", self.printed)
-        self.http = httpx.Client(base_url=self.url, timeout=60)
-        self.chats = 0
-
-    def stop(self) -> tuple[int, str]:
-        self.http.close()
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-        _, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, errors
-
-    def say(self, words: str) -> str:
-        """Begin a chat; gives its id."""
-        self.chats += 1
-        chat = f"chat-{self.chats}"
-        parts = [{"type": "text", "text": words}]
-        body = {"id": chat, "messages": [{"id": "m1", "role": "user", "parts": parts}]}
-        answer = self.http.post("/api/chat", json=body)
-        assert answer.status_code == 200, answer.text
-        return chat
-
-    def open(self, chat: str) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = self.http.get(
-            "/api/requests", params={"thread": chat}
-        ).json()["items"]
-        return items
-
-    def decide(self, request: dict[str, Any], type: str = "approve", **more: Any) -> None:
-        body = {"type": type, "seen_digest": request["digest"], **more}
-        answer = self.http.post(f"/api/requests/{request['id']}/decision", json=body)
-        assert answer.status_code == 200, answer.text
-
-    def final(self, chat: str) -> str:
-        """The last words of the agent, once the run is over."""
-        ends = time.monotonic() + 60
-        while time.monotonic() < ends:
-            runs = self.http.get("/api/runs", params={"thread": chat}).json()["items"]
-            if runs and runs[0]["status"] == "done":
-                return json.loads(runs[0]["output"])
-            time.sleep(0.02)
-        raise AssertionError(f"{chat} did not end: {runs}")
-
-    def ran(self) -> list[tuple[str, dict[str, Any]]]:
-        return [(row["tool"], row["args"]) for row in self.http.get("/demo/effects").json()]
 
 
 @pytest.fixture(scope="module")

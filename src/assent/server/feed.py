@@ -46,7 +46,9 @@ class Feed:
         self._ring: deque[Item] = deque(maxlen=_RING)
         #: How many events were ever put into the ring; a reader's place counts like it.
         self._count = 0
-        self._start = ""
+        self._cursor = ""
+        self._wanted = asyncio.Event()
+        self._awake = asyncio.Event()
         self._fresh = asyncio.Event()
         self._calls: OrderedDict[str, Call] = OrderedDict()
         self._closed = False
@@ -58,47 +60,66 @@ class Feed:
         self._fresh.set()
 
     async def run(self) -> None:
-        """Follow the store until cancelled."""
-        cursor = self._start = await hop(self._store.tail)
+        """Follow the store until cancelled, for as long as somebody reads."""
         with contextlib.closing(News(self._store, None)) as news:
             while True:
+                await self._wanted.wait()
                 try:
-                    batch = await hop(self._read, cursor)
+                    await self._follow_store(news)
                 except AssentError as error:
                     log.warning("the live feed cannot read the store: %s", error)
                     await asyncio.sleep(1)
-                    continue
-                if not batch:
-                    await news.wait(_LOOK_AGAIN)
-                    continue
-                cursor = batch[-1].cursor
-                self._ring.extend(batch)
-                self._count += len(batch)
-                fresh, self._fresh = self._fresh, asyncio.Event()
-                fresh.set()
-                if self._closed:
-                    self._fresh.set()
+
+    async def _follow_store(self, news: News) -> None:
+        if not self._awake.is_set():
+            self._cursor = await hop(self._store.tail)
+            self._awake.set()
+        while self.readers:
+            batch = await hop(self._read, self._cursor)
+            if not batch:
+                await news.wait(_LOOK_AGAIN)
+                continue
+            self._cursor = batch[-1].cursor
+            self._ring.extend(batch)
+            self._count += len(batch)
+            fresh, self._fresh = self._fresh, asyncio.Event()
+            fresh.set()
+            if self._closed:
+                self._fresh.set()
+        self._ring.clear()
+        self._awake.clear()
+        self._wanted.clear()
 
     async def follow(self, after: str | None, keep_alive: float) -> AsyncIterator[list[Item]]:
-        """Batches of events after a place (or from now on); an empty one when nothing happened."""
+        """Batches of events after a place, or from now on; the first one is empty, and says that
+        nothing is missed from here. So is one after a while in which nothing happened.
+        """
         self.readers += 1
+        self._wanted.set()
         try:
-            place = self._count
-            if after is not None:
-                async for missed in self._missed(after):
-                    yield missed
-                    place = self._count
+            await self._awake.wait()
+            place, last = self._count, after if after is not None else self._cursor
+            yield []
+            skip: set[str] = set()
+            behind = after is not None
             while not self._closed:
                 fresh = self._fresh
                 oldest = self._count - len(self._ring)
-                if place < oldest:
-                    async for missed in self._missed(self._ring[0].cursor):
+                if behind or place < oldest:
+                    behind, place = False, max(place, oldest)
+                    async for missed in self._missed(last):
+                        last = missed[-1].cursor
+                        skip.update(item.cursor for item in missed)
                         yield missed
-                    place = self._count
                 elif place < self._count:
                     batch = [self._ring[i - oldest] for i in range(place, self._count)]
                     place = self._count
-                    yield batch
+                    # What was read from the store may come by in the ring once more.
+                    unseen = [item for item in batch if item.cursor not in skip]
+                    if unseen:
+                        skip.clear()
+                        last = unseen[-1].cursor
+                        yield unseen
                 else:
                     try:
                         async with asyncio.timeout(keep_alive):

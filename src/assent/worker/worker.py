@@ -27,6 +27,8 @@ log = logging.getLogger("assent.worker")
 
 #: How long a worker trusts the news of the store before it looks by itself.
 LOOK_AGAIN = 5.0
+#: Every commit is news, and most are of work in progress: it looks this often, and no more.
+_BREATH = 0.008
 _SWEEP = 100
 
 Step = Callable[[str, str, float], None]
@@ -80,25 +82,54 @@ class Worker:
         with closing(News(self.store, None)) as news:
             while not self._stopping.is_set():
                 self._again.clear()
-                await self._safely()
-                await self._rest(news)
+                began = time.monotonic()
+                await self._rest(news, await self._safely())
+                await asyncio.sleep(max(began + _BREATH - time.monotonic(), 0))
         await self._drained()
 
     def stop(self) -> None:
         """Take nothing more; ``run`` returns when what is being worked on has paused or ended."""
         self._stopping.set()
 
-    async def _safely(self) -> None:
+    async def _safely(self) -> float:
+        """Look at everything once; gives how long nothing more can become due by the clock."""
+        # Some of what is due may be at work here already: look past it.
+        room = self.concurrency - len(self._tasks)
+        beyond = len(self._tasks) + len(self._left) + self._backoff.waiting
         try:
-            await self._sweep()
-            await self._take()
+            due, patience = await hop(self._look, room + beyond if room > 0 else 0)
         except AssentError as error:
             log.warning("the store cannot be read now, trying again: %s", error)
             await asyncio.sleep(1)
+            return 0.001
+        for run in [run for run in due if self._may_take(run)][: max(room, 0)]:
+            self._tasks[run.id] = asyncio.create_task(self._step(run))
+        return min(patience, self._backoff.patience())
 
-    async def _rest(self, news: News) -> None:
+    def _look(self, limit: int) -> tuple[list[Run], float]:
+        """In a thread: sweep, and what is due; what is due already does not shorten the rest."""
+        self._sweep()
+        now = self.store.now()
+        due = self.store.ready(tuple(self._agents), limit) if limit and self._agents else []
+        soon = self.store.next_due(now)
+        return due, LOOK_AGAIN if soon is None else min((soon - now) / 1_000_000, LOOK_AGAIN)
+
+    def _sweep(self) -> None:
+        """Close what is overdue, and show what a lost process left in doubt."""
+        while found := self.store.overdue(_SWEEP):
+            for due in found:
+                command = (
+                    Doubt(thread=due.thread, run=due.run)
+                    if due.call is None
+                    else Expire(thread=due.thread, run=due.run, call=due.call)
+                )
+                self.store.transact(command)
+            if len(found) < _SWEEP:
+                return
+
+    async def _rest(self, news: News, patience: float) -> None:
         waits: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(news.wait(await self._patience())),
+            asyncio.ensure_future(news.wait(max(patience, 0.001))),
             asyncio.ensure_future(self._stopping.wait()),
             asyncio.ensure_future(self._again.wait()),
         ]
@@ -109,42 +140,7 @@ class Worker:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def _patience(self) -> float:
-        """Until the clock alone makes something due; what is due already was looked at just now."""
-        now = self.store.now()
-        due = await hop(self.store.next_due, now)
-        naps = [LOOK_AGAIN, self._backoff.patience()]
-        if due is not None:
-            naps.append((due - now) / 1_000_000)
-        return max(min(naps), 0.001)
-
-    # -- what the clock decides
-
-    async def _sweep(self) -> None:
-        """Close what is overdue, and show what a lost process left in doubt."""
-        while found := await hop(self.store.overdue, _SWEEP):
-            for due in found:
-                command = (
-                    Doubt(thread=due.thread, run=due.run)
-                    if due.call is None
-                    else Expire(thread=due.thread, run=due.run, call=due.call)
-                )
-                await hop(self.store.transact, command)
-            if len(found) < _SWEEP:
-                return
-
     # -- runs
-
-    async def _take(self) -> None:
-        """Begin what is due, as far as there is room."""
-        room = self.concurrency - len(self._tasks)
-        if room <= 0 or not self._agents:
-            return
-        # Some of what is due may be at work here already: look past it.
-        limit = room + len(self._tasks) + len(self._left) + self._backoff.waiting
-        due = await hop(self.store.ready, tuple(self._agents), limit)
-        for run in [run for run in due if self._may_take(run)][:room]:
-            self._tasks[run.id] = asyncio.create_task(self._step(run))
 
     def _may_take(self, run: Run) -> bool:
         return (

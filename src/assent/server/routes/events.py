@@ -50,7 +50,7 @@ async def events(
 
 
 async def _frames(service: Service, who: Who, after: str | None) -> AsyncIterator[bytes]:
-    yield b": welcome\nretry: 2000\n\n"
+    quiet = b": welcome\nretry: 2000\n\n"
     async for batch in service.feed.follow(after, KEEP_ALIVE):
         revoked = not batch or any(item.type == "token_revoked" for item in batch)
         if revoked and not await look(service.store, who.still, service.store):
@@ -58,7 +58,9 @@ async def _frames(service: Service, who: Who, after: str | None) -> AsyncIterato
             yield f"event: end\ndata: {reason}\n\n".encode()
             return
         seen = b"".join(item.frame for item in batch if _may_see(who, item))
-        yield seen if batch else b": keep-alive\n\n"
+        if seen or not batch:
+            yield seen or quiet
+        quiet = b": keep-alive\n\n"
 
 
 def _may_see(who: Who, item: Item) -> bool:
