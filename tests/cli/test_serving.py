@@ -1,0 +1,198 @@
+"""``assent serve`` and ``assent worker`` as processes: started, stopped, killed, started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from assent.demo import Effects
+
+AGENT = """
+import os, time
+import assent
+from assent.demo import agent as demo
+from assent.testing import ScriptedModel, call, say
+
+agent = demo
+
+def slow():
+    @assent.tool(needs_approval=True)
+    def work(n: int) -> str:
+        open(os.environ["BEGAN"], "a").write("began\\n")
+        time.sleep(2)
+        open(os.environ["BEGAN"], "a").write("ended\\n")
+        return "worked"
+    return assent.Agent("slow", model=ScriptedModel([say("Done.")]), tools=[work])
+
+def asking():
+    @assent.tool(needs_approval=True)
+    def work(n: int) -> str:
+        return "worked"
+    return assent.Agent("slow", model=ScriptedModel([call("work", {"n": 1})]), tools=[work])
+"""
+
+
+class Place:
+    """A folder with a store, and processes in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder / 'assent.db'}"
+        (folder / "agents.py").write_text(AGENT)
+        self.env = {**os.environ, "ASSENT_STORE": self.url, "BEGAN": str(folder / "began")}
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self, *command: str, until: str) -> tuple[subprocess.Popen[str], str]:
+        """Start a command, and wait for a line that says it is ready."""
+        with (self.folder / f"log-{len(self.processes)}").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "assent.cli.main", *command],
+                cwd=self.folder,
+                env=self.env,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self.processes.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert until in line, self.log(-1)
+        return process, line
+
+    def serve(self, *options: str) -> tuple[subprocess.Popen[str], httpx.Client]:
+        options = ("serve", *options, "--port", "0", "--no-auth")
+        process, line = self.start(*options, until="Assent is at")
+        (address,) = re.findall(r"http://[\d.:]+", line)
+        return process, httpx.Client(base_url=address, timeout=30)
+
+    def log(self, n: int) -> str:
+        return (self.folder / f"log-{n % len(self.processes)}").read_text()
+
+    def ask(self) -> str:
+        """Let an agent pause; gives its run."""
+        code = "import agents; print(agents.asking().run_sync('go', thread='t').run)"
+        code = code.replace("agents.asking()", "(a := agents.asking(), a.lend(u))[0]")
+        code = f"u = {self.url!r}; {code}"
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    for process in made.processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def until(check: Callable[[], Any], seconds: float = 60) -> Any:
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        if found := check():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} seconds")
+
+
+def approve_all(client: httpx.Client) -> None:
+    for item in client.get("/api/requests").json()["items"]:
+        body = {"type": "approve", "seen_digest": item["digest"]}
+        assert client.post(f"/api/requests/{item['id']}/decision", json=body).status_code == 200
+
+
+def say(client: httpx.Client, words: str) -> None:
+    parts = [{"type": "text", "text": words}]
+    body = {"id": "c1", "messages": [{"id": "m", "role": "user", "parts": parts}]}
+    assert client.post("/api/chat", json=body).status_code == 200
+
+
+def test_a_killed_server_goes_on_where_it_was(place: Place) -> None:
+    server, client = place.serve("agents:agent")
+    say(client, "Weather in Oslo")
+    server.kill()
+    server.wait()
+    client.close()
+    server, client = place.serve("agents:agent")
+    approve_all(client)
+    done = until(lambda: [r for r in _runs(client) if r["status"] == "done"])
+    assert json.loads(done[0]["output"]).startswith("Final answer:")
+    assert [row["tool"] for row in Effects.beside(place.url).all()] == ["getWeatherInformation"]
+    client.close()
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(30) == 0
+
+
+def _runs(client: httpx.Client) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = client.get("/api/runs").json()["items"]
+    return items
+
+
+def test_a_stop_waits_for_what_is_running(place: Place) -> None:
+    run = place.ask()
+    server, client = place.serve("agents:slow")
+    approve_all(client)
+    began = place.folder / "began"
+    until(began.exists)
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(60) == 0
+    client.close()
+    assert began.read_text().split() == ["began", "ended"]
+    server, client = place.serve("agents:slow")
+    found = client.get(f"/api/runs/{run}").json()
+    assert [r["execution"]["status"] for r in found["requests"]] == ["done"]
+    client.close()
+
+
+def test_a_server_without_workers_leaves_it_to_a_worker(place: Place) -> None:
+    _, client = place.serve("agents:agent", "--workers", "0")
+    say(client, "Weather in Oslo")
+    approve_all(client)
+    time.sleep(0.5)
+    assert Effects.beside(place.url).all() == []
+    worker, _ = place.start("worker", "agents:agent", until="Working for demo")
+    until(lambda: [r for r in _runs(client) if r["status"] == "done"])
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    assert "of demo: done in" in place.log(1)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["serve", "--no-auth", "--host", "0.0.0.0"], "listen on 127.0.0.1"),
+        (["serve", "nope"], "names no agent"),
+        (["serve", "nope:agent"], "no module"),
+        (["worker", "agents:agent", "--concurrency", "0"], "at least one"),
+        (["worker", "agents:Nope"], "no attribute"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(place: Place, command: list[str], says: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "assent.cli.main", *command],
+        cwd=place.folder,
+        env=place.env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
