@@ -1,0 +1,100 @@
+"""A DSPy agent behind a gate, run and resumed by its thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dspy
+from pydantic_core import to_jsonable_python
+
+from assent.adapters.dspy._memory import Memory, Stopped, playing
+from assent.adapters.dspy._parts import guarded
+from assent.errors import InvalidCall
+from assent.gate import Gate
+from assent.gate.driven import Driven, Stands
+from assent.gate.foreign import ForeignThread
+from assent.inbox import Inbox
+from assent.policy import Policy
+from assent.twin import look
+from assent.types import Json, Reviewer
+
+
+def guard(agent: Any, gate: Gate, policy: Policy | None = None, *, lm: Any = None) -> GuardedReAct:
+    """Make a ``dspy.ReAct`` or ``dspy.ReActV2`` durable, and its tool calls go through a gate.
+
+    Without ``policy`` the gate's own decides, and without any every call is asked about. ``lm`` is
+    used for its runs, wherever they happen; else what DSPy is configured with there.
+    """
+    unruled = policy is None and not gate.policy.rules
+    return GuardedReAct(guarded(agent, unruled), gate, policy, lm)
+
+
+async def resume(
+    agent: GuardedReAct, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+) -> Stands:
+    """Give decisions back and go on with a thread."""
+    return await agent.resume(where, decisions=decisions, by=by)
+
+
+class GuardedReAct(Driven):
+    """What ``guard`` gives. Its input is the words for the first input field, or a mapping."""
+
+    channel = "dspy"
+
+    def __init__(self, agent: Any, gate: Gate, policy: Policy | None, lm: Any) -> None:
+        super().__init__(gate, Inbox(gate.store))
+        self.agent = agent
+        self._policy = policy
+        self._lm = lm
+
+    async def begin(self, input: Any, thread: str) -> Any:
+        """A new turn of the thread, with these inputs."""
+        inputs = self._inputs(input)
+        now = ForeignThread(self.gate, thread, policy=self._policy)
+        turn = await self._last_turn(now) + 1
+
+        async def keep() -> Json:
+            return inputs
+
+        kept = await now.once(_input_key(turn), keep)
+        return await self._play(Memory(now, turn), kept)
+
+    async def go_on(self, thread: str) -> Any:
+        """The last turn again from its top, with everything it remembers."""
+        now = ForeignThread(self.gate, thread, policy=self._policy)
+        turn = await self._last_turn(now)
+
+        async def lost() -> Json:
+            raise InvalidCall(f"thread {thread!r} has nothing to go on with: run it first")
+
+        return await self._play(Memory(now, turn), await now.once(_input_key(turn), lost))
+
+    async def _play(self, memory: Memory, inputs: Mapping[str, Json]) -> Any:
+        settings = {} if self._lm is None else {"lm": self._lm}
+        try:
+            with playing(memory), dspy.context(**settings):
+                prediction = await self.agent.acall(**inputs)
+        except Stopped as stopped:
+            raise stopped.cause from None
+        outputs = {name: prediction.get(name) for name in self.agent.signature.output_fields}
+        told = to_jsonable_python(outputs, fallback=str)
+        return next(iter(told.values())) if len(told) == 1 else told
+
+    def _inputs(self, input: Any) -> dict[str, Json]:
+        fields = list(self.agent.signature.input_fields)
+        inputs = {fields[0]: input} if isinstance(input, str) else input
+        if not isinstance(inputs, Mapping) or not set(inputs) <= set(fields):
+            raise InvalidCall(f"give text, or a mapping of {', '.join(fields)}", "input")
+        told: dict[str, Json] = to_jsonable_python(dict(inputs), fallback=str)
+        return told
+
+    async def _last_turn(self, now: ForeignThread) -> int:
+        turn = 0
+        while await look(now.store, now.row, _input_key(turn + 1)) is not None:
+            turn += 1
+        return turn
+
+
+def _input_key(turn: int) -> str:
+    return f"turn {turn} input"

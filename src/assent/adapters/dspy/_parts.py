@@ -1,0 +1,169 @@
+"""A copy of an agent whose predictors remember and whose tools ask."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dspy
+from dspy.adapters.types.tool import ToolCalls
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from assent.adapters.dspy._memory import Memory, Stopped, memory
+from assent.errors import AssentError
+from assent.gate.foreign import ForeignCall, ForeignTool, Outcome
+from assent.policy import Predicate
+from assent.types import Json
+
+#: Tools of the loops themselves: they end it, and have no effect.
+_OWN = ("finish", "submit")
+
+Made = Callable[[Any], list[tuple[str, dict[str, Json]]]]
+
+
+def guarded(agent: Any, needs_approval: bool | Predicate) -> Any:
+    """The same agent, remembering and asking; the one given is left as it is."""
+    if isinstance(agent, dspy.ReAct):
+        made, extracts = _made_by_react, True
+    elif isinstance(agent, dspy.ReActV2):
+        made, extracts = _made_by_react_v2, False
+    else:
+        raise TypeError("guard a dspy.ReAct or a dspy.ReActV2")
+    twin = copy.copy(agent)
+    faces = {
+        name: foreign_tool(tool, needs_approval)
+        for name, tool in agent.tools.items()
+        if name not in _OWN
+    }
+    twin.tools = {
+        name: _asking(tool) if name in faces else tool for name, tool in agent.tools.items()
+    }
+    twin.react = Remembering("reply", agent.react, _Step(made, agent.tools, faces))
+    if extracts:
+        twin.extract = Remembering("extract", agent.extract)
+    return twin
+
+
+def foreign_tool(tool: dspy.Tool, needs_approval: bool | Predicate) -> ForeignTool:
+    """A DSPy tool as the gate knows it."""
+    args: Mapping[str, Any] = tool.args or {}
+    return ForeignTool(
+        name=str(tool.name),
+        description=tool.desc or "",
+        parameters={
+            "type": "object",
+            "properties": dict(args),
+            "required": [name for name, rules in args.items() if "default" not in rules],
+            "additionalProperties": bool(tool.has_kwargs),
+        },
+        needs_approval=needs_approval,
+    )
+
+
+def _asking(tool: dspy.Tool) -> dspy.Tool:
+    """The same face; what it gives is what became of the call."""
+
+    async def guarded(**kwargs: Any) -> Any:
+        try:
+            return _told(await memory().outcome(str(tool.name)))
+        except AssentError as error:
+            raise Stopped(error) from error
+
+    twin = tool.model_copy()
+    twin.func = guarded
+    return twin
+
+
+def _told(outcome: Outcome) -> Any:
+    if not outcome.ok:
+        return outcome.text
+    return f"{outcome.notice} Its result: {outcome.text}" if outcome.notice else outcome.value
+
+
+class Remembering:
+    """A predictor whose replies are kept."""
+
+    def __init__(self, name: str, inner: Any, step: _Step | None = None) -> None:
+        self._name = name
+        self._inner = inner
+        self._step = step
+        self._fields = getattr(inner, "predict", inner).signature.output_fields
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __call__(self, **inputs: Any) -> Any:
+        raise AssentError("a guarded agent is async: await its run(...), or use run_sync(...)")
+
+    async def acall(self, **inputs: Any) -> dspy.Prediction:
+        """The reply: from memory, or asked now and kept."""
+        now = memory()
+
+        async def ask() -> Json:
+            said = await self._inner.acall(**inputs)
+            return {name: _dumped(said.get(name)) for name in self._fields}
+
+        kept = await now.reply(self._name, ask)
+        values = {name: self._loaded(name, kept[name]) for name in self._fields if name in kept}
+        prediction = dspy.Prediction(**values)
+        if self._step is not None:
+            await self._step.expect(now, now.step(self._name), prediction)
+        return prediction
+
+    def _loaded(self, name: str, value: Json) -> Any:
+        if value is None:
+            return None
+        return TypeAdapter(self._fields[name].annotation).validate_python(value)
+
+
+def _dumped(value: Any) -> Json:
+    if isinstance(value, ToolCalls):
+        calls = [{"id": c.id, "name": c.name, "args": c.args} for c in value.tool_calls]
+        return {"tool_calls": to_jsonable_python(calls, fallback=str)}
+    return to_jsonable_python(value, fallback=str)
+
+
+class _Step:
+    """From a reply of the model to the calls that the loop will make."""
+
+    def __init__(self, made: Made, tools: Mapping[str, Any], faces: Mapping[str, ForeignTool]):
+        self._made = made
+        self._tools = tools
+        self._faces = faces
+
+    async def expect(self, now: Memory, key: str, prediction: dspy.Prediction) -> None:
+        calls = []
+        for place, (name, args) in enumerate(self._made(prediction)):
+            call_id = f"{key} call {place}"
+            if name in self._faces:
+                run = _running(self._tools[name])
+                face = self._faces[name]
+                calls.append(ForeignCall(id=call_id, tool=face, args=args, run=run))
+            elif name not in _OWN:
+                await now.thread.gone(call_id, name)
+        now.expect(calls)
+
+
+def _made_by_react(prediction: dspy.Prediction) -> list[tuple[str, dict[str, Json]]]:
+    return [(str(prediction.next_tool_name), dict(prediction.next_tool_args or {}))]
+
+
+def _made_by_react_v2(prediction: dspy.Prediction) -> list[tuple[str, dict[str, Json]]]:
+    made = ToolCalls.model_validate(prediction.get("tool_calls") or {"tool_calls": []})
+    return [(call.name, dict(call.args or {})) for call in made.tool_calls]
+
+
+def _running(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
+    """DSPy's own way to call a tool; one that is not async does not hold up the loop."""
+
+    async def run(args: dict[str, Json]) -> Any:
+        if inspect.iscoroutinefunction(tool.func):
+            return await tool.acall(**args)
+        value = await asyncio.to_thread(lambda: tool.func(**tool._validate_and_parse_args(**args)))
+        return await value if inspect.isawaitable(value) else value
+
+    return run

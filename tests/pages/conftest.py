@@ -1,0 +1,97 @@
+"""The pages in a real Chromium, against a real ``assent demo``: nothing is mocked."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from demo_process import Demo
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+#: CI machines are slow; what is expected is waited for, so this costs nothing where they are not.
+expect.set_options(timeout=20_000)
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-quic",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+def _chromium() -> str | None:
+    path = Path(__file__).parents[2] / "scripts" / "browser.py"
+    spec = importlib.util.spec_from_file_location("browser", path)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    found: str | None = script.find()
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = _chromium()
+    if path is None:
+        if os.environ.get("CI"):
+            pytest.fail("there is no Chromium: run scripts/browser.py")
+        pytest.skip("there is no Chromium: `make test` fetches one, or run scripts/browser.py")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    running = Demo(tmp_path_factory.mktemp("demo"), "--no-auth")
+    yield running
+    assert running.stop() == (0, "")
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Open a page in a window of its own; what the page itself complains about fails the test."""
+    contexts: list[BrowserContext] = []
+    troubles: list[str] = []
+
+    def open_one(url: str, *, quiet: bool = False, **options: Any) -> Page:
+        options = {"viewport": {"width": 1280, "height": 800}, **options}
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        if not quiet:
+            page.on("pageerror", lambda error: troubles.append(str(error)))
+            page.on(
+                "console",
+                lambda said: troubles.append(said.text) if said.type == "error" else None,
+            )
+        page.goto(url)
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+@pytest.fixture(autouse=True)
+def fresh(request: pytest.FixtureRequest) -> None:
+    """Each test begins with nothing waiting and nothing run."""
+    if "demo" in request.fixturenames:
+        demo: Demo = request.getfixturevalue("demo")
+        for item in demo.http.get("/api/requests", params={"limit": 200}).json()["items"]:
+            demo.http.post(f"/api/requests/{item['id']}/cancel", json={"message": "a new test"})
+        demo.http.delete("/demo/effects")

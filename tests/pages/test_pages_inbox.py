@@ -1,0 +1,224 @@
+"""The inbox, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from demo_process import Demo
+from playwright.sync_api import Page, expect
+
+from conftest import Open
+
+SCRIPTS = [
+    ("Weather in Oslo", "getWeatherInformation"),
+    ("Deploy version 2.1.0 to production", "deploy_to_production"),
+    ("Roll back production to 1.9", "rollback"),
+    ("Send an email to 150 people", "send_email"),
+    ("Delete all old records", "execute_sql"),
+    ("Book a flight to Rome", "book_flight"),
+]
+
+
+def show(page: Page, tool: str) -> None:
+    """Open the request of a tool from the list."""
+    page.get_by_role("list", name="Requests").get_by_role("link", name=tool).first.click()
+    expect(page.get_by_role("heading", name=tool, level=1)).to_be_visible()
+
+
+def read_to_the_end(page: Page) -> None:
+    """Open whatever is folded: what was not shown cannot be approved."""
+    folded = page.get_by_role("button", name=re.compile("Show (all|the rest|everything)", re.I))
+    while folded.count():
+        folded.first.click()
+
+
+@pytest.mark.parametrize(("words", "tool"), SCRIPTS)
+def test_approved_by_mouse(demo: Demo, open_page: Open, words: str, tool: str) -> None:
+    chat = demo.say(words)
+    page = open_page(f"{demo.url}/inbox")
+    show(page, tool)
+    read_to_the_end(page)
+    approve = page.get_by_role("button", name="Approve", exact=False)
+    expect(approve).to_be_enabled()
+    approve.click()
+    expect(page.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(0)
+    assert demo.final(chat).startswith("Final answer:")
+    assert [name for name, _ in demo.ran()] == [tool]
+
+
+def test_approved_by_keyboard_and_enter_alone_never_does(demo: Demo, open_page: Open) -> None:
+    chat = demo.say("Weather in Oslo")
+    page = open_page(f"{demo.url}/inbox")
+    expect(page.get_by_role("link", name="getWeatherInformation")).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="getWeatherInformation", level=1)).to_be_visible()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(300)
+    assert len(demo.open(chat)) == 1
+    assert demo.ran() == []
+    page.keyboard.press("a")
+    demo.final(chat)
+    assert [name for name, _ in demo.ran()] == ["getWeatherInformation"]
+
+
+def test_rejected_by_keyboard_with_a_reason(demo: Demo, open_page: Open) -> None:
+    chat = demo.say("Deploy version 2.1.0 to production")
+    page = open_page(f"{demo.url}/inbox")
+    show(page, "deploy_to_production")
+    page.keyboard.press("r")
+    page.get_by_role("textbox", name="Reason").fill("Not on a Friday.")
+    page.get_by_role("button", name="Reject request").click()
+    assert demo.final(chat).startswith("Final answer:")
+    (closed,) = demo.http.get(
+        "/api/requests", params={"status": "rejected", "thread": chat}
+    ).json()["items"]
+    assert closed["decision"]["message"] == "Not on a Friday."
+    assert closed["decision"]["channel"] == "web"
+    assert demo.ran() == []
+
+
+def test_edited_with_a_diff(demo: Demo, open_page: Open) -> None:
+    chat = demo.say("Book a flight to Rome")
+    page = open_page(f"{demo.url}/inbox")
+    show(page, "book_flight")
+    page.keyboard.press("e")
+    field = page.get_by_role("textbox", name="destination")
+    expect(field).to_have_value("Rome")
+    field.fill("Porto")
+    changes = page.get_by_role("main")
+    expect(changes.get_by_text("Porto").last).to_be_visible()
+    button = page.get_by_role("button", name="Approve with edits")
+    expect(button).to_be_enabled()
+    button.click()
+    demo.final(chat)
+    ((_, args),) = demo.ran()
+    assert args["destination"] == "Porto"
+
+
+def test_a_question_with_several_answers(demo: Demo, open_page: Open) -> None:
+    """The pizza: options, several choices and own words, until the order is whole."""
+    chat = demo.say("Order a pizza")
+    page = open_page(f"{demo.url}/inbox")
+    for _ in range(8):
+        waiting = demo.open(chat)
+        if not waiting:
+            break
+        question = waiting[0]["question"]
+        page.goto(f"{demo.url}/inbox/{waiting[0]['id']}")
+        main = page.get_by_role("main")
+        if question["multiple"]:
+            boxes = main.get_by_role("checkbox")
+            boxes.nth(0).check()
+            boxes.nth(1).check()
+        elif question["options"]:
+            main.get_by_role("radio").first.check()
+        else:
+            main.get_by_role("textbox").first.fill("extra basil")
+        main.get_by_role("button", name=re.compile("Answer|Send", re.I)).last.click()
+        expect(page.get_by_role("main")).to_contain_text(re.compile("."))
+        page.wait_for_function(
+            "id => fetch(`/api/requests/${id}`).then(r => r.json()).then(r => r.status !== 'pending')",
+            arg=waiting[0]["id"],
+        )
+        page.wait_for_timeout(200)
+    assert demo.final(chat).startswith("Final answer:")
+
+
+def test_like_requests_are_decided_together(demo: Demo, open_page: Open) -> None:
+    chats = [demo.say(f"Weather in {city}") for city in ("Oslo", "Rome", "Bern")]
+    page = open_page(f"{demo.url}/inbox")
+    page.get_by_role("button", name="Decide together").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name=re.compile("Approve", re.I)).click()
+    for chat in chats:
+        demo.final(chat)
+    assert sorted(args["city"] for _, args in demo.ran()) == ["Bern", "Oslo", "Rome"]
+
+
+def test_always_allow_is_given_and_revoked(demo: Demo, open_page: Open) -> None:
+    first = demo.say("Weather in Oslo")
+    page = open_page(f"{demo.url}/inbox")
+    show(page, "getWeatherInformation")
+    page.get_by_role("button", name="Always allow").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("radio", name=re.compile("any", re.I)).check()
+    dialog.get_by_role("button", name=re.compile("Approve|Allow", re.I)).last.click()
+    demo.final(first)
+    second = demo.say("Weather in Rome")
+    demo.final(second)  # nobody was asked
+    page.goto(f"{demo.url}/grants")
+    page.get_by_role("button", name=re.compile("Revoke")).first.click()
+    confirm = page.get_by_role("dialog").get_by_role("button", name=re.compile("Revoke|End"))
+    if confirm.count():
+        confirm.first.click()
+    page.wait_for_function(
+        "() => fetch('/api/grants').then(r => r.json()).then(r => r.items.length === 0)"
+    )
+    assert len(demo.open(demo.say("Weather in Bern"))) == 1
+
+
+def test_search_and_filters_are_in_the_address(demo: Demo, open_page: Open) -> None:
+    demo.say("Weather in Oslo")
+    demo.say("Book a flight to Rome")
+    page = open_page(f"{demo.url}/inbox")
+    page.keyboard.press("/")
+    page.keyboard.type("flight")
+    requests = page.get_by_role("list", name="Requests").get_by_role("link")
+    expect(requests).to_have_count(1)
+    expect(page).to_have_url(re.compile("q=flight"))
+    again = open_page(page.url)
+    expect(again.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(1)
+    again.goto(f"{demo.url}/inbox?q=nothing-like-it")
+    expect(again.get_by_role("button", name=re.compile("Clear", re.I)).first).to_be_visible()
+
+
+def test_hidden_characters_are_seen_and_counted(demo: Demo, open_page: Open) -> None:
+    hostile = "safe\u202egnp.exe <img src=x onerror=alert(1)> \x1b[2K"
+    body = {"tool": "erase", "args": {"path": hostile}, "note": hostile}
+    made = demo.http.post("/api/requests", json=body).json()
+    page = open_page(f"{demo.url}/inbox/{made['id']}")
+    main = page.get_by_role("main")
+    expect(main.get_by_role("cell").filter(has_text="⟨U+202E⟩")).to_be_visible()
+    expect(main.get_by_text(re.compile("hidden character", re.I)).first).to_be_visible()
+    assert "\u202e" not in page.content()
+    assert main.locator("img").count() == 0
+
+
+def test_long_values_must_be_read_before_they_are_approved(demo: Demo, open_page: Open) -> None:
+    text = "\n".join(f"line {n}" for n in range(200)) + "\nrm -rf /"
+    made = demo.http.post("/api/requests", json={"tool": "shell", "args": {"script": text}}).json()
+    page = open_page(f"{demo.url}/inbox/{made['id']}")
+    approve = page.get_by_role("button", name="Approve")
+    expect(approve).to_be_disabled()
+    read_to_the_end(page)
+    page.get_by_text("rm -rf /").first.scroll_into_view_if_needed()
+    expect(approve).to_be_enabled()
+
+
+def test_a_secret_is_revealed_before_it_can_be_approved(demo: Demo, open_page: Open) -> None:
+    body = {"tool": "login", "args": {"user": "ana", "password": "hunter2"}}
+    made = demo.http.post("/api/requests", json=body).json()
+    page = open_page(f"{demo.url}/inbox/{made['id']}")
+    expect(page.get_by_role("main")).to_contain_text("••••")
+    assert "hunter2" not in page.content()
+    expect(page.get_by_role("button", name="Approve")).to_be_disabled()
+    page.get_by_role("button", name=re.compile("Reveal")).first.click()
+    expect(page.get_by_role("main")).to_contain_text("hunter2")
+    expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+
+
+def test_a_critical_one_wants_its_name_typed(demo: Demo, open_page: Open) -> None:
+    body = {"tool": "erase", "args": {"all": True}, "risk": {"level": "critical"}}
+    made = demo.http.post("/api/requests", json=body).json()
+    page = open_page(f"{demo.url}/inbox/{made['id']}")
+    page.get_by_role("button", name="Approve").click()
+    assert demo.http.get(f"/api/requests/{made['id']}").json()["status"] == "pending"
+    page.get_by_role("textbox").last.fill("erase")
+    page.get_by_role("button", name=re.compile("Approve")).last.click()
+    page.wait_for_function(
+        "id => fetch(`/api/requests/${id}`).then(r => r.json()).then(r => r.status === 'approved')",
+        arg=made["id"],
+    )
