@@ -71,7 +71,7 @@ async def in_the_inbox(url: str) -> None:
     stands = await guarded(url, lm).run("a small pizza with rocks", thread="table-7")
     for answer in GUEST:
         (request,) = stands.interruptions
-        print("asked:", request.question.text)
+        print("asked:", request.question and request.question.text)
         print("  answered:", answer)
         await assent.Inbox(url).decide(request.id, request.respond(answer), by="guest")
         stands = await guarded(url, lm).resume("table-7")  # or another process, next week

@@ -1,16 +1,19 @@
-"""A SQLite store in a folder of its own, and ways to open it again."""
+"""A SQLite store in a folder of its own, a schema in PostgreSQL, and ways to open them again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
+import psycopg
 import pytest
 
 from assent.keys import Keyring, new_key
 from assent.stores.sqlite import SqliteStore
 from assent.testing import FakeClock
+from assent.testing.postgres_server import shared_url
 from assent.testing.world import World
 
 Opener = Callable[..., SqliteStore]
@@ -52,3 +55,28 @@ def world(open_again: Opener, clock: FakeClock) -> World:
         return open_again()
 
     return World(open_again(), clock, reopen)
+
+
+class Place(NamedTuple):
+    """A schema of a test's own, in a database that all tests share."""
+
+    url: str
+    schema: str
+
+    def sql(self, statement: str, *values: Any) -> list[Any]:
+        """What somebody else asks of, or does to, the same database."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f'SET search_path TO "{self.schema}"')
+            cursor = connection.execute(statement, values)
+            return cursor.fetchall() if cursor.description else []
+
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def place(worker_id: str) -> Iterator[Place]:
+    place = Place(shared_url(), f"test {worker_id} {next(_numbers)}")
+    yield place
+    with psycopg.connect(place.url, autocommit=True) as connection:
+        connection.execute(f'DROP SCHEMA IF EXISTS "{place.schema}" CASCADE')

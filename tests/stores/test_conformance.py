@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+from conftest import Place
+
 from assent.keys import Keyring
 from assent.stores.base import Store
 from assent.stores.memory import MemoryStore
+from assent.stores.postgres import PostgresStore
 from assent.stores.sqlite import SqliteStore
 from assent.testing import StoreSuite
 from assent.types import Micros
@@ -20,6 +24,19 @@ class TestMemory(StoreSuite):
 class TestSqlite(StoreSuite):
     def make_store(self, clock: Callable[[], Micros], keys: Keyring) -> Store:
         return SqliteStore(self.folder / "store.db", clock=clock, keys=keys)
+
+    def reopen(self, store: Store) -> Store:
+        store.close()
+        return self.make_store(store.now, store.keys)
+
+
+class TestPostgres(StoreSuite):
+    @pytest.fixture(autouse=True)
+    def _place(self, place: Place) -> None:
+        self.place = place
+
+    def make_store(self, clock: Callable[[], Micros], keys: Keyring) -> Store:
+        return PostgresStore(self.place.url, schema=self.place.schema, clock=clock, keys=keys)
 
     def reopen(self, store: Store) -> Store:
         store.close()

@@ -16,7 +16,11 @@ from assent.cli import options
 from assent.cli.exits import Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fastapi import FastAPI
+
+    from assent.server.webhooks import Endpoint
 
 PORT = 8321
 
@@ -51,6 +55,27 @@ PolicyFile = Annotated[
 Environment = Annotated[
     str, typer.Option("--environment", metavar="NAME", help="Shown on the page, such as staging.")
 ]
+Webhooks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--webhook",
+        metavar="URL",
+        help="An address to tell of requests, signed with $ASSENT_WEBHOOK_SECRET; repeatable.",
+    ),
+]
+WebhookSecret = Annotated[
+    Path | None,
+    typer.Option(
+        "--webhook-secret-file", metavar="FILE", help="The secret of the webhooks, in a file."
+    ),
+]
+PrivateWebhooks = Annotated[
+    bool,
+    typer.Option("--webhook-private", help="Let webhooks go to addresses of the own network."),
+]
+PageUrl = Annotated[
+    str, typer.Option("--page-url", metavar="URL", help="Where people open it; for links.")
+]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log as JSON, one object per line.")]
 
 
@@ -64,6 +89,10 @@ def serve(
     host_name: HostNames = None,
     origin: Origins = None,
     environment: Environment = "",
+    webhook: Webhooks = None,
+    webhook_secret_file: WebhookSecret = None,
+    webhook_private: PrivateWebhooks = False,
+    page_url: PageUrl = "",
     log_json: LogJson = False,
     store: options.StoreUrl = options.DEFAULT_STORE,
 ) -> None:
@@ -89,6 +118,7 @@ def serve(
         origins=origin or (),
         workers=workers,
         environment=environment,
+        webhooks=_endpoints(webhook or (), webhook_secret_file, webhook_private, page_url),
     )
 
     def ready(url: str) -> None:
@@ -97,6 +127,25 @@ def serve(
             print(f"Sign in, once and within ten minutes: {link(app, url)}", flush=True)
 
     run(app, host, port, ready)
+
+
+def _endpoints(
+    urls: Sequence[str], secret_file: Path | None, private: bool, page: str
+) -> list[Endpoint]:
+    """Where webhooks go; their secret is never on the command line, which everybody can read."""
+    if not urls:
+        return []
+    from assent.server.webhooks import Endpoint
+
+    try:
+        secret = os.environ.get("ASSENT_WEBHOOK_SECRET", "")
+        if secret_file is not None:
+            secret = secret_file.read_text("utf-8")
+        if not secret:
+            raise Usage("--webhook needs $ASSENT_WEBHOOK_SECRET, or --webhook-secret-file")
+        return [Endpoint(url, secret.strip(), allow_private=private, page=page) for url in urls]
+    except (OSError, ValueError) as error:
+        raise Usage(str(error)) from None
 
 
 def check_open(host: str, *, no_auth: bool) -> None:

@@ -138,6 +138,7 @@ class CallLife:
             requester=self.scope.requester,
             owner=self.scope.owner if starts else None,
             lease=self.gate.lease_micros,
+            hold=self.scope.hold,
         )
         if starts:
             self._began = time.monotonic()
@@ -340,6 +341,7 @@ class CallLife:
             attempt=call.attempt,
             ok=ok,
             result=result,
+            hold=self.scope.hold,
         )
         commands: list[Any] = [record]
         if self.scope.alone:

@@ -19,6 +19,7 @@ from assent.engine.commands import Cancel
 from assent.errors import InvalidCall, NotFound, Rejected
 from assent.gate.calls import CallLife
 from assent.gate.judge import judge
+from assent.gate.once import once_plan
 from assent.gate.options import (
     MAX_NAME,
     UNSET,
@@ -35,11 +36,11 @@ from assent.gate.plan import Plan
 from assent.gate.policies import PolicyInForce
 from assent.gate.scope import RunScope, current
 from assent.policy import Policy, Predicate
-from assent.rows import Call, Tool
+from assent.rows import Call
 from assent.stores import open_store
 from assent.stores.base import Store
 from assent.twin import drive, hop, run_sync
-from assent.types import Json, Question, Request, Terms, ToolCall, Verdict, moment
+from assent.types import Json, Question, Request, Terms, ToolCall, moment
 from assent.views import question_json
 
 log = logging.getLogger("assent.gate")
@@ -192,9 +193,6 @@ class Gate:
                 "once() belongs into a named run: with gate.run('order-17'): ...", "run"
             )
 
-        async def terms(_: dict[str, Any]) -> Terms:
-            return Terms(verdict=Verdict.ALLOW, rule="once")
-
         async def effect(call: Call) -> tuple[Any, str]:
             value: Any = function(*args, **kwargs)
             if inspect.isawaitable(value):
@@ -202,17 +200,8 @@ class Gate:
                 value = await drive(lambda: _awaited(waiting))
             return value, codec.canonical(value).decode()
 
-        face = codec.dumps({"parameters": {}, "returns": None})
-        plan = Plan(
-            key=scope.named_key(f"once:{key}"),
-            kind="approval",
-            args=codec.canonical({"key": key}).decode(),
-            terms=terms,
-            tool=Tool(digest=codec.digest({"once": key}), name="once", schema=face),
-            tool_name="once",
-            effect=effect,
-            wait=self._wait,
-        )
+        row_key = scope.named_key(f"once:{key}")
+        plan = once_plan(key, effect, row_key=row_key, wait=self._wait)
         result: T = await CallLife(self, scope, plan).outcome()
         return result
 
@@ -258,9 +247,15 @@ class Gate:
         """The policy in force."""
         return self._policy.current()
 
-    async def judge(self, call: ToolCall, own: Terms, needs_approval: bool | Predicate) -> Terms:
-        """What the policy in force says of a call."""
-        policy = self.policy
+    async def judge(
+        self,
+        call: ToolCall,
+        own: Terms,
+        needs_approval: bool | Predicate,
+        policy: Policy | None = None,
+    ) -> Terms:
+        """What the policy in force says of a call, or the one given."""
+        policy = self.policy if policy is None else policy
         now = moment(self.store.now())
         return await judge(
             policy.judge(call, agent=self.agent, now=now, own=own, needs_approval=needs_approval)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,12 @@ def this_call() -> ThisCall:
     if call is None:
         raise AssentError("this_call() works inside a guarded function only")
     return call
+
+
+def running_inside(call: Call | None) -> bool:
+    """Whether this call is the one that is running here."""
+    this = _this_call.get()
+    return this is not None and call is not None and this.id == call.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +138,10 @@ class Guard:
     async def _effect(self, call: Call) -> tuple[Any, str]:
         """Run from the stored bytes, and nothing else."""
         args, kwargs = self.signature.load(call.args.encode())
-        token = _this_call.set(_seen_from_inside(call))
-        try:
+        with known_inside(call):
             value = self.function(*args, **kwargs)
             if inspect.isawaitable(value):
                 value = await drive(functools.partial(_awaited, value))
-        finally:
-            _this_call.reset(token)
         # What is given back now is what every later entry will get.
         text = self.signature.dump_result(value)
         return self.signature.load_result(text), text
@@ -161,9 +165,16 @@ async def _awaited(value: Awaitable[Any]) -> Any:
     return await value
 
 
-def _seen_from_inside(call: Call) -> ThisCall:
+@contextmanager
+def known_inside(call: Call) -> Iterator[None]:
+    """What runs in here may know its call: ``this_call()``."""
     original = None if call.original is None else codec.loads(call.original)
-    return ThisCall(call.run, call.id, call.id, call.attempt, decision_made(call), original)
+    seen = ThisCall(call.run, call.id, call.id, call.attempt, decision_made(call), original)
+    token = _this_call.set(seen)
+    try:
+        yield
+    finally:
+        _this_call.reset(token)
 
 
 def tool_of(signature: Signature, version: str) -> Tool:

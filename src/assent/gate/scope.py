@@ -46,6 +46,7 @@ class RunScope:
         thread: str = "",
         prefix: str = "",
         owner: str = "",
+        hold: bool = False,
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
             raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
@@ -62,6 +63,8 @@ class RunScope:
         #: An agent's tool asks within the run that called it, under a key of its own.
         self.thread = thread or name
         self.owner = owner or gate.owner
+        #: Somebody has the run's lease for longer than one call, and keeps it between them.
+        self.hold = hold
         self._prefix = prefix
         #: How many calls of this entry run right now.
         self.running = 0
@@ -138,6 +141,11 @@ def current(gate: Gate) -> RunScope:
         if scope.gate is gate:
             return scope
     return RunScope(gate, "run_" + secrets.token_hex(8), "", alone=True)
+
+
+def open_scopes() -> tuple[RunScope, ...]:
+    """The runs that are entered here, outermost first."""
+    return _scopes.get()
 
 
 def told(error: BaseException) -> str:

@@ -16,10 +16,11 @@ _shared_lock = threading.Lock()
 
 
 def open_store(url: str | Store, **options: Any) -> Store:
-    """The store behind a URL: ``memory://``, ``memory://name`` or ``sqlite:///path``.
+    """The store behind a URL: ``memory://``, ``sqlite:///path`` or ``postgresql://host/database``.
 
-    ``memory://`` is a store of its own each time; a named one is shared within the process. What
-    is a store already is given back as it is.
+    ``memory://`` is a store of its own each time; a named one (``memory://name``) is shared within
+    the process. PostgreSQL takes ``?schema=name`` too. What is a store already is given back as it
+    is.
     """
     if not isinstance(url, str):
         return url
@@ -30,8 +31,13 @@ def open_store(url: str | Store, **options: Any) -> Store:
         from assent.stores.sqlite import SqliteStore
 
         return SqliteStore(_sqlite_path(url, rest), **options)
+    if separator and scheme in ("postgresql", "postgres"):
+        from assent.stores.postgres import PostgresStore
+
+        return PostgresStore(url, **options)
     raise StoreError(
-        f"{url!r} is not a store: use sqlite:///path/to/assent.db, sqlite:////absolute/path or memory://"
+        f"{url!r} is not a store: use sqlite:///path/to/assent.db, sqlite:////absolute/path, "
+        "postgresql://user@host/database or memory://"
     )
 
 

@@ -26,8 +26,6 @@ class Dialect:
     name: str
     #: The column ``n`` of many rows as one text, with commas.
     numbers: str
-    #: The time in microseconds, read by a statement of its own; a file has no clock.
-    clock: str = ""
     #: Appended to a SELECT whose rows are to be locked; where a whole file is locked, nothing.
     lock: str = ""
     #: Likewise, leaving out the rows that somebody else has locked.
@@ -38,7 +36,6 @@ SQLITE = Dialect(name="sqlite", numbers="group_concat(n)")
 POSTGRES = Dialect(
     name="postgres",
     numbers="string_agg(n::text, ',')",
-    clock="SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
     lock=" FOR UPDATE",
     lock_free=" FOR UPDATE SKIP LOCKED",
 )

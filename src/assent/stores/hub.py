@@ -18,6 +18,7 @@ class Hub:
 
     def __init__(self, start: Callable[[], object] = lambda: None) -> None:
         self._lock = threading.Lock()
+        self._starting = threading.Lock()
         self._listeners: dict[str | None, list[Listener]] = {}
         self._start = start
         self._watched = False
@@ -25,11 +26,17 @@ class Hub:
     def subscribe(self, thread: str | None, callback: Callable[[], None]) -> Listener:
         """Add a listener; ``cancel`` on what is returned takes it away."""
         listener = Listener(self, thread, callback)
-        with self._lock:
-            starts, self._watched = not self._watched, True
-            self._listeners.setdefault(thread, []).append(listener)
-        if starts:
-            self._start()
+        with self._starting:  # nobody returns before somebody watches
+            with self._lock:
+                starts, self._watched = not self._watched, True
+                self._listeners.setdefault(thread, []).append(listener)
+            try:
+                if starts:
+                    self._start()
+            except BaseException:
+                self.unwatched()
+                self.remove(listener)
+                raise
         return listener
 
     def remove(self, listener: Listener) -> None:

@@ -142,11 +142,10 @@ class SqlTransaction:
         people = ask(LOAD_PEOPLE, (needs.person,)) if needs.person is not None else None
         token = ask(LOAD_PRINCIPAL, (needs.principal,)) if needs.principal is not None else None
         system = ask(LOAD_THREAD + lock, (SYSTEM_THREAD,)) if needs.system else None
-        time = ask(self._dialect.clock, ()) if self._dialect.clock else None
+        time = self._ask_time()
 
         thread_ = self._thread(thread, row)
-        now = time.fetchone()[0] if time is not None else self._clock()
-        work = Work(now=now, means=self._means, thread=thread_)
+        work = Work(now=self._read_time(time), means=self._means, thread=thread_)
         if run is not None:
             self._run = work.run = next((run_from(row) for row in run.fetchall()), None)
         for call in (call_from(row) for reply in calls for row in reply.fetchall()):
@@ -161,6 +160,13 @@ class SqlTransaction:
         if system is not None:
             work.system = self._thread(SYSTEM_THREAD, system)
         return work
+
+    def _ask_time(self) -> Reply | None:
+        """Ask a database that has a clock of its own for the time."""
+        return None
+
+    def _read_time(self, reply: Reply | None) -> Micros:
+        return self._clock()
 
     def _thread(self, thread_id: str, reply: Reply) -> Thread:
         """A thread as it is stored; one that is not there yet is an empty one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assent.engine.commands import Note
-from assent.stores.dialect import Execute
+from assent.stores.dialect import SQLITE, Dialect, Execute
 from assent.types import Micros
 
 # A run is over when it ended, and nothing has happened on its thread since the limit.
@@ -11,6 +11,7 @@ _OVER = (
     "SELECT thread, id FROM run WHERE status IN ('done', 'failed', 'cancelled') "
     "AND NOT EXISTS (SELECT 1 FROM event WHERE event.thread = run.thread AND event.at >= ?)"
 )
+_HOLD = "SELECT id FROM thread WHERE id = ?"
 _FORGET = {
     "bodies": "UPDATE event SET body = NULL WHERE thread = ? AND run = ? AND body IS NOT NULL",
     "calls": "DELETE FROM call WHERE thread = ? AND run = ?",
@@ -24,16 +25,30 @@ _ORPHANS = (
 )
 
 
-def prune(execute: Execute, before: Micros, by: str) -> tuple[dict[str, int], Note]:
+def prune(
+    execute: Execute, before: Micros, by: str, dialect: Dialect = SQLITE
+) -> tuple[dict[str, int], Note]:
     """Null the bodies and drop the rows; give the counts, and the fact that makes it legal."""
     counts = dict.fromkeys(_FORGET, 0)
-    forgotten = [(row[0], row[1]) for row in execute(_OVER, (before,)).fetchall()]
+    forgotten = _over(execute, before)
+    if dialect.lock_free:
+        # Whatever a writer holds is left alone; what is held here is looked at once more.
+        free = {
+            thread
+            for thread in sorted({thread for thread, _ in forgotten})
+            if execute(_HOLD + dialect.lock_free, (thread,)).fetchall()
+        }
+        forgotten = [pair for pair in _over(execute, before) if pair[0] in free]
     for pair in forgotten:
         for name, statement in _FORGET.items():
             counts[name] += execute(statement, pair).rowcount
     for statement in _ORPHANS:
         execute(statement, ())
     return counts, pruned_note(before, by, forgotten, counts)
+
+
+def _over(execute: Execute, before: Micros) -> list[tuple[str, str]]:
+    return [(row[0], row[1]) for row in execute(_OVER, (before,)).fetchall()]
 
 
 def pruned_note(

@@ -163,6 +163,8 @@ class SqlReads:
         return min((row[0] for row in found), default=None)
 
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
+        if not agents:
+            return []
         marks = ", ".join("?" * len(agents))
         statement = f"{_RUNS} WHERE ready_at <= ? AND agent IN ({marks}) ORDER BY ready_at LIMIT ?"
         rows = self._rows(statement + self._dialect.lock_free, (self.now(), *agents, limit))

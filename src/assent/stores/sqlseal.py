@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from assent.keys import Keyring
 from assent.stores.base import Seal, next_seal
-from assent.stores.dialect import Execute
+from assent.stores.dialect import SQLITE, Dialect, Execute
 from assent.types import Micros
 
 #: How many threads one seal holds; more than these get another seal at once.
@@ -18,10 +18,16 @@ _ADD = "INSERT INTO seal (n, at, heads, prev, hash, signature) VALUES (?, ?, ?, 
 _REACH = "UPDATE thread SET sealed = ? WHERE id = ?"
 
 
-def seal_moved(execute: Execute, keys: Keyring, at: Micros) -> Seal | None:
-    """Seal every chain that moved, inside the caller's transaction; gives the newest seal."""
+def seal_moved(
+    execute: Execute, keys: Keyring, at: Micros, dialect: Dialect = SQLITE
+) -> Seal | None:
+    """Seal every chain that moved, inside the caller's transaction; gives the newest seal.
+
+    What another writer has locked moves just now, and is sealed the next time.
+    """
     newest: Seal | None = None
-    while keys.can_sign and (heads := execute(_MOVED, (MOST_HEADS,)).fetchall()):
+    moved = _MOVED + dialect.lock_free
+    while keys.can_sign and (heads := execute(moved, (MOST_HEADS,)).fetchall()):
         newest = _seal(execute, keys, [(row[0], row[1], row[2]) for row in heads], at)
     return newest
 

@@ -35,6 +35,7 @@ from assent.testing.suite.moving import Moving
 from assent.testing.suite.paging import Paging
 from assent.testing.suite.recording import Recording
 from assent.testing.suite.running import Running
+from assent.testing.suite.searching import Searching
 from assent.testing.suite.voting import Voting
 from assent.testing.world import World
 from assent.types import Micros
@@ -53,6 +54,7 @@ class StoreSuite(
     Closing,
     Atomicity,
     Paging,
+    Searching,
     Recording,
     Keeping,
 ):

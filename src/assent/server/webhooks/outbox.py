@@ -64,8 +64,6 @@ class Outbox:
 
     async def run(self) -> None:
         """Deliver until ``stop``; what is under way then gets a few seconds."""
-        if not self._endpoints:
-            return
         courier = Courier()
         readers = [Reader(self._store, e, courier, self._metrics) for e in self._endpoints]
         tasks = [asyncio.create_task(reader.run(self._stopping)) for reader in readers]
@@ -185,16 +183,16 @@ class Reader:
 
     def _bury(self, message: Message, tries: int, reason: str) -> None:
         """Give it up, and write that down where auditors look."""
-        self._metrics.webhooks.labels("dead").inc()
         body = {
             "endpoint": self._endpoint.shown,
             "message": message.id,
-            "type": message.type,
+            "event": message.type,
             "request": message.request,
             "tries": tries,
             "reason": reason[:500],
         }
         self._store.transact(Note(type="webhook_dead", actor="server", body=body))
+        self._metrics.webhooks.labels("dead").inc()
 
 
 async def _either(rest: Coroutine[Any, Any, None], stopping: asyncio.Event) -> None:

@@ -49,7 +49,7 @@ CREATE TABLE run (
 CREATE UNIQUE INDEX run_live ON run (thread) WHERE status IN ('running', 'paused');
 CREATE INDEX run_ready ON run (ready_at) WHERE ready_at IS NOT NULL;
 CREATE INDEX run_state ON run (status, created);
-CREATE INDEX run_agent ON run (agent, status, created);
+CREATE INDEX run_agent ON run (agent, created);
 CREATE INDEX run_thread ON run (thread, created);
 
 -- One call, from the asking to the result.
