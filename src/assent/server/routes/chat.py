@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from assent import codec
 from assent.adapters import ai_sdk
 from assent.agent import Agent
-from assent.errors import AssentError, InvalidCall, NotFound
+from assent.errors import AssentError, NotFound
 from assent.server.answers import JsonAnswer, status_of
 from assent.server.auth import AChatter, Who, needs
 from assent.server.docs import refusals
@@ -57,15 +57,18 @@ def _router(prefix: str, recipe: bool) -> APIRouter:
 
     async def post(request: Request, agent: str | None = None) -> Response:
         """New user text, or decisions, and the answer as a stream."""
+        driving = ExitStack()
         try:
             service, who = await _asked(request)
             chosen = _agent(service, agent)
-            body = await request.body()
+            body = codec.parse(await request.body())
+            # The stream takes the run further by itself: the worker leaves its thread alone.
+            driving.enter_context(service.worker.leaving(_chat_of(body)))
             frames = await ai_sdk.stream(body, chosen, by=who.reviewer, recipe=recipe)
         except AssentError as error:
+            driving.close()
             return _refused(error)
-        kept = _kept(service, _chat_of(body), frames)
-        return StreamingResponse(kept, headers=ai_sdk.HEADERS)
+        return StreamingResponse(_until_the_end(frames, driving), headers=ai_sdk.HEADERS)
 
     async def stream(request: Request, chat_id: str, agent: str | None = None) -> Response:
         """The message that is being written, from its start, and what follows."""
@@ -137,19 +140,14 @@ def _refused(error: AssentError) -> Response:
     return PlainTextResponse(str(error), 400 if status == 422 else status)
 
 
-async def _kept(service: Service, chat: str, frames: AsyncIterator[str]) -> AsyncIterator[str]:
-    """The frames; meanwhile the worker leaves this thread alone, since the stream drives it."""
-    with service.worker.leaving(chat) if chat else nullcontext():
+async def _until_the_end(frames: AsyncIterator[str], driving: ExitStack) -> AsyncIterator[str]:
+    with driving:
         async for frame in frames:
             yield frame
 
 
-def _chat_of(body: bytes) -> str:
-    try:
-        posted = codec.parse(body)
-    except InvalidCall:
-        return ""
-    return str(posted.get("id", "")) if isinstance(posted, dict) else ""
+def _chat_of(body: Json) -> str:
+    return str(body.get("id", "")) if isinstance(body, dict) else ""
 
 
 chats = APIRouter(prefix="/api/chats", tags=["chat"])

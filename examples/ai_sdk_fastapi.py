@@ -1,0 +1,58 @@
+"""useChat in front and an agent behind: give `app` to uvicorn; played here by a small client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from fastapi.testclient import TestClient
+
+import assent
+from assent.adapters import ai_sdk
+from assent.testing import ScriptedModel, call, say
+
+
+@assent.tool(needs_approval=True)
+def send_email(to: str, subject: str) -> str:
+    """Send an email."""
+    print(f"  sent {subject!r} to {to}")
+    return "sent"
+
+
+SCRIPT: list[Any] = [call("send_email", {"to": "bob", "subject": "WELCOME!"}), say("Bob knows.")]
+agent = assent.Agent("mailer", model=ScriptedModel(SCRIPT), tools=[send_email])
+app = FastAPI()
+
+
+@app.post("/api/chat")
+async def post(request: Request) -> Response:
+    try:  # who posts is for your own sign-in to say
+        frames = await ai_sdk.stream(await request.body(), agent, by="ana")
+    except assent.AssentError as error:
+        return PlainTextResponse(str(error), 404 if isinstance(error, assent.NotFound) else 400)
+    return StreamingResponse(frames, headers=ai_sdk.HEADERS)
+
+
+@app.get("/api/chat/{chat_id}/stream")
+async def resume(chat_id: str) -> Response:
+    frames = await ai_sdk.follow(agent, chat_id, by="ana")
+    if frames is None:
+        return Response(status_code=204)
+    return StreamingResponse(frames, headers=ai_sdk.HEADERS)
+
+
+if __name__ == "__main__":
+    browser = TestClient(app)
+    words = {"id": "1", "role": "user", "parts": [{"type": "text", "text": "Greet Bob"}]}
+    browser.post("/api/chat", json={"id": "c", "messages": [words]})
+    (card,) = assent.Inbox(agent.store).pending_sync().items
+    print(f"waits: {card.tool} {json.dumps(dict(card.args))}")
+    shown = {"type": "tool-send_email", "toolCallId": card.id, "state": "approval-responded"}
+    shown["approval"] = {"id": f"{card.id}.r1", "approved": True}  # type: ignore[assignment]
+    answered = {"id": card.run, "role": "assistant", "parts": [{"type": "step-start"}, shown]}
+    edits = {f"{card.id}.r1": {"subject": "Welcome"}}
+    chat = {"id": "c", "messages": [words, answered], "edits": edits}
+    browser.post("/api/chat", json=chat)
+    print(f"the answer: {agent.resume_sync('c').output}")

@@ -1,0 +1,60 @@
+"""An agent on another machine: it has an address and a token, and no database."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+import assent
+from assent.client import RemoteGate
+from assent.inbox import create_token
+
+
+def agent(url: str, token: str) -> None:
+    """Runs anywhere; what it calls is kept, decided and recorded at the server."""
+    with RemoteGate(url, token=token) as remote:
+
+        @remote.guard(risk="medium")
+        def refund(order: str, euros: int) -> str:
+            """Pay a customer back."""
+            print(f"  the bank moves {euros} euros for order {order}")
+            return f"receipt for {euros} euros"
+
+        for _ in range(2):  # the second time everything comes from the server
+            with remote.run("complaint-17"):
+                why = remote.ask_sync("What went wrong?")
+                print(f"the agent goes on with: {why}, {refund('A-17', 500)}")
+
+
+async def person(inbox: assent.Inbox) -> None:
+    """Sits at the server."""
+    async for event in inbox.watch(after=""):
+        if event.type == "asked":
+            request = await inbox.get(event.call)
+            print(f"asked: {request.question.text if request.question else dict(request.args)}")
+            edit, answer = request.edit({"euros": 50}), request.respond("too late")
+            await inbox.decide(request.id, answer if request.question else edit, by="ana")
+            if request.tool == "refund":
+                return
+
+
+def main(store: str) -> None:
+    command = [sys.executable, "-m", "assent.cli.main", "serve", "--port", "0", "--store", store]
+    with subprocess.Popen(command, stdout=-1, stderr=-3, text=True) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().split()[3]  # Assent is at http://127.0.0.1:…
+        inbox = assent.Inbox(store)
+        token, _ = create_token(inbox.store, "billing-bot", by="ana", role="agent")
+        with ThreadPoolExecutor() as people:
+            people.submit(asyncio.run, person(inbox))
+            agent(url, token)
+        inbox.close()
+        server.terminate()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        main(f"sqlite:///{folder}/assent.db")

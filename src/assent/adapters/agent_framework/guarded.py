@@ -1,0 +1,162 @@
+"""An agent of the Microsoft Agent Framework that waits for people, kept by its thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent_framework import (
+    AgentResponse,
+    Content,
+    HistoryProvider,
+    InMemoryHistoryProvider,
+    Message,
+    MiddlewareFailure,
+    RawAgent,
+    normalize_messages,
+)
+from pydantic_core import to_jsonable_python
+
+from assent.adapters.agent_framework.gated import Gated
+from assent.adapters.agent_framework.hosted import Hosted
+from assent.adapters.agent_framework.replies import Replies
+from assent.adapters.agent_framework.talk import Talk, calls_of
+from assent.adapters.agent_framework.waiting import Waiting
+from assent.errors import AssentError, Paused
+from assent.gate import Gate
+from assent.gate.driven import Driven, Stands
+from assent.inbox import Inbox
+from assent.policy import Policy
+from assent.types import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The user's words, and what the functions are given beside their arguments."""
+
+    messages: list[Message]
+    arguments: dict[str, Json]
+
+
+class Guarded(Driven):
+    """What ``guard`` gives for an agent: servers and workers can run and resume it."""
+
+    channel = "agent-framework"
+
+    def __init__(self, agent: Any, gate: Gate, policy: Policy | None = None, **kept: Any) -> None:
+        self.inbox: Inbox
+        super().__init__(gate, Inbox(gate.store))
+        _check_history(agent)
+        self.agent = agent
+        self.policy = policy
+        self.kept = kept
+
+    async def run(
+        self,
+        input: Any,
+        *,
+        thread: str | None = None,
+        requester: str = "",
+        arguments: Mapping[str, Json] | None = None,
+    ) -> Stands:
+        """Answer the user's words; ``paused`` if people are needed first. ``arguments`` are for the
+        functions of this run (``function_invocation_kwargs``), also after a resume elsewhere."""
+        words = Words(normalize_messages(input), dict(arguments or {}))
+        return await super().run(words, thread=thread, requester=requester)
+
+    def as_agent(self, *, by: str = "user") -> Waiting:
+        """The same as an agent of the framework: it asks with ``function_approval_request``."""
+        return Waiting(self, by=by)
+
+    async def begin(self, input: Any, thread: str) -> Any:
+        talk = Talk(self.gate, thread)
+        await talk.load()
+        await talk.close()
+        words = input if isinstance(input, Words) else Words(normalize_messages(input), {})
+        await talk.say(words.messages, words.arguments)
+        return await self._run(talk)
+
+    async def go_on(self, thread: str) -> Any:
+        talk = Talk(self.gate, thread)
+        await talk.load()
+        if talk.answer is not None:
+            return talk.answer["output"]
+        return await self._run(talk)
+
+    async def order(self, thread: str) -> list[str]:
+        talk = Talk(self.gate, thread)
+        await talk.load()
+        made = [] if talk.open is None else calls_of(talk.open.messages)
+        return [call.id or "" for call in made]
+
+    async def _run(self, talk: Talk) -> Any:
+        try:
+            if isinstance(self.agent, RawAgent):
+                response, said = await self._chat(talk)
+            else:
+                response, said = await self._custom(talk)
+        except MiddlewareFailure as failure:
+            if isinstance(failure.__cause__, AssentError):
+                raise failure.__cause__ from None
+            raise
+        output = _output(response)
+        await talk.end(said, output)
+        return output
+
+    async def _chat(self, talk: Talk) -> tuple[AgentResponse[Any], list[Message]]:
+        """An agent with a model: its loop is entered at the last reply."""
+        replies = Replies(talk)
+        hosted = Hosted(talk, self.policy)
+        given: list[Message] = talk.history
+        while True:
+            response = await self.agent.run(
+                given, session=talk.session, **self._options(talk, replies)
+            )
+            waiting = response.user_input_requests
+            if any(not _is_hosted(content) for content in waiting):
+                await talk.keep()
+                raise Paused(talk.calls.run, ())
+            if not waiting:
+                return response, replies.unsaved
+            # The provider waits for a yes or a no; the framework wants it as the next message.
+            answers = await hosted.answers(waiting)
+            replies.unsaved.append(answers)
+            given = [answers]
+
+    def _options(self, talk: Talk, replies: Replies) -> dict[str, Any]:
+        kept = dict(self.kept)
+        arguments = {**(kept.pop("function_invocation_kwargs", None) or {}), **talk.arguments}
+        middleware = [*(kept.pop("middleware", None) or ()), replies, Gated(self.gate, self.policy)]
+        return {**kept, "middleware": middleware, "function_invocation_kwargs": arguments}
+
+    async def _custom(self, talk: Talk) -> tuple[AgentResponse[Any], list[Message]]:
+        """An agent of one's own: it starts at its top; what it asked and did is in the store."""
+        with talk.calls.scope(f"{talk.turn}/").inside():
+            try:
+                response = await self.agent.run(list(talk.words), session=talk.session)
+            except Paused:
+                await talk.keep()
+                raise
+        return response, list(response.messages)
+
+
+def _is_hosted(content: Content) -> bool:
+    call = content.function_call if content.type == "function_approval_request" else None
+    return call is not None and bool(call.hosted)
+
+
+def _output(response: AgentResponse[Any]) -> Any:
+    value = response.value
+    return response.text if value is None else to_jsonable_python(value, by_alias=True)
+
+
+def _check_history(agent: Any) -> None:
+    for provider in getattr(agent, "context_providers", ()):
+        in_memory = isinstance(provider, InMemoryHistoryProvider)
+        if isinstance(provider, HistoryProvider) and provider.load_messages and not in_memory:
+            raise AssentError(
+                f"the history provider {provider.source_id!r} would tell the model everything "
+                "twice: a guarded agent's conversation is kept in the gate's store, so leave the "
+                "provider out (or give it load_messages=False)"
+            )

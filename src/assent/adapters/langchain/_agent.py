@@ -1,0 +1,192 @@
+"""A compiled graph behind a gate, run and resumed by its thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt.tool_node import ToolNode
+
+from assent.adapters.langchain._calls import ToolGate
+from assent.adapters.langchain._questions import Questions
+from assent.errors import AssentError, Paused
+from assent.gate import Gate
+from assent.gate.driven import Driven, Stands
+from assent.gate.foreign import run_of
+from assent.inbox import Inbox
+from assent.policy import Policy
+from assent.types import Reviewer
+
+_SUPERSEDED = "The user wrote something new instead of deciding, so it was not run."
+
+
+def guard(
+    agent: Any,
+    gate: Gate,
+    policy: Policy | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+) -> GuardedAgent:
+    """Make every tool call of a compiled agent or graph go through a gate.
+
+    ``agent`` is what ``create_agent`` or ``StateGraph.compile`` gave, with a checkpointer. Without
+    ``policy`` the gate's own decides, and without any every call is asked about. ``config`` is
+    passed to the graph each time. The agent given is left as it is; ``.graph`` is the guarded one.
+    """
+    if not isinstance(agent, CompiledStateGraph):
+        raise TypeError("guard what create_agent(...) or StateGraph.compile(...) gave")
+    if agent.checkpointer is None or agent.checkpointer is False:
+        raise AssentError(
+            "this graph has no checkpointer, so a pause would lose the run: "
+            "pass checkpointer=... to create_agent or compile"
+        )
+    graph, found = _gated(agent, ToolGate(gate, policy=policy))
+    if not found:
+        raise AssentError(
+            "this graph has no ToolNode whose calls could be guarded: use create_agent, or a "
+            "ToolNode, or @node(gate) for nodes of your own"
+        )
+    return GuardedAgent(graph, gate, config)
+
+
+async def resume(
+    agent: GuardedAgent, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+) -> Stands:
+    """Give decisions back and go on with a thread."""
+    return await agent.resume(where, decisions=decisions, by=by)
+
+
+class GuardedAgent(Driven):
+    """What ``guard`` gives. ``graph`` is the compiled graph itself, for streaming and the rest."""
+
+    channel = "langchain"
+
+    def __init__(self, graph: Any, gate: Gate, config: Mapping[str, Any] | None = None) -> None:
+        super().__init__(gate, Inbox(gate.store))
+        self.graph = graph
+        self._config = dict(config or {})
+        self._async: bool | None = None
+
+    async def begin(self, input: Any, thread: str) -> Any:
+        """Words become a message; anything else is the graph's input as it is."""
+        state = await self._state(thread)
+        if isinstance(input, str):
+            input = {"messages": [*_unanswered(state.values), {"role": "user", "content": input}]}
+        return await self._moved(input, thread)
+
+    async def go_on(self, thread: str) -> Any:
+        """Decided calls need no input; questions of the graph's own nodes get their answers."""
+        state = await self._state(thread)
+        answers = self._questions(thread).answers(state.interrupts)
+        return await self._moved(answers, thread)
+
+    async def order(self, thread: str) -> Sequence[str]:
+        """LangGraph makes the calls of a turn all at once."""
+        last = _last_reply((await self._state(thread)).values)
+        return [str(call["id"]) for call in last.tool_calls] if last is not None else ()
+
+    async def _moved(self, input: Any, thread: str) -> Any:
+        values = await self._invoke(input, thread)
+        state = await self._state(thread)
+        if state.interrupts:
+            await self._questions(thread).put(state.interrupts)
+        if state.next:
+            raise Paused(run_of(self.gate.store, self.name, thread), ())
+        return _output(values if values is not None else state.values)
+
+    def _questions(self, thread: str) -> Questions:
+        return Questions(self.gate, thread)
+
+    # -- the graph in whichever colour its checkpointer has
+
+    def config(self, thread: str) -> dict[str, Any]:
+        """The config with which the graph knows a thread."""
+        configurable = {**self._config.get("configurable", {}), "thread_id": thread}
+        return {**self._config, "configurable": configurable}
+
+    async def _state(self, thread: str) -> Any:
+        if self._async is not False:
+            try:
+                state = await self.graph.aget_state(self.config(thread))
+            except NotImplementedError:
+                self._async = False  # SqliteSaver and PostgresSaver know only the sync colour
+            else:
+                self._async = True
+                return state
+        return await asyncio.to_thread(self.graph.get_state, self.config(thread))
+
+    async def _invoke(self, input: Any, thread: str) -> Any:
+        if self._async:
+            return await self.graph.ainvoke(input, self.config(thread))
+        return await asyncio.to_thread(self.graph.invoke, input, self.config(thread))
+
+
+def _gated(agent: Any, tools: ToolGate) -> tuple[Any, int]:
+    """The same graph with the gate outermost around its tool nodes, also in graphs within it."""
+    nodes, found = dict(agent.nodes), 0
+    for name, node in nodes.items():
+        if isinstance(node.bound, ToolNode):
+            nodes[name] = node.copy({"bound": _wrapped(node.bound, tools)})
+            found += 1
+        elif isinstance(node.bound, CompiledStateGraph):
+            inner, more = _gated(node.bound, tools)
+            nodes[name] = node.copy({"bound": inner, "subgraphs": [inner]})
+            found += more
+    return agent.copy({"nodes": nodes}), found
+
+
+def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
+    """A tool node like this one, whose own wrappers are inside of ours."""
+    if type(inner) is not ToolNode:
+        raise AssentError(
+            f"{type(inner).__name__} is a ToolNode of another kind, which might not ask: use "
+            "ToolNode itself"
+        )
+    wrap, awrap = inner._wrap_tool_call, inner._awrap_tool_call
+
+    def outer(request: Any, execute: Any) -> Any:
+        return tools.wrap(request, execute if wrap is None else lambda r: wrap(r, execute))
+
+    async def aouter(request: Any, execute: Any) -> Any:
+        return await tools.awrap(request, execute if awrap is None else lambda r: awrap(r, execute))
+
+    return ToolNode(
+        list(inner.tools_by_name.values()),
+        name=inner.name,
+        tags=list(inner.tags or ()) or None,
+        handle_tool_errors=inner._handle_tool_errors,
+        messages_key=inner._messages_key,
+        wrap_tool_call=outer,
+        # A node with a sync wrapper alone runs it in both colours.
+        awrap_tool_call=aouter if awrap is not None or wrap is None else None,
+    )
+
+
+def _unanswered(values: Any) -> list[ToolMessage]:
+    """Answers to the calls that new words left without one: a provider would refuse to go on."""
+    messages = values.get("messages", []) if isinstance(values, dict) else []
+    last = _last_reply(values)
+    answered = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
+    return [
+        ToolMessage(content=_SUPERSEDED, name=c["name"], tool_call_id=c["id"], status="error")
+        for c in (last.tool_calls if last is not None else [])
+        if c["id"] not in answered
+    ]
+
+
+def _last_reply(values: Any) -> AIMessage | None:
+    messages = values.get("messages", []) if isinstance(values, dict) else []
+    return next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
+
+
+def _output(values: Any) -> Any:
+    """The last words of an agent; of another graph, its values as far as they are JSON."""
+    messages = values.get("messages") if isinstance(values, dict) else None
+    if messages and isinstance(messages[-1], BaseMessage):
+        return messages[-1].text
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(values, fallback=str)

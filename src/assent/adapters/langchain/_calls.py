@@ -1,0 +1,174 @@
+"""The gate in front of LangGraph's tool node: every call of every turn goes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from langchain.agents.middleware.types import ToolCallRequest
+from langgraph.errors import GraphBubbleUp, ParentCommand
+
+from assent.adapters.langchain._answers import Answers, read_one, shown
+from assent.adapters.langchain._tools import (
+    Handover,
+    Result,
+    answer_to,
+    dumped,
+    foreign_tool,
+    loaded,
+    message,
+    words_with,
+)
+from assent.errors import InvalidCall, Paused
+from assent.gate import Gate
+from assent.gate.foreign import ForeignCall, ForeignThread, ForeignTool
+from assent.gate.guard import running_inside
+from assent.policy import Policy
+from assent.twin import in_thread, on_loop, run_sync
+from assent.types import Json, Request
+
+T = TypeVar("T")
+
+
+class Faces(Protocol):
+    """How a call's tool is to be asked about."""
+
+    def __call__(self, request: ToolCallRequest) -> ForeignTool: ...
+
+
+class Bubble(Paused):
+    """LangGraph's own interrupt on its way through a call, which is put back and not failed."""
+
+    def __init__(self, run: str, cause: GraphBubbleUp) -> None:
+        super().__init__(run, ())
+        self.cause = cause
+
+
+class ToolGate:
+    """``wrap_tool_call`` and ``awrap_tool_call`` for a tool node."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        policy: Policy | None = None,
+        face: Faces | None = None,
+        notice: str | None = "",
+    ) -> None:
+        self.gate = gate
+        self.policy = policy
+        self.notice = notice
+        self._face = face or self._plain_face
+        self._faces: dict[str, tuple[Any, ForeignTool]] = {}
+
+    def _plain_face(self, request: ToolCallRequest) -> ForeignTool:
+        """Without any policy every call is asked about, as everywhere at a gate."""
+        tool: Any = request.tool
+        known = self._faces.get(tool.name)
+        if known is None or known[0] is not tool:
+            unruled = self.policy is None and not self.gate.policy.rules
+            known = self._faces[tool.name] = (tool, foreign_tool(tool, needs_approval=unruled))
+        return known[1]
+
+    def wrap(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Result:
+        """The sync colour."""
+
+        async def run(changed: ToolCallRequest) -> Any:
+            return handler(changed)
+
+        return directly(lambda: self._called(request, run))
+
+    async def awrap(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Result:
+        """The async colour."""
+        return await self._called(request, handler)
+
+    def thread(self, config: Mapping[str, Any]) -> ForeignThread:
+        """The thread that a config names."""
+        return ForeignThread(self.gate, thread_id(config), policy=self.policy)
+
+    async def _called(
+        self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Result:
+        made, config = request.tool_call, request.runtime.config
+        thread = self.thread(config)
+        if not made["id"]:
+            raise InvalidCall(
+                f"the model gave its call of {made['name']} no id: such a call cannot be found "
+                "again, so it is not run"
+            )
+        if request.tool is None:
+            gone = await thread.gone(made["id"], made["name"])
+            return message(gone.text, made, ok=False)
+        if running_inside(thread.row(made["id"])):
+            result: Result = await run(request)
+            return result  # the same gate stands around this one already
+        call = self._foreign(request, run, thread)
+        answers = Answers(thread, call.id, by_of(config))
+
+        async def waiting() -> tuple[Request, ...]:
+            return await thread.waiting([call.id])
+
+        while True:
+            await answers.settle(waiting, partial(shown, call.id), read_one)
+            try:
+                outcome = await thread.outcome(call)
+                if isinstance(outcome.value, Handover):
+                    raise outcome.value.cause
+                return answer_to(outcome, made, self.notice)
+            except Bubble as bubble:
+                raise bubble.cause from None
+            except Paused:
+                continue  # asked just now, or in doubt: the next look interrupts
+
+    def _foreign(
+        self,
+        request: ToolCallRequest,
+        run: Callable[[ToolCallRequest], Awaitable[Any]],
+        thread: ForeignThread,
+    ) -> ForeignCall:
+        made = request.tool_call
+
+        async def effect(args: dict[str, Json]) -> Any:
+            try:
+                return await run(request.override(tool_call={**made, "args": args}))
+            except ParentCommand as cause:
+                return Handover(cause)
+            except GraphBubbleUp as cause:
+                raise Bubble(thread.run, cause) from cause
+
+        return ForeignCall(
+            id=str(made["id"]),
+            tool=self._face(request),
+            args=made["args"],
+            note=words_with(request.state, str(made["id"])),
+            run=effect,
+            dump=dumped,
+            load=lambda stored: loaded(stored, made),
+        )
+
+
+def thread_id(config: Mapping[str, Any]) -> str:
+    """The thread of a config, without which nothing could be found again."""
+    found = (config.get("configurable") or {}).get("thread_id")
+    if found is None:
+        raise InvalidCall(
+            "a guarded agent needs a thread: pass "
+            'config={"configurable": {"thread_id": "…"}}, and give it a checkpointer',
+            "thread_id",
+        )
+    return str(found)
+
+
+def by_of(config: Mapping[str, Any]) -> str:
+    """Who answers through LangGraph: ``assent_by`` in the config says it."""
+    return str((config.get("configurable") or {}).get("assent_by") or "langgraph")
+
+
+def directly(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a body to its end in the sync colour, also where a loop stands in the way."""
+    if on_loop():
+        return in_thread(lambda: run_sync(make()))
+    return run_sync(make())

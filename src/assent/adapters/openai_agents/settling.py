@@ -1,0 +1,69 @@
+"""What the SDK answers in a tool's place: a decision on a ``RunState``, a guardrail that refuses.
+
+The SDK tells nobody of either. A yes by hand shows when the tool is invoked although its call
+waits; a no, of a person or of a guardrail, when the model is to be told of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from assent.adapters.openai_agents.drive import Drive
+from assent.engine.commands import Cancel
+from assent.inbox import Inbox
+from assent.rows import Call, CallStatus
+from assent.twin import hop, look
+from assent.views import request_of
+
+CHANNEL = "openai-agents"
+
+_OPEN = (CallStatus.ASKED, CallStatus.READY)
+
+
+async def approved(drive: Drive, key: str) -> None:
+    """The SDK invokes a tool: whoever drives it by hand has said yes, unless the inbox knows."""
+    row = await look(drive.calls.store, drive.row, key)
+    if row is not None:
+        await _decide(drive, row, yes=True)
+
+
+async def settle(drive: Drive, conversation: Any) -> None:
+    """Close the calls that have an answer in the conversation, and none from us."""
+    run = await look(drive.calls.store, drive.calls.store.run, drive.calls.run)
+    if run is None or not (run.asked or run.ready):
+        return  # as nearly always
+    for key, yes, why in _answers(conversation):
+        row = await look(drive.calls.store, drive.row, drive.path + key)
+        if row is None or row.status not in _OPEN:
+            continue
+        if drive.by_hand:
+            await _decide(drive, row, yes=yes, why=why)
+        else:
+            await hop(drive.calls.store.transact, _called_off(row, why))
+
+
+def _answers(conversation: Any) -> Iterable[tuple[str, bool, str]]:
+    for item in conversation if isinstance(conversation, list) else ():
+        kind = item.get("type") if isinstance(item, Mapping) else None
+        if kind == "function_call_output":
+            output = item.get("output")
+            yield str(item.get("call_id")), False, output if isinstance(output, str) else ""
+        elif kind == "mcp_approval_response":
+            yes, why = item.get("approve") is True, str(item.get("reason") or "")
+            yield str(item.get("approval_request_id")), yes, why
+
+
+async def _decide(drive: Drive, row: Call, *, yes: bool, why: str = "") -> None:
+    """Write down what was decided by hand, where somebody was asked and nobody has decided."""
+    if row.status is not CallStatus.ASKED:
+        return
+    store = drive.calls.store
+    request = request_of(row, await hop(store.tool, row.tool_digest))
+    decision = request.approve() if yes else request.reject(why)
+    await Inbox(store).decide(row.id, decision, by=drive.by, channel=CHANNEL)
+
+
+def _called_off(row: Call, why: str) -> Cancel:
+    reason = f"the agent answered in its place: {why}"
+    return Cancel(thread=row.thread, run=row.run, call=row.id, by="agent", reason=reason)

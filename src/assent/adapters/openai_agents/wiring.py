@@ -1,0 +1,105 @@
+"""Finding every tool and model that an agent can reach, and putting the gate in front of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents import (
+    Agent,
+    ApplyPatchTool,
+    ComputerTool,
+    CustomTool,
+    FunctionTool,
+    Handoff,
+    HostedMCPTool,
+    LocalShellTool,
+    RunContextWrapper,
+    ShellTool,
+    Tool,
+)
+from agents.sandbox import SandboxAgent
+
+from assent.adapters.openai_agents import hosted
+from assent.adapters.openai_agents.model import Remembered
+from assent.adapters.openai_agents.tools import gated, gated_of
+from assent.errors import InvalidCall
+
+_UNGUARDED = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
+
+
+def wire(agent: Agent[Any]) -> list[Agent[Any]]:
+    """Guard an agent and every agent behind it, in place: handoffs and tools hold on to the very
+    objects. Nothing is changed if one of them cannot be guarded."""
+    found: dict[int, Agent[Any]] = {}
+    _collect(agent, found)
+    agents = list(found.values())
+    names = [one.name for one in agents]
+    for one in agents:
+        if names.count(one.name) > 1:
+            raise InvalidCall(
+                f"two agents are called {one.name!r}: a pause could not tell them apart, so give "
+                "each a name of its own",
+                "name",
+            )
+    for one in agents:
+        one.tools = [_guarded(tool, one) for tool in one.tools]
+        one.model = Remembered(one, one.model)
+        _guard_mcp(one)
+    return agents
+
+
+def _collect(agent: Any, found: dict[int, Agent[Any]]) -> None:
+    if id(agent) in found:
+        return
+    _check(agent)
+    found[id(agent)] = agent
+    for tool in agent.tools:
+        if isinstance(tool, FunctionTool) and tool._agent_instance is not None:
+            _collect(tool._agent_instance, found)
+    for handoff in agent.handoffs:
+        to = handoff if isinstance(handoff, Agent) else _behind(handoff)
+        _collect(to, found)
+
+
+def _behind(handoff: Handoff[Any, Any]) -> Any:
+    to = handoff._agent_ref() if handoff._agent_ref is not None else None
+    if to is None:
+        raise InvalidCall(
+            f"nobody can tell which agent is behind the handoff {handoff.tool_name!r}: make it "
+            "with handoff(agent)",
+            "handoffs",
+        )
+    return to
+
+
+def _check(agent: Any) -> None:
+    if not isinstance(agent, Agent) or isinstance(agent, SandboxAgent):
+        raise InvalidCall(f"{agent!r:.80} is not an agent that can be guarded", "agent")
+    if isinstance(agent.model, Remembered):
+        raise InvalidCall(
+            f"agent {agent.name!r} is guarded already: build it anew for another gate", "agent"
+        )
+    for tool in agent.tools:
+        if isinstance(tool, HostedMCPTool):
+            hosted.check(tool)
+        if isinstance(tool, _UNGUARDED):
+            raise InvalidCall(
+                f"{type(tool).__name__} of agent {agent.name!r} would run past the gate: give the "
+                "agent a function_tool that does what it may do",
+                "tools",
+            )
+
+
+def _guarded(tool: Tool, agent: Agent[Any]) -> Tool:
+    return gated(tool, agent) if isinstance(tool, FunctionTool) else tool
+
+
+def _guard_mcp(agent: Agent[Any]) -> None:
+    """Tools of local MCP servers are listed anew for every turn."""
+    listed = agent.get_mcp_tools
+
+    async def get_mcp_tools(run_context: RunContextWrapper[Any]) -> list[Tool]:
+        tools = await listed(run_context)
+        return [tool if gated_of(tool) else _guarded(tool, agent) for tool in tools]
+
+    setattr(agent, "get_mcp_tools", get_mcp_tools)  # noqa: B010  # on this one object

@@ -1,0 +1,189 @@
+"""Running and resuming somebody else's agent by its thread: what ``guard`` of an adapter gives.
+
+The framework's own runner makes every step. What stands around it here is the same for all: one
+process at a time drives a thread, new words of the user supersede what the thread was asking,
+decisions are written before the run goes on, and the end is stored, so that whoever resumes a
+second time gets the same answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from assent import codec
+from assent.engine.commands import Cancel
+from assent.errors import AssentError, InvalidCall, Paused
+from assent.gate.gate import Gate
+from assent.gate.given import decisions_from
+from assent.gate.options import MAX_NAME, checked_words
+from assent.gate.seat import Seat
+from assent.rows import LIVE, Run, RunStatus
+from assent.twin import hop, look, on_loop
+from assent.types import Decision, Request, Reviewer
+from assent.views import request_of
+
+T = TypeVar("T")
+
+
+class Decides(Protocol):
+    """The door for people, as far as it is needed here: an ``Inbox`` on the gate's store."""
+
+    async def decide(
+        self, request_id: str, decision: Decision, *, by: str | Reviewer, channel: str = ...
+    ) -> Request: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stands:
+    """Where a run stands: ``paused`` with its open requests, ``done`` with its output, or not."""
+
+    status: str
+    run: str
+    thread: str
+    output: Any = None
+    error: str = ""
+    interruptions: tuple[Request, ...] = ()
+
+
+class Driven:
+    """A framework's agent at a gate. An adapter says how its framework begins and goes on."""
+
+    #: How decisions that are handed to ``resume`` are recorded.
+    channel = "python"
+
+    def __init__(self, gate: Gate, inbox: Decides) -> None:
+        self.gate = gate
+        self.inbox = inbox
+
+    # -- the adapter's part
+
+    async def begin(self, input: Any, thread: str) -> Any:
+        """Let the framework take the user's words; gives its answer, or raises ``Paused``."""
+        raise NotImplementedError
+
+    async def go_on(self, thread: str) -> Any:
+        """Let the framework go on from wherever it stopped; gives and raises the same."""
+        raise NotImplementedError
+
+    async def order(self, thread: str) -> Sequence[str]:
+        """The ids of the last turn's calls, as the model made them. Answers by position go by it;
+        an adapter whose framework makes them one after the other can leave it as it is."""
+        return ()
+
+    # -- what servers, workers and people call
+
+    @property
+    def name(self) -> str:
+        """The name under which its calls stand in the store."""
+        return self.gate.agent
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Whose runs it can take further."""
+        return (self.name,)
+
+    async def run(self, input: Any, *, thread: str | None = None, requester: str = "") -> Stands:
+        """Answer the user's words; ``paused`` if people are needed first."""
+        thread = "thread_" + secrets.token_hex(8) if thread is None else thread
+        if not isinstance(thread, str) or not thread.strip() or thread.startswith("@"):
+            raise InvalidCall("a thread needs a name, and none that begins with @", "thread")
+        checked_words(requester, "requester", MAX_NAME)
+        seat = Seat(self.gate)
+        run = await seat.take_thread(thread, requester)
+        return await self._drive(seat, run, self.begin(input, thread))
+
+    async def resume(
+        self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+    ) -> Stands:
+        """Go on with a run, by its id or its thread. ``decisions`` are made first: a list of
+        ``request.approve()`` and the like, or ``{"decisions": [...]}`` for all that wait."""
+        seat = Seat(self.gate)
+        run = await look(self.gate.store, seat.find, where)
+        if decisions is not None:
+            for decision in decisions_from(decisions, await self._waiting(seat, run)):
+                name = decision.request or ""
+                await self.inbox.decide(name, decision, by=by, channel=self.channel)
+        while True:
+            run = await hop(seat.look_at_the_clock, await hop(seat.find, run.id))
+            if run.status not in LIVE:
+                return _stored(run)
+            if seat.taken(run):
+                await seat.wait(run)
+            elif run.status is RunStatus.PAUSED and run.ready_at is None and not run.ready:
+                return await self._paused(seat, run)  # nothing has happened to go on with
+            elif (taken := await seat.take(run)) is not None:
+                return await self._drive(seat, taken, self.go_on(taken.thread))
+
+    async def cancel(self, where: str, *, by: str = "user", reason: str = "called off") -> None:
+        """Call off a run; what is running finishes and is recorded."""
+        run = await look(self.gate.store, Seat(self.gate).find, where)
+        command = Cancel(thread=run.thread, run=run.id, by=by, reason=reason)
+        await hop(self.gate.store.transact, command)
+
+    def run_sync(self, input: Any, **options: Any) -> Stands:
+        return _blocking(lambda: self.run(input, **options))
+
+    def resume_sync(self, where: str, **options: Any) -> Stands:
+        return _blocking(lambda: self.resume(where, **options))
+
+    def cancel_sync(self, where: str, **options: Any) -> None:
+        _blocking(lambda: self.cancel(where, **options))
+
+    # -- inside
+
+    async def _drive(self, seat: Seat, run: Run, move: Awaitable[Any]) -> Stands:
+        """Let the framework move, and again as long as decisions come in while it does."""
+        while True:
+            try:
+                with seat.scope(run).inside():
+                    output = await move
+            except Paused:
+                pass
+            except BaseException:
+                await asyncio.shield(asyncio.ensure_future(hop(seat.release, run)))
+                raise
+            else:
+                await hop(seat.finish, run, output)
+                return Stands(status="done", run=run.id, thread=run.thread, output=output)
+            parked = await hop(seat.park, run)
+            due = parked.status is RunStatus.RUNNING and not seat.taken(parked)
+            taken = await seat.take(parked) if due else None
+            if taken is None:
+                return await self._paused(seat, parked)
+            run, move = taken, self.go_on(taken.thread)
+
+    async def _waiting(self, seat: Seat, run: Run) -> tuple[Request, ...]:
+        calls = await look(self.gate.store, seat.open_calls, run)
+        order = await self.order(run.thread) if len(calls) > 1 else ()
+        place = {id: place for place, id in enumerate(order)}
+        calls.sort(key=lambda call: place.get(call.key.split("/")[0], len(place)))
+        tool = self.gate.store.tool
+        return tuple(
+            request_of(call, tool(call.tool_digest) if call.tool_digest else None) for call in calls
+        )
+
+    async def _paused(self, seat: Seat, run: Run) -> Stands:
+        waiting = await self._waiting(seat, run)
+        return Stands(status="paused", run=run.id, thread=run.thread, interruptions=waiting)
+
+
+def _stored(run: Run) -> Stands:
+    """A run that has ended, here or elsewhere, now or long ago."""
+    if run.status is RunStatus.DONE:
+        output = codec.loads(run.output or "null")
+        return Stands(status="done", run=run.id, thread=run.thread, output=output)
+    error = run.output or run.stop
+    return Stands(status=str(run.status), run=run.id, thread=run.thread, error=error)
+
+
+def _blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    if on_loop():
+        raise AssentError(
+            "a _sync method was called on a running event loop, which it would block: "
+            "await the method without _sync"
+        )
+    return asyncio.run(work())

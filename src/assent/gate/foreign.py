@@ -1,0 +1,367 @@
+"""The calls of somebody else's agent at a gate.
+
+A framework has its own loop, its own tools and its own idea of a conversation. What an adapter
+brings to the gate is a ``ForeignCall``: the framework's tool, the arguments that the model wrote,
+and how the framework runs it. ``ForeignThread`` finds each call again by its natural key, the
+framework's thread and the framework's id of the call, and from the first time on only the row
+counts: the *stored* arguments run, once, and the result is stored before it is given back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from assent import codec
+from assent.engine.commands import Cancel, NewCall, Propose
+from assent.errors import CallFailed, InDoubt, InvalidCall, Refused
+from assent.gate import words
+from assent.gate.calls import CallLife
+from assent.gate.once import once_plan
+from assent.gate.plan import Plan
+from assent.gate.scope import RunScope, open_scopes
+from assent.policy import Policy, Predicate
+from assent.rows import OPEN, Call, CallStatus, RunStatus, Tool
+from assent.stores.base import Query, Store
+from assent.twin import hop, look
+from assent.types import Json, Request, Terms, ToolCall, Verdict
+from assent.views import request_of
+
+if TYPE_CHECKING:
+    from assent.gate.gate import Gate
+
+MOST_WAITING = 500
+_REUSED = (
+    "Nothing was run: the id of this call belongs to another one, which was made before. "
+    "Make the call again."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignTool:
+    """A framework's tool as the gate knows it: a name, a text and a JSON Schema."""
+
+    name: str
+    description: str = ""
+    #: JSON Schema of the arguments, an object.
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    version: str = ""
+    #: Counts where no rule of the policy does.
+    needs_approval: bool | Predicate = False
+    own: Terms = field(default_factory=Terms)
+    #: Validates and completes arguments the framework's own way, instead of by the schema alone.
+    read: Callable[[dict[str, Json]], Mapping[str, Json]] | None = None
+    #: The only decisions that fit its calls; without ``approve`` among them, people are asked.
+    possible: tuple[str, ...] | None = None
+
+    @cached_property
+    def stored(self) -> Tool:
+        """The face that is stored; its digest covers name, schema, description and version."""
+        face = {"parameters": dict(self.parameters), "returns": None}
+        whole = {"name": self.name, "schema": face, "description": self.description}
+        digest = codec.sha256(codec.canonical({**whole, "version": self.version}))
+        return Tool(digest, self.name, codec.dumps(face), self.description)
+
+    def intake(self, args: Mapping[str, Json]) -> str:
+        """The arguments as they are stored, shown and run, with every default; or InvalidCall."""
+        text = self._completed(codec.loads(codec.canonical(dict(args))))
+        if self.read is not None and self._completed(codec.loads(text)) != text:
+            raise InvalidCall(f"the arguments of {self.name} change when they are read again")
+        return text
+
+    def _completed(self, args: dict[str, Json]) -> str:
+        from assent import schema  # brings jsonschema
+
+        complete = self.read or self._with_defaults
+        text = codec.canonical(dict(complete(args))).decode()
+        wrong = schema.errors(self.parameters, codec.loads(text))
+        if wrong:
+            path, message = wrong[0]
+            raise InvalidCall(f"{path}: {message}" if path else message, path)
+        return text
+
+    def _with_defaults(self, args: dict[str, Json]) -> dict[str, Json]:
+        known = self.parameters.get("properties", {})
+        defaults = {n: p["default"] for n, p in known.items() if "default" in p}
+        return {**defaults, **args}
+
+
+def _narrowed(terms: Terms, possible: tuple[str, ...]) -> Terms:
+    kept = tuple(name for name in terms.allowed if name in possible)
+    terms = replace(terms, allowed=kept if possible[0] in kept else possible)
+    asks = "approve" not in possible and terms.verdict is Verdict.ALLOW
+    return replace(terms, verdict=Verdict.ASK) if asks else terms
+
+
+async def _nowhere(args: dict[str, Json]) -> Any:
+    raise InvalidCall("this call has no effect of its own")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignCall:
+    """One call that the framework's model made."""
+
+    #: The framework's own id of the call.
+    id: str
+    tool: ForeignTool
+    args: Mapping[str, Json]
+    #: Runs the tool in the framework's way, with the arguments it is given and no others.
+    run: Callable[[dict[str, Json]], Awaitable[Any]] = _nowhere
+    #: A result as JSON, and back.
+    dump: Callable[[Any], Json] = lambda value: value
+    load: Callable[[Json], Any] = lambda stored: stored
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a call ended: with a result, of the tool or of a person in its place, or without."""
+
+    ok: bool
+    #: What the tool gave, live or read back; of a person's answer, that; else nothing.
+    value: Any
+    #: What the model is told.
+    text: str
+    #: Other arguments ran than the model wrote; ``notice`` says so.
+    notice: str = ""
+    #: The row; nothing if the call could not be asked about.
+    call: Call | None = None
+
+    @property
+    def by_person(self) -> bool:
+        """Whether a person gave the result, and the tool (for all we know) did not."""
+        decision = None if self.call is None else self.call.decision
+        return self.ok and decision is not None and decision.type == "respond"
+
+
+class ForeignThread:
+    """One thread of a framework's agent: its run in the store, and the calls in it.
+
+    Inside a drive (``assent.gate.driven``) it works under the drive's lease; without one, each
+    call takes a lease of its own.
+    """
+
+    def __init__(
+        self, gate: Gate, thread: str, *, requester: str = "", policy: Policy | None = None
+    ) -> None:
+        self.gate = gate
+        self.store = gate.store
+        self.thread = thread
+        self.policy = policy
+        around = _around(gate, thread)
+        self.run = run_of(gate.store, gate.agent, thread) if around is None else around.name
+        self.requester = requester if around is None else around.requester
+        self._owner = "" if around is None else around.owner
+        self._hold = around is not None and around.hold
+
+    @property
+    def driven(self) -> bool:
+        """Whether somebody drives the thread around here, who will also say how it ended."""
+        return self._hold
+
+    # -- asking
+
+    async def ask(self, calls: Sequence[ForeignCall]) -> tuple[Request, ...]:
+        """Put those calls of a turn that need people to them, in one commit, before the framework
+        stops. What needs nobody, or cannot be read, is left to ``outcome``."""
+        planned = [await self._new(call) for call in calls if self.row(call.id) is None]
+        new = [call for call in planned if call is not None]
+        if new:
+            by_name = {call.tool.name: call.tool.stored for call in calls}
+            command = Propose(
+                thread=self.thread,
+                run=self.run,
+                agent=self.gate.agent,
+                calls=tuple(new),
+                tools=tuple(by_name[name] for name in dict.fromkeys(c.tool for c in new)),
+                requester=self.requester,
+                hold=self._hold,
+            )
+            (rows,) = await hop(self.store.transact, command)
+            ours = {call.id for call in new}
+            for row in rows:
+                if row.status is CallStatus.ASKED and row.id in ours:
+                    await hop(self.gate.tell, self._request(row), 10.0)
+        return await self.waiting([call.id for call in calls])
+
+    async def _new(self, call: ForeignCall) -> NewCall | None:
+        try:
+            args = call.tool.intake(call.args)
+        except InvalidCall:
+            return None
+        terms = await self._terms(call.tool, codec.loads(args))
+        if terms.verdict is Verdict.ALLOW:
+            return None
+        return NewCall(
+            id="req_" + secrets.token_hex(8),
+            key=call.id,
+            kind="approval",
+            tool=call.tool.name,
+            tool_digest=call.tool.stored.digest,
+            args=args,
+            args_hash=codec.sha256(args.encode()),
+            nonce=secrets.token_hex(16),
+            terms=terms,
+            note=call.note,
+        )
+
+    async def _terms(self, tool: ForeignTool, args: dict[str, Json]) -> Terms:
+        call = ToolCall(tool.name, args)
+        terms = await self.gate.judge(call, tool.own, tool.needs_approval, self.policy)
+        return terms if tool.possible is None else _narrowed(terms, tool.possible)
+
+    # -- carrying out
+
+    async def outcome(self, call: ForeignCall) -> Outcome:
+        """Take a call to its end, or raise ``Paused`` where people are needed first."""
+        row = await look(self.store, self.row, call.id)
+        try:
+            wrote = call.tool.intake(call.args)
+        except InvalidCall as error:
+            if row is None:
+                return Outcome(ok=False, value=None, text=f"The call cannot be read: {error}")
+            wrote = ""
+        if row is not None:
+            other = await self._other(row, call, wrote)
+            if other:
+                return Outcome(ok=False, value=None, text=other, call=row)
+        plan = self._plan(call, wrote if row is None else row.args)
+        scope = self.scope(f"{call.id}/")
+        value: Any = None
+        with contextlib.suppress(Refused, InDoubt, CallFailed):  # the row says it, in words
+            value = await CallLife(self.gate, scope, plan).outcome()
+        ended = await look(self.store, self.row, call.id)
+        assert ended is not None
+        return _outcome(ended, value, wrote)
+
+    async def _other(self, row: Call, call: ForeignCall, wrote: str) -> str:
+        """What to tell the model where the row is not the call that the framework makes now; what
+        the tool of today does not take is called off on the way."""
+        if row.tool != call.tool.name:
+            await self._call_off(row, f"the framework makes it a call of {call.tool.name}")
+            return _REUSED
+        if row.status not in OPEN:
+            first = codec.loads(row.args if row.original is None else row.original)
+            # Whatever a newer tool adds, the model wrote what it wrote.
+            now = codec.loads(wrote) if wrote else {}
+            said = {name: now.get(name, value) for name, value in call.args.items()}
+            return "" if said.items() <= first.items() else _REUSED
+        if row.tool_digest != call.tool.stored.digest:
+            try:
+                fits = call.tool.intake(codec.loads(row.args)) == row.args
+            except InvalidCall:
+                fits = False
+            if not fits:
+                await self._call_off(row, "the tool changed, and takes other arguments now")
+        return ""
+
+    def _plan(self, call: ForeignCall, args: str) -> Plan:
+        from pydantic_core import to_json
+
+        from assent.gate.guard import known_inside
+
+        async def effect(row: Call) -> tuple[Any, str]:
+            with known_inside(row):
+                value = await call.run(codec.loads(row.args))
+            text = to_json(call.dump(value), inf_nan_mode="strings", fallback=str).decode()
+            return value, text
+
+        return Plan(
+            key=call.id,
+            kind="approval",
+            args=args,
+            terms=lambda values: self._terms(call.tool, values),
+            tool=call.tool.stored,
+            tool_name=call.tool.name,
+            note=call.note,
+            effect=effect,
+            load=lambda text: call.load(codec.loads(text)),
+        )
+
+    async def gone(self, id: str, name: str) -> Outcome:
+        """The framework has no such tool (any more): nothing runs, whatever was decided."""
+        row = await look(self.store, self.row, id)
+        if row is not None:
+            await self._call_off(row, f"the tool {name} is not there any more")
+        return Outcome(ok=False, value=None, text=f"There is no tool {name!r}; nothing was run.")
+
+    async def _call_off(self, row: Call, reason: str) -> None:
+        if row.status not in (CallStatus.READY, CallStatus.ASKED):
+            return
+        command = Cancel(thread=row.thread, run=row.run, call=row.id, by="agent", reason=reason)
+        await hop(self.store.transact, command)
+
+    async def once(self, key: str, step: Callable[[], Awaitable[Json]]) -> Json:
+        """Take a step of the adapter's own once, however often the framework comes by here. It may
+        be repeated if a process dies in the middle of it."""
+
+        async def effect(_: Call) -> tuple[Json, str]:
+            value = await step()
+            return value, codec.canonical(value).decode()
+
+        plan = once_plan(key, effect, row_key=key, idempotent=True)
+        return await CallLife(self.gate, self.scope(), plan).outcome()
+
+    # -- looking
+
+    def scope(self, prefix: str = "") -> RunScope:
+        """The run as the gate's own functions see it; ``prefix`` keeps the keys of a call apart."""
+        return RunScope(
+            self.gate,
+            self.run,
+            self.requester,
+            thread=self.thread,
+            prefix=prefix,
+            owner=self._owner,
+            hold=self._hold,
+        )
+
+    def row(self, id: str) -> Call | None:
+        """The row of a call."""
+        return self.store.call_by_key(self.run, id)
+
+    async def waiting(self, ids: Sequence[str]) -> tuple[Request, ...]:
+        """What people are asked about these calls and inside them, in the order of the calls."""
+        query = Query(status="pending", run=self.run, limit=MOST_WAITING)
+        rows = [row for _, row in await look(self.store, self.store.page, query)]
+        found = [row for id in ids for row in rows if row.key == id or row.key.startswith(f"{id}/")]
+        return tuple(self._request(row) for row in found)
+
+    def _request(self, row: Call) -> Request:
+        return request_of(row, self.store.tool(row.tool_digest) if row.tool_digest else None)
+
+
+def run_of(store: Store, agent: str, thread: str) -> str:
+    """The run of an agent's thread: the same for good, unless somebody called the whole run off."""
+    base = name = f"{agent}:{thread}"
+    number = 1
+    while (run := store.run(name)) is not None and run.status is RunStatus.CANCELLED:
+        number += 1
+        name = f"{base}#{number}"
+    return name
+
+
+def _around(gate: Gate, thread: str) -> RunScope | None:
+    """The run of this thread that is being driven around here, perhaps by an outer agent."""
+    for scope in reversed(open_scopes()):
+        if scope.thread == thread and scope.gate.store.incarnation == gate.store.incarnation:
+            return scope
+    return None
+
+
+def _outcome(row: Call, value: Any, wrote: str) -> Outcome:
+    if not words.went_well(row):
+        return Outcome(ok=False, value=None, text=words.why_not(row), call=row)
+    stored = codec.loads(row.result or "null")
+    if row.decision is not None and row.decision.type == "respond":
+        return Outcome(ok=True, value=stored, text=words.as_text(stored), call=row)
+    notice = words.what_ran(row) if row.original is not None else ""
+    if not notice and wrote != row.args:
+        notice = f"What ran is the call that was approved, with {row.args}."
+    text = words.as_text(stored)
+    told = f"{notice} Its result: {text}" if notice else text
+    return Outcome(ok=True, value=value, text=told, notice=notice, call=row)

@@ -1,0 +1,62 @@
+"""What a model is told of a call that has ended, in plain sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assent import codec
+from assent.rows import Call, CallStatus
+
+NOT_RUN = {
+    CallStatus.EXPIRED: "Nobody decided in time, so it was not run.",
+    CallStatus.CANCELLED: "It was cancelled before it ran.",
+    CallStatus.SUPERSEDED: "The user wrote something new instead of deciding, so it was not run.",
+    CallStatus.IN_DOUBT: "It was started, and nobody knows whether it took effect.",
+}
+
+
+def went_well(call: Call) -> bool:
+    """Whether there is a result, of the tool or of a person in its place."""
+    return call.status in (CallStatus.DONE, CallStatus.RESPONDED)
+
+
+def what_ran(call: Call) -> str:
+    """Of a call that somebody edited: what ran instead."""
+    return (
+        "A person changed the arguments before approving this call. "
+        f"It ran with {call.args} instead of {call.original}."
+    )
+
+
+def why_not(call: Call) -> str:
+    """Of a call without a result: what became of it, and what was said."""
+    if call.status is CallStatus.FAILED:
+        return _failed(call)
+    if call.status is CallStatus.REJECTED:
+        return _rejected(call)
+    return NOT_RUN.get(call.status, f"The call is {call.status}.")
+
+
+def as_text(value: Any) -> str:
+    """A result as a model reads it."""
+    return value if isinstance(value, str) else codec.dumps(value)
+
+
+def _failed(call: Call) -> str:
+    decision = call.decision
+    if decision is not None and decision.type == "reject":
+        why = f" What they said: {decision.message}" if decision.message else ""
+        return f"It was started, nobody knows whether it took effect, and a person gave it up.{why}"
+    failed = f"The call failed: {call.result}"
+    return failed if call.original is None else f"{what_ran(call)} {failed}"
+
+
+def _rejected(call: Call) -> str:
+    decision = call.decision
+    why = decision.message if decision is not None else ""
+    if decision is not None and decision.type == "deny":
+        return f"This call is forbidden by policy and was not run. {why}".strip()
+    if call.kind == "question":
+        return f"The user will not answer. {why}".strip()
+    reason = f" The reason given: {why}" if why else ""
+    return f"A person rejected this call, so it was not run.{reason}"

@@ -1,0 +1,66 @@
+"""One story that every adapter must pass, yours too.
+
+Write a stage, and subclass the story in a test file::
+
+    class TestMyFramework(AdapterStory):
+        stage = MyStage
+
+Every step is a process of its own, in fact or in effect; effects and model calls are counted in
+files. What a framework cannot do stands in ``cannot``: the name of the test, and why. Such a test
+is not skipped in silence: a test beside it has to show that the bare framework cannot either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from assent.testing.story.changing import Changing
+from assent.testing.story.deciding import Deciding
+from assent.testing.story.dying import Dying
+from assent.testing.story.malformed import Malformed
+from assent.testing.story.nursery import Nursery
+from assent.testing.story.scene import Scene
+from assent.testing.story.stage import Stage
+from assent.testing.story.together import Together
+
+
+class AdapterStory(Deciding, Together, Dying, Changing, Malformed):
+    """Every promise of an adapter, as tests."""
+
+    stage: ClassVar[type[Stage]]
+    #: Tests that this framework cannot pass, each with the reason.
+    cannot: ClassVar[Mapping[str, str]] = {}
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def nursery(cls) -> Iterator[Callable[[], Nursery]]:
+        """The warm interpreter of this stage, begun when the first test needs it."""
+        begun: list[Nursery] = []
+
+        def give() -> Nursery:
+            if not begun:
+                begun.append(Nursery(f"{cls.stage.__module__}:{cls.stage.__qualname__}"))
+            return begun[0]
+
+        yield give
+        for warm in begun:
+            warm.close()
+
+    @pytest.fixture
+    def scene(
+        self,
+        request: pytest.FixtureRequest,
+        tmp_path: Path,
+        nursery: Callable[[], Nursery],
+    ) -> Iterator[Scene]:
+        """A fresh play on this stage."""
+        name = getattr(request.node, "originalname", request.node.name)
+        if name in self.cannot:
+            pytest.skip(f"the framework cannot: {self.cannot[name]}")
+        scene = Scene(type(self).stage, tmp_path, nursery)
+        yield scene
+        scene.close()

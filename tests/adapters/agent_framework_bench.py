@@ -1,0 +1,116 @@
+"""What the tests of the Agent Framework adapter share: a scripted client, a store, and people."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_framework import (
+    Agent,
+    BaseChatClient,
+    ChatMiddlewareLayer,
+    ChatResponse,
+    ChatResponseUpdate,
+    Content,
+    FunctionInvocationLayer,
+    Message,
+    ResponseStream,
+)
+
+import assent
+from assent.stores.sqlite import SqliteStore
+from assent.types import Request
+
+
+def call(name: str, id: str = "c1", /, **args: Any) -> Content:
+    return Content.from_function_call(call_id=id, name=name, arguments=args)
+
+
+class Client(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatClient[Any]):
+    """A chat client whose model is a function of the messages."""
+
+    def __init__(self, reply: Callable[[Sequence[Message]], ChatResponse[Any]]) -> None:
+        super().__init__()
+        self.reply = reply
+
+    def _inner_get_response(
+        self, *, messages: Sequence[Message], stream: bool, options: Any, **kwargs: Any
+    ) -> Any:
+        async def whole() -> ChatResponse[Any]:
+            return self.reply(messages)
+
+        async def pieces() -> AsyncIterator[ChatResponseUpdate]:
+            for message in self.reply(messages).messages:
+                yield ChatResponseUpdate(contents=message.contents, role="assistant")
+
+        if stream:
+            return ResponseStream(pieces(), finalizer=ChatResponse.from_updates)
+        return whole()
+
+
+class Bench:
+    """One store, and as many agents over it as a test likes: each ``agent()`` knows nothing of the
+    others, like a process of its own."""
+
+    def __init__(self, folder: Path, policy: assent.Policy | None = None) -> None:
+        self.folder = folder
+        self.store = SqliteStore(folder / "assent.db")
+        self.gate = assent.Gate(self.store, policy=policy, agent="teller", wait=0)
+        self.inbox = assent.Inbox(self.store)
+        self.ran: list[Any] = []
+        #: What the model was shown each time.
+        self.shown: list[list[Message]] = []
+
+    def client(self, *turns: Sequence[Content] | str, **more: Any) -> Client:
+        def reply(messages: Sequence[Message]) -> ChatResponse[Any]:
+            self.shown.append(list(messages))
+            turn = turns[sum(message.role == "assistant" for message in messages)]
+            contents: Any = [turn] if isinstance(turn, str) else list(turn)
+            # As a provider would, each answer has contents of its own.
+            made = [
+                Content.from_dict(c.to_dict()) if isinstance(c, Content) else c for c in contents
+            ]
+            return ChatResponse(messages=[Message("assistant", made)], **more)
+
+        return Client(reply)
+
+    def agent(self, *turns: Sequence[Content] | str, **options: Any) -> Agent[Any]:
+        return Agent(self.client(*turns), **options)
+
+    @property
+    def results(self) -> dict[str, str]:
+        """The results that the model was shown last, by the provider's id of the call."""
+        contents = [content for message in self.shown[-1] for content in message.contents]
+        return {c.call_id: str(c.result) for c in contents if c.type == "function_result"}
+
+    @property
+    def words(self) -> list[str]:
+        """The user's words that the model was shown last."""
+        return [m.text for m in self.shown[-1] if m.role == "user" and m.text]
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of contents that the model was shown last."""
+        return {content.type for message in self.shown[-1] for content in message.contents}
+
+    async def waits(self) -> Request:
+        (request,) = (await self.inbox.pending()).items
+        return request
+
+    async def decide(self, make: Callable[[Request], Any], by: str = "ana") -> Request:
+        """Somebody decides the only thing that waits."""
+        request = await self.waits()
+        return await self.inbox.decide(request.id, make(request), by=by)
+
+    def close(self) -> None:
+        self.gate.close()
+
+
+def pay_of(bench: Bench) -> Any:
+    async def pay(to: str, amount: int = 1) -> str:
+        """Pay somebody."""
+        bench.ran.append((to, amount))
+        return f"paid {amount} to {to}"
+
+    return pay

@@ -1,0 +1,89 @@
+"""What the tests of the OpenAI Agents SDK share: a script for its model, and fresh processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agents import Agent, set_tracing_disabled
+from agents.testing import ScriptedModel, assistant_message, function_call
+
+import assent
+from assent.adapters.openai_agents import Guarded, guard
+from assent.gate.driven import Stands
+from assent.types import Request
+
+set_tracing_disabled(True)
+
+say = assistant_message
+THREAD = "t-1"
+
+
+def call(name: str, id: str = "call_1", **args: Any) -> Any:
+    """A call that the model makes."""
+    return function_call(name, args, call_id=id)
+
+
+class World:
+    """A store that stays, and agents that are built anew each time somebody comes back.
+
+    ``build`` gives the agent with all its tools; the scripts of its models go on where they were,
+    because a reply is asked for once, whichever process asks.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"sqlite:///{folder}/assent.db"
+        self.ran: list[Any] = []
+        self.policy: assent.Policy | None = None
+        self.build: Callable[[], Agent[Any]] = lambda: Agent("Teller")
+        self.options: dict[str, Any] = {}
+        self._gates: list[assent.Gate] = []
+        self.inbox = assent.Inbox(self.url)
+
+    def gate(self) -> assent.Gate:
+        gate = assent.Gate(self.url, agent="teller", wait=0)
+        self._gates.append(gate)
+        return gate
+
+    def guarded(self) -> Guarded:
+        """The agent as a process that knows nothing finds it."""
+        return guard(self.build(), self.gate(), self.policy, **self.options)
+
+    async def run(self, input: Any = "go", thread: str = THREAD) -> Stands:
+        return await self.guarded().run(input, thread=thread)
+
+    async def resume(self, thread: str = THREAD) -> Stands:
+        return await self.guarded().resume(thread)
+
+    async def the_request(self) -> Request:
+        (request,) = await self.pending()
+        return request
+
+    async def pending(self) -> tuple[Request, ...]:
+        return (await self.inbox.pending(sort="oldest")).items
+
+    async def approve(self) -> None:
+        """A person says yes to all that waits."""
+        for request in await self.pending():
+            await self.inbox.decide(request.id, request.approve(), by="ana")
+
+    def one(self, model: ScriptedModel, *tools: Any, **more: Any) -> None:
+        """An agent with these tools, built anew each time."""
+        self.build = lambda: Agent("Teller", model=model, tools=list(tools), **more)
+
+    def close(self) -> None:
+        self.inbox.close()
+        for gate in self._gates:
+            gate.close()
+
+
+def outputs(model: ScriptedModel) -> dict[str, Any]:
+    """What the model was told last of each call."""
+    last = model.last_call
+    assert last is not None
+    return {
+        item["call_id"]: item["output"]
+        for item in last.input
+        if item.get("type") == "function_call_output"
+    }

@@ -1,0 +1,55 @@
+"""The story on our own agent: it is no adapter, and has to pass all the same."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import assent
+from assent.agent.models.base import Message
+from assent.testing import ScriptedModel, Stage, call, calls, say
+
+
+def _with_context(function: Any) -> Any:
+    """A tool of ours asks with its context; the play's own asks at the gate."""
+    if function.__name__ != "order":
+        return function
+
+    async def order(ctx: assent.Context, dish: str) -> str:
+        with ctx._scope.inside():
+            return str(await function(dish))
+
+    return order
+
+
+class AgentStage(Stage):
+    def agent(self) -> assent.Agent:
+        cast = self.cast
+        agent = assent.Agent(
+            "teller",
+            model=ScriptedModel(self._reply),
+            tools=[assent.tool(_with_context(function)) for function in cast.tools],
+        )
+        agent._gate = cast.gate  # the play's tools ask there
+        return agent
+
+    def _reply(self, messages: Sequence[Message]) -> Any:
+        replies = sum(message["role"] == "assistant" for message in messages)
+        heard = [(m["call_id"], m["content"]) for m in messages if m["role"] == "tool"]
+        turn = self.cast.script.reply(replies, heard)
+        if isinstance(turn, str):
+            return say(turn)
+        return calls(*(call(made.name, made.args, id=made.id) for made in turn))
+
+    @classmethod
+    def tamper(cls, folder: Path, old: str, new: str) -> bool:
+        file = sqlite3.connect(folder.parent / "assent.db")
+        with file:
+            found = file.execute(
+                "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",
+                (old, new, old),
+            )
+        file.close()
+        return found.rowcount > 0

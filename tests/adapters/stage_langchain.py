@@ -1,0 +1,100 @@
+"""The story on LangChain: ``create_agent`` with a fake chat model, guarded."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import StructuredTool
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+from assent.adapters.langchain import GuardedAgent, guard
+from assent.testing import Stage
+
+
+class FakeChat(BaseChatModel):
+    """A chat model that follows the script."""
+
+    script: Any
+
+    @property
+    def _llm_type(self) -> str:
+        return "fake"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> FakeChat:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        replies = sum(isinstance(message, AIMessage) for message in messages)
+        heard = [(m.tool_call_id, m.text) for m in messages if isinstance(m, ToolMessage)]
+        turn = self.script.reply(replies, heard)
+        if isinstance(turn, str):
+            said = AIMessage(turn)
+        else:
+            made = [{"name": c.name, "args": c.args, "id": c.id} for c in turn]
+            said = AIMessage("", tool_calls=made)
+        return ChatResult(generations=[ChatGeneration(message=said)])
+
+
+class LangChainStage(Stage):
+    """With the async SQLite saver."""
+
+    def agent(self) -> GuardedAgent:
+        return guard(self.bare(), self.cast.gate)
+
+    def bare(self, **options: Any) -> Any:
+        kind = "func" if self.colour == "sync" else "coroutine"
+        return create_agent(
+            FakeChat(script=self.cast.script),
+            tools=[StructuredTool.from_function(**{kind: tool}) for tool in self.cast.tools],
+            checkpointer=self.saver(),
+            **options,
+        )
+
+    async def open(self) -> None:
+        self.connection = await aiosqlite.connect(self.cast.folder / "checkpoints.db")
+
+    def saver(self) -> Any:
+        return AsyncSqliteSaver(self.connection)
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+    @classmethod
+    def tamper(cls, folder: Path, old: str, new: str) -> bool:
+        file = sqlite3.connect(folder / "checkpoints.db")
+        found = 0
+        with file:
+            for table, column in (("checkpoints", "checkpoint"), ("writes", "value")):
+                for row, blob in file.execute(f"SELECT rowid, {column} FROM {table}").fetchall():
+                    changed = bytes(blob).replace(old.encode(), new.encode())
+                    if changed != bytes(blob):
+                        file.execute(
+                            f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (changed, row)
+                        )
+                        found += 1
+        file.close()
+        return found > 0
+
+
+class SyncLangChainStage(LangChainStage):
+    """With the sync SQLite saver, and tools that are plain functions."""
+
+    colour = "sync"
+
+    async def open(self) -> None:
+        path = self.cast.folder / "checkpoints.db"
+        self.file = sqlite3.connect(path, check_same_thread=False)
+
+    def saver(self) -> Any:
+        return SqliteSaver(self.file)
+
+    async def close(self) -> None:
+        self.file.close()

@@ -1,0 +1,88 @@
+"""The story on the OpenAI Agents SDK: its own agent and runner, a scripted model."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from agents import Agent, Model, ModelResponse, function_tool, set_tracing_disabled
+from agents.usage import Usage
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
+
+from assent.adapters.openai_agents import Guarded, guard
+from assent.testing import Called, Stage
+from assent.testing.story.stage import Script
+
+set_tracing_disabled(True)
+
+
+class ScriptModel(Model):
+    """The SDK's interface of a model, in front of the play's script."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    async def get_response(
+        self, system_instructions: Any, input: Any, *rest: Any, **more: Any
+    ) -> ModelResponse:
+        items = input if isinstance(input, list) else []
+        # All calls of one reply stand together, and their outputs after them.
+        kinds = [item.get("type") == "function_call" for item in items]
+        replies = sum(now and not before for before, now in pairwise([False, *kinds]))
+        heard = [
+            (item["call_id"], item["output"])
+            for item in items
+            if item.get("type") == "function_call_output"
+        ]
+        turn = self.script.reply(replies, heard)
+        output: list[Any] = (
+            [said(turn)] if isinstance(turn, str) else [called(made) for made in turn]
+        )
+        return ModelResponse(output=output, usage=Usage(), response_id=None)
+
+    def stream_response(self, *args: Any, **more: Any) -> AsyncIterator[Any]:
+        raise NotImplementedError("the story does not stream")
+
+
+def said(text: str) -> ResponseOutputMessage:
+    content = ResponseOutputText(type="output_text", text=text, annotations=[])
+    return ResponseOutputMessage(
+        id="msg_1", type="message", role="assistant", status="completed", content=[content]
+    )
+
+
+def called(made: Called) -> ResponseFunctionToolCall:
+    return ResponseFunctionToolCall(
+        id=f"fc_{made.id}",
+        call_id=made.id,
+        type="function_call",
+        name=made.name,
+        arguments=json.dumps(made.args),
+        status="completed",
+    )
+
+
+class OpenAIAgentsStage(Stage):
+    def agent(self) -> Guarded:
+        cast = self.cast
+        tools: list[Any] = [function_tool(function) for function in cast.tools]
+        return guard(Agent("Teller", model=ScriptModel(cast.script), tools=tools), cast.gate)
+
+    @classmethod
+    def tamper(cls, folder: Path, old: str, new: str) -> bool:
+        file = sqlite3.connect(folder.parent / "assent.db")
+        with file:
+            state = file.execute(
+                "UPDATE run SET snapshot = replace(snapshot, ?, ?) WHERE instr(snapshot, ?)",
+                (old, new, old),
+            )
+        file.close()
+        return state.rowcount > 0

@@ -1,0 +1,50 @@
+"""The story on an agent of pydantic-ai."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai import Agent
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from assent.adapters.pydantic_ai import guard
+from assent.testing import Stage
+
+
+class PydanticAIStage(Stage):
+    def agent(self) -> Any:
+        cast = self.cast
+        return guard(Agent(FunctionModel(self._reply), tools=list(cast.tools)), cast.gate)
+
+    async def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        replies = sum(isinstance(message, ModelResponse) for message in messages)
+        heard = [
+            (part.tool_call_id, part.model_response_str())
+            for message in messages
+            for part in message.parts
+            if isinstance(part, ToolReturnPart)
+        ]
+        turn = self.cast.script.reply(replies, heard)
+        if isinstance(turn, str):
+            return ModelResponse(parts=[TextPart(turn)])
+        return ModelResponse(parts=[ToolCallPart(made.name, made.args, made.id) for made in turn])
+
+    @classmethod
+    def tamper(cls, folder: Path, old: str, new: str) -> bool:
+        file = sqlite3.connect(folder.parent / "assent.db")
+        with file:
+            found = file.execute(
+                "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",
+                (old, new, old),
+            )
+        file.close()
+        return found.rowcount > 0

@@ -1,0 +1,377 @@
+"""What ``guard`` does with an agent of the Agent Framework, beyond the common story."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_framework import (
+    AgentResponse,
+    BaseAgent,
+    Content,
+    ContextProvider,
+    FunctionInvocationContext,
+    FunctionMiddleware,
+    FunctionTool,
+    HistoryProvider,
+    Message,
+    UserInputRequiredException,
+    tool,
+)
+from agent_framework_bench import Bench, call, pay_of
+from pydantic import BaseModel
+
+from assent import Policy, Rule
+from assent.adapters.agent_framework import guard
+from assent.agent.resumable import Resumable
+from assent.errors import AssentError
+from assent.worker import Worker
+
+ASK = Policy([Rule("pay")])
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
+
+
+def paying(bench: Bench, *turns: Any, policy: Policy | None = ASK, **options: Any) -> Any:
+    script = turns or ([call("pay", to="ana")], "Done.")
+    return guard(bench.agent(*script, tools=[pay_of(bench)], **options), bench.gate, policy)
+
+
+# -- what is asked about
+
+
+async def test_a_tool_that_always_requires_approval(bench: Bench) -> None:
+    pay = tool(pay_of(bench), approval_mode="always_require")
+
+    def look() -> str:
+        return "seen"
+
+    calls = [call("pay", to="ana"), call("look", "c2")]
+    agent = bench.agent(calls, "Done.", tools=[pay, look])
+    assert (await guard(agent, bench.gate).run("go", thread="t")).status == "paused"
+    assert (await bench.waits()).tool == "pay"
+    await bench.decide(lambda request: request.edit({"to": "bob"}))
+    assert (await guard(agent, bench.gate).resume("t")).status == "done"
+    assert bench.ran == [("bob", 1)]
+    assert bench.results["c2"] == "seen"
+    assert pay.approval_mode == "always_require"  # the tool itself is left as it was
+    assert pay.invocation_count == 1
+
+
+async def test_a_rule_beats_what_the_tool_requires(bench: Bench) -> None:
+    agent = bench.agent(
+        [call("pay", to="ana")],
+        "Done.",
+        tools=[tool(pay_of(bench), approval_mode="always_require")],
+    )
+    free = Policy([Rule("pay", verdict="allow")])
+    assert (await guard(agent, bench.gate, free).run("go", thread="t")).status == "done"
+    assert bench.ran == [("ana", 1)]
+
+
+@pytest.mark.parametrize("verdict", ["ask", "allow"])
+async def test_a_tool_without_a_body_is_a_question(bench: Bench, verdict: str) -> None:
+    schema = {"type": "object", "properties": {"what": {"type": "string"}}}
+    where = FunctionTool(name="where", description="Ask the user.", input_model=schema)
+    agent = bench.agent([call("where", what="size")], "Done.", tools=[where, pay_of(bench)])
+    guarded = guard(agent, bench.gate, Policy([Rule("where", verdict=verdict)]))
+    assert (await guarded.run("go", thread="t")).status == "paused"
+    assert set((await bench.waits()).allowed) == {"respond", "reject"}
+    await bench.decide(lambda request: request.respond({"city": "Oslo"}))
+    assert (await guarded.resume("t")).status == "done"
+    assert "Oslo" in bench.results["c1"]
+
+
+async def test_a_tool_that_wants_input_in_its_body(bench: Bench) -> None:
+    def pay(to: str) -> str:
+        bench.ran.append(to)
+        raise UserInputRequiredException([Content.from_text("Which account?")], "which account?")
+
+    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay])
+    assert (await guard(agent, bench.gate).run("go", thread="t")).status == "paused"
+    assert set((await bench.waits()).allowed) == {"respond", "reject"}
+    await bench.decide(lambda request: request.respond("the joint one"))
+    assert (await guard(agent, bench.gate).resume("t")).status == "done"
+    assert (bench.ran, bench.results["c1"]) == (["ana"], "the joint one")
+
+
+async def test_people_see_what_other_middleware_made_of_the_call(bench: Bench) -> None:
+    class Rewrites(FunctionMiddleware):
+        async def process(self, context: FunctionInvocationContext, call_next: Any) -> None:
+            context.arguments = {**dict(context.arguments), "to": "ana@example.com"}
+            await call_next()
+
+    guarded = paying(bench, middleware=[Rewrites()])
+    await guarded.run("go", thread="t")
+    assert (await bench.waits()).args == {"to": "ana@example.com", "amount": 1}
+    await bench.decide(lambda request: request.approve())
+    await paying(bench, middleware=[Rewrites()]).resume("t")
+    assert bench.ran == [("ana@example.com", 1)]
+
+
+async def test_ids_that_a_provider_gives_twice(bench: Bench) -> None:
+    same = [call("pay", "c1", to="ana")], [call("pay", "c1", to="bob")]
+    guarded = paying(bench, *same, "Done.")
+    for to in ("ana", "bob"):
+        stands = await (guarded.run("go", thread="t") if to == "ana" else guarded.resume("t"))
+        assert stands.status == "paused"
+        assert (await bench.waits()).args["to"] == to
+        await bench.decide(lambda request: request.approve())
+    assert (await guarded.resume("t")).status == "done"
+    assert bench.ran == [("ana", 1), ("bob", 1)]
+
+
+# -- what is kept
+
+
+async def test_requests_and_decisions_stay_out_of_the_history(bench: Bench) -> None:
+    await paying(bench).run("go", thread="t")
+    await bench.decide(lambda request: request.reject("not her"))
+    assert (await paying(bench).resume("t")).status == "done"
+    assert bench.kinds == {"text", "function_call", "function_result"}
+    assert "not her" in bench.results["c1"]
+    rows = [json.loads(body) for _, body in bench.store.messages("t")]
+    assert [row["role"] for row in rows] == ["user", "assistant", "tool", "assistant"]
+    assert "approval" not in json.dumps(rows)
+
+
+async def test_the_arguments_of_a_run_are_there_after_a_resume(bench: Bench) -> None:
+    def pay(to: str, ctx: FunctionInvocationContext) -> str:
+        bench.ran.append((ctx.kwargs["tenant"], ctx.kwargs["bank"]))
+        return "paid"
+
+    def guarded() -> Any:
+        agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay])
+        return guard(agent, bench.gate, ASK, function_invocation_kwargs={"bank": "north"})
+
+    await guarded().run("go", thread="t", arguments={"tenant": "acme"})
+    await bench.decide(lambda request: request.approve())
+    assert (await guarded().resume("t")).status == "done"
+    assert bench.ran == [("acme", "north")]
+
+
+async def test_the_state_of_the_session_is_there_after_a_resume(bench: Bench) -> None:
+    class Counts(ContextProvider):
+        async def before_run(self, *, agent: Any, session: Any, context: Any, state: Any) -> None:
+            state["runs"] = state.get("runs", 0) + 1
+            context.extend_instructions(self.source_id, f"run {state['runs']}")
+
+    def note(ctx: FunctionInvocationContext) -> str:
+        assert ctx.session is not None
+        ctx.session.state["noted"] = True
+        return "noted"
+
+    def pay(to: str, ctx: FunctionInvocationContext) -> str:
+        assert ctx.session is not None
+        bench.ran.append((ctx.session.session_id, ctx.session.state.get("noted")))
+        return "paid"
+
+    def guarded() -> Any:
+        calls = [call("note", "c1"), call("pay", "c2", to="ana")]
+        agent = bench.agent(calls, "Done.", tools=[note, pay], context_providers=[Counts("n")])
+        return guard(agent, bench.gate, ASK)
+
+    await guarded().run("go", thread="t")
+    await bench.decide(lambda request: request.approve())
+    assert (await guarded().resume("t")).status == "done"
+    assert bench.ran == [("t", True)]
+    run = bench.store.last_run("t")
+    assert run is not None
+    assert json.loads(run.snapshot or "")["session"]["state"]["n"] == {"runs": 2}
+
+
+async def test_new_words_over_what_waits(bench: Bench) -> None:
+    turns = [call("pay", to="ana")], "Never mind.", "Still here."
+    await paying(bench, *turns).run("pay ana", thread="t")
+    first = await bench.waits()
+    stands = await paying(bench, *turns).run("forget it", thread="t")
+    assert (stands.status, stands.output) == ("done", "Never mind.")
+    assert (await bench.inbox.get(first.id)).status == "superseded"
+    assert bench.words == ["pay ana", "forget it"]
+    assert "wrote something new" in bench.results["c1"]
+    stands = await paying(bench, *turns).run("and now?", thread="t")
+    assert (stands.output, bench.ran) == ("Still here.", [])
+    assert bench.words == ["pay ana", "forget it", "and now?"]
+
+
+async def test_several_batches_wait_at_once_and_are_decided_in_any_order(bench: Bench) -> None:
+    def guarded(name: str) -> Any:
+        calls = [call("pay", "c1", to=name), call("pay", "c2", to=name, amount=2)]
+        return paying(bench, calls, f"{name} is paid.")
+
+    names = ["ana", "bob", "cy"]
+    for name in names:
+        assert (await guarded(name).run("go", thread=name)).status == "paused"
+    waiting = (await bench.inbox.pending()).items
+    assert len(waiting) == 6
+    for request in reversed(waiting):
+        await bench.inbox.decide(request.id, request.approve(), by="ana")
+    ended = await asyncio.gather(*(guarded(name).resume(name) for name in names))
+    assert [stands.output for stands in ended] == [f"{name} is paid." for name in names]
+    assert sorted(bench.ran) == sorted((name, n) for name in names for n in (1, 2))
+
+
+async def test_a_model_that_fails_after_the_call_does_not_cost_the_result(bench: Bench) -> None:
+    await paying(bench).run("go", thread="t")
+    await bench.decide(lambda request: request.approve())
+    with pytest.raises(IndexError):
+        await paying(bench, [call("pay", to="ana")]).resume("t")  # has no second reply
+    assert (await paying(bench).resume("t")).output == "Done."
+    assert (bench.ran, bench.results["c1"]) == ([("ana", 1)], "paid 1 to ana")
+
+
+async def test_a_model_that_was_away_is_asked_with_the_same_words(bench: Bench) -> None:
+    words = Message(
+        "user",
+        ["What is this?", Content.from_uri("https://example.com/a.png", media_type="image/png")],
+    )
+    with pytest.raises(IndexError):
+        await guard(bench.agent(), bench.gate).run(words, thread="t")
+    assert (await guard(bench.agent("A picture."), bench.gate).resume("t")).output == "A picture."
+    assert bench.kinds == {"text", "uri"}
+
+
+def test_a_history_provider_of_ones_own_is_refused(bench: Bench) -> None:
+    class Elsewhere(HistoryProvider):
+        async def get_messages(self, session_id: str | None, **more: Any) -> list[Message]:
+            return []
+
+        async def save_messages(self, session_id: str | None, messages: Any, **more: Any) -> None:
+            return None
+
+    agent = bench.agent("Hello.", context_providers=[Elsewhere("elsewhere")])
+    with pytest.raises(AssentError, match="leave the provider out"):
+        guard(agent, bench.gate)
+
+
+# -- results
+
+
+class Receipt(BaseModel):
+    to: str
+    amount: int
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (Receipt(to="ana", amount=1), '{"to": "ana", "amount": 1}'),
+        ({"contents": [1]}, '{"contents": [1]}'),
+        ([Content.from_text("a"), Content.from_text("b")], "a\nb"),
+        (7, "7"),
+    ],
+    ids=["a model", "a look-alike", "contents", "a number"],
+)
+async def test_a_result_is_the_same_when_it_comes_from_the_store(
+    bench: Bench, value: Any, said: str
+) -> None:
+    def pay() -> Any:
+        bench.ran.append(value)
+        return value
+
+    agent = bench.agent([call("pay")], "Done.", tools=[pay])
+    await guard(agent, bench.gate, ASK).run("go", thread="t")
+    await bench.decide(lambda request: request.approve())
+    away = bench.agent([call("pay")], tools=[pay])  # has no second reply
+    with pytest.raises(IndexError):
+        await guard(away, bench.gate, ASK).resume("t")
+    live = bench.results["c1"]
+    assert (await guard(agent, bench.gate, ASK).resume("t")).status == "done"
+    assert (bench.results["c1"], bench.ran) == (live, [value])
+    assert live == said
+
+
+async def test_a_function_that_fails_is_told_in_the_frameworks_words(bench: Bench) -> None:
+    def pay(to: str) -> str:
+        bench.ran.append(to)
+        raise RuntimeError("secret address of the bank")
+
+    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay])
+    await guard(agent, bench.gate, ASK).run("go", thread="t")
+    await bench.decide(lambda request: request.approve())
+    with pytest.raises(IndexError):
+        await guard(bench.agent([call("pay", to="ana")], tools=[pay]), bench.gate, ASK).resume("t")
+    live = bench.results["c1"]
+    assert (await guard(agent, bench.gate, ASK).resume("t")).status == "done"
+    assert (bench.results["c1"], bench.ran) == (live, ["ana"])
+    assert "secret" not in live
+
+
+async def test_an_answer_with_a_type(bench: Bench) -> None:
+    agent = bench.agent(
+        [call("pay", to="ana")], '{"to": "ana", "amount": 1}', tools=[pay_of(bench)]
+    )
+    guarded = guard(agent, bench.gate, ASK, options={"response_format": Receipt})
+    await guarded.run("go", thread="t")
+    await bench.decide(lambda request: request.approve())
+    assert (await guarded.resume("t")).output == {"to": "ana", "amount": 1}
+
+
+# -- agents of one's own, workers
+
+
+class Publisher(BaseAgent):
+    """An agent without a model: its steps are its own, and one of them needs a yes."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(name="publisher")
+        self.bench = bench
+
+    async def run(self, messages: Any = None, *, session: Any = None, **kwargs: Any) -> Any:
+        gate, ran = self.bench.gate, self.bench.ran
+        text = messages[0].text
+        await gate.once("draft", ran.append, f"draft of {text}")
+        session.state["drafts"] = session.state.get("drafts", 0) + 1
+        yes = await gate.approve("Publish it?", details={"text": text})
+        if yes:
+            await gate.once("publish", ran.append, f"published {text}")
+        said = "published" if yes else "kept back"
+        return AgentResponse(messages=[Message("assistant", [said])])
+
+
+async def test_an_agent_of_ones_own(bench: Bench) -> None:
+    assert (await guard(Publisher(bench), bench.gate).run("notes", thread="t")).status == "paused"
+    assert (await bench.waits()).args["details"] == {"text": "notes"}
+    assert (await guard(Publisher(bench), bench.gate).resume("t")).status == "paused"
+    await bench.decide(lambda request: request.approve())
+    assert (await guard(Publisher(bench), bench.gate).resume("t")).output == "published"
+    assert bench.ran == ["draft of notes", "published notes"]
+    # The same words again are another turn, and ask again.
+    assert (await guard(Publisher(bench), bench.gate).run("notes", thread="t")).status == "paused"
+    await bench.decide(lambda request: request.reject("once is enough"))
+    assert (await guard(Publisher(bench), bench.gate).resume("t")).output == "kept back"
+    assert bench.ran == ["draft of notes", "published notes", "draft of notes"]
+
+
+async def test_a_worker_takes_it_further(bench: Bench) -> None:
+    guarded = paying(bench)
+    assert isinstance(guarded, Resumable)
+    await guarded.run("go", thread="t")
+    worker = Worker([paying(bench)], bench.store)
+    working = asyncio.create_task(worker.run())
+    await bench.decide(lambda request: request.approve())
+    async with asyncio.timeout(30):
+        while (await guarded.resume("t")).status != "done":
+            await asyncio.sleep(0.01)
+    worker.stop()
+    await working
+    assert bench.ran == [("ana", 1)]
+
+
+def test_without_the_framework() -> None:
+    code = (
+        "import sys; sys.modules['agent_framework'] = None; import assent.adapters.agent_framework"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert 'pip install "assent[agent-framework]"' in done.stderr

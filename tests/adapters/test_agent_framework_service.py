@@ -1,0 +1,68 @@
+"""Conversations that the service keeps: the framework sends it only what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_framework import Agent, ChatResponse, Message
+from agent_framework_bench import Bench, Client, call, pay_of
+
+from assent import Policy, Rule
+from assent.adapters.agent_framework import guard
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path, Policy([Rule("pay")]))
+    yield bench
+    bench.close()
+
+
+class Service:
+    """Keeps conversations by itself, and refuses a reply whose calls have no result."""
+
+    def __init__(self) -> None:
+        self.kept: list[Message] = []
+        self.sent: list[list[str]] = []
+
+    def reply(self, messages: Sequence[Message]) -> ChatResponse[Any]:
+        self.sent.append([message.role for message in messages])
+        self.kept += messages
+        contents = [content for message in self.kept for content in message.contents]
+        made = {c.call_id for c in contents if c.type == "function_call"}
+        answered = {c.call_id for c in contents if c.type == "function_result"}
+        assert made == answered, "the service got no result for a call"
+        said: Any = ["Done."] if made else [call("pay", to="ana")]
+        reply = Message("assistant", said)
+        self.kept.append(reply)
+        return ChatResponse(messages=[reply], conversation_id="conv-1")
+
+
+class StoringClient(Client):
+    STORES_BY_DEFAULT = True
+
+
+def teller(bench: Bench, service: Service) -> Any:
+    agent = Agent(StoringClient(service.reply), tools=[pay_of(bench)])
+    return guard(agent, bench.gate)
+
+
+async def test_only_what_is_new_is_sent(bench: Bench) -> None:
+    service = Service()
+    assert (await teller(bench, service).run("pay ana", thread="t")).status == "paused"
+    await bench.decide(lambda request: request.approve())
+    assert (await teller(bench, service).resume("t")).output == "Done."
+    assert (await teller(bench, service).run("thanks", thread="t")).output == "Done."
+    assert service.sent == [["user"], ["tool"], ["user"]]
+    assert bench.ran == [("ana", 1)]
+
+
+async def test_new_words_over_what_waits_answer_the_open_call_first(bench: Bench) -> None:
+    service = Service()
+    await teller(bench, service).run("pay ana", thread="t")
+    assert (await teller(bench, service).run("forget it", thread="t")).output == "Done."
+    assert service.sent == [["user"], ["tool", "user"]]
+    assert bench.ran == []

@@ -1,0 +1,275 @@
+"""What all adapters share, without any framework: calls by their ids, threads by their names."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from assent import AssentError, Conflict, Gate, Inbox, InvalidDecision, Paused, Policy, Rule
+from assent.gate.driven import Driven
+from assent.gate.foreign import ForeignCall, ForeignThread, ForeignTool
+from assent.gate.given import decisions_from
+from assent.stores.memory import MemoryStore
+from assent.testing import FakeClock
+from assent.types import Approve, Edit, Reject, Request, Respond
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"to": {"type": "string"}, "text": {"type": "string", "default": "Hello"}},
+    "required": ["to"],
+}
+MAIL = ForeignTool(name="mail", description="Send one mail.", parameters=SCHEMA)
+POLICY = Policy([Rule("mail", expires_in="1h"), Rule("burn"), Rule("*", verdict="allow")])
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore(clock=self.clock)
+        self.gate = self.gate_of("poster")
+        self.inbox = Inbox(self.store)
+        self.ran: list[Any] = []
+
+    def gate_of(self, agent: str) -> Gate:
+        return Gate(self.store, policy=POLICY, agent=agent, wait=0)
+
+    @property
+    def thread(self) -> ForeignThread:
+        return ForeignThread(self.gate, "t")
+
+    def call(self, id: str = "c1", tool: ForeignTool = MAIL, **args: Any) -> ForeignCall:
+        async def run(stored: dict[str, Any]) -> Any:
+            self.ran.append((tool.name, stored))
+            return f"{tool.name} {stored['to']}"
+
+        return ForeignCall(id=id, tool=tool, args=args, run=run)
+
+    async def decide(self, choose: Any = Request.approve) -> None:
+        for request in (await self.inbox.pending()).items:
+            await self.inbox.decide(request.id, choose(request), by="ana")
+
+    async def done(self, **options: Any) -> None:
+        """A mail to Ana, approved and sent."""
+        with pytest.raises(Paused):
+            await self.thread.outcome(self.call(to="ana", **options))
+        await self.decide()
+        assert (await self.thread.outcome(self.call(to="ana", **options))).ok
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# -- calls
+
+
+async def test_the_stored_result_is_given_again_and_another_call_under_its_id_is_not_run(
+    world: World,
+) -> None:
+    await world.done()
+    again = await world.thread.outcome(world.call(to="ana"))
+    assert (again.ok, again.text, again.value) == (True, "mail ana", "mail ana")
+    other = await world.thread.outcome(world.call(to="eve"))
+    assert (other.ok, "belongs to another" in other.text) == (False, True)
+    assert world.ran == [("mail", {"to": "ana", "text": "Hello"})]
+
+
+async def test_a_tool_that_has_a_new_default_since_then_is_the_same_call(world: World) -> None:
+    await world.done()
+    newer = {**SCHEMA, "properties": {**SCHEMA["properties"], "cc": {"default": ""}}}  # type: ignore[dict-item]
+    tool = ForeignTool(name="mail", parameters=newer)
+    assert (await world.thread.outcome(world.call(tool=tool, to="ana"))).ok
+    assert len(world.ran) == 1
+
+
+async def test_an_approval_is_of_one_tool(world: World) -> None:
+    """A state in which the call is one of another tool, with arguments that fit there too."""
+    with pytest.raises(Paused):
+        await world.thread.outcome(world.call(to="ana"))
+    await world.decide()
+    burn = ForeignTool(name="burn", parameters=SCHEMA)
+    outcome = await world.thread.outcome(world.call(tool=burn, to="ana"))
+    assert (outcome.ok, world.ran) == (False, [])
+    assert (await world.inbox.pending()).items == ()
+    assert not (await world.thread.outcome(world.call(to="ana"))).ok  # it was called off
+    assert world.ran == []
+
+
+@pytest.mark.parametrize("args", [{}, {"to": 1}, {"to": "ana", "text": None}])
+async def test_what_cannot_be_read_is_told_and_nobody_is_asked(world: World, args: Any) -> None:
+    outcome = await world.thread.outcome(world.call(**args))
+    assert (outcome.ok, outcome.call) == (False, None)
+    assert "cannot be read" in outcome.text
+    assert world.ran == []
+
+
+async def test_the_calls_of_a_turn_are_asked_in_one_commit(world: World) -> None:
+    note = ForeignTool(name="note", parameters=SCHEMA)
+    calls = [world.call("c1", to="ana"), world.call("c2", note, to="x"), world.call("c3", to="bob")]
+    commits: list[str] = []
+    world.store.boundary = lambda name, when: commits.append(name) if when == "after" else None
+    asked = await world.thread.ask(calls)
+    assert [dict(request.args)["to"] for request in asked] == ["ana", "bob"]
+    assert commits == ["propose"]
+    assert await world.thread.ask(calls) == asked  # the same again asks nobody
+    assert commits == ["propose"]
+
+
+async def test_a_step_is_taken_once(world: World) -> None:
+    taken: list[int] = []
+
+    async def step() -> int:
+        taken.append(1)
+        return len(taken)
+
+    assert [await world.thread.once("k", step) for _ in range(3)] == [1, 1, 1]
+
+
+# -- threads
+
+
+class Poster(Driven):
+    """A framework of two calls and an answer; it keeps nothing but the user's words."""
+
+    def __init__(self, world: World, agent: str = "poster") -> None:
+        super().__init__(world.gate_of(agent), world.inbox)
+        self.world = world
+        self.moves = 0
+        self.drops = False
+
+    async def begin(self, input: Any, thread: str) -> Any:
+        return await self.go_on(thread)
+
+    async def go_on(self, thread: str) -> Any:
+        self.moves += 1
+        foreign = ForeignThread(self.gate, thread)
+        calls = [self.world.call("c1", to="ana"), self.world.call("c2", to="bob")]
+        if self.drops:
+            return "dropped"
+        waiting = await foreign.ask(calls)
+        if waiting:
+            raise Paused(foreign.run, waiting)
+        return [(await foreign.outcome(call)).text for call in calls]
+
+
+async def test_answers_by_position_count_all_or_none(world: World) -> None:
+    poster = Poster(world)
+    await poster.run("go", thread="t")
+    wrong = {"decisions": [{"type": "approve"}, {"type": "yolo"}]}
+    with pytest.raises(InvalidDecision, match=r"decisions\[1\].type"):
+        await poster.resume("t", decisions=wrong)
+    assert len((await world.inbox.pending()).items) == 2
+    right = {"decisions": [{"type": "approve"}, {"type": "reject", "message": "not bob"}]}
+    stands = await poster.resume("t", decisions=right, by="rita")
+    assert stands.output[0] == "mail ana"
+    assert "not bob" in stands.output[1]
+    assert (await poster.resume("poster:t")).output == stands.output  # by the run's own id
+
+
+async def test_a_resume_without_news_does_not_move_the_framework(world: World) -> None:
+    poster = Poster(world)
+    await poster.run("go", thread="t")
+    assert (await poster.resume("t")).status == "paused"
+    assert poster.moves == 1
+
+
+async def test_an_expired_request_moves_it(world: World) -> None:
+    poster = Poster(world)
+    await poster.run("go", thread="t")
+    world.clock.advance(7200)
+    stands = await poster.resume("t")
+    assert stands.status == "done"
+    assert all("in time" in text for text in stands.output)
+    assert world.ran == []
+
+
+async def test_what_a_framework_leaves_behind_is_closed_with_the_run(world: World) -> None:
+    poster = Poster(world)
+    await poster.run("go", thread="t")
+    await world.decide(Request.approve)
+    poster.drops = True
+    assert (await poster.resume("t")).output == "dropped"
+    run = world.store.run("poster:t")
+    assert run is not None
+    assert (run.status, run.ready, run.ready_at) == ("done", 0, None)
+    assert world.ran == []
+
+
+async def test_a_thread_belongs_to_one_agent_at_a_time(world: World) -> None:
+    await Poster(world).run("go", thread="t")
+    with pytest.raises(Conflict, match="in use by agent 'poster'"):
+        await Poster(world, "other").run("go", thread="t")
+    with pytest.raises(AssentError, match="no run and no thread"):
+        await Poster(world, "other").resume("t")
+
+
+async def test_new_words_wait_for_a_drive_and_supersede_a_pause(world: World) -> None:
+    first, second = Poster(world), Poster(world)
+    moving, on = asyncio.Event(), asyncio.Event()
+    whole = first.go_on
+
+    async def slowly(thread: str) -> Any:
+        moving.set()
+        await on.wait()
+        return await whole(thread)
+
+    first.go_on = slowly  # type: ignore[method-assign]
+    one = asyncio.create_task(first.run("go", thread="t"))
+    await moving.wait()
+    two = asyncio.create_task(second.run("no, wait", thread="t"))
+    await asyncio.sleep(0)
+    assert second.moves == 0
+    on.set()
+    assert (await one).status == "paused"
+    stands = await two
+    # The framework made the same calls again, whose requests are superseded by now.
+    assert stands.status == "done"
+    assert all("something new" in text for text in stands.output)
+
+
+async def test_an_error_leaves_the_run_where_it_stood(world: World) -> None:
+    poster = Poster(world)
+
+    async def broken(thread: str) -> Any:
+        raise RuntimeError("no model today")
+
+    whole, poster.go_on = poster.go_on, broken  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="no model"):
+        await poster.run("go", thread="t")
+    poster.go_on = whole  # type: ignore[method-assign]
+    assert (await poster.resume("t")).status == "paused"
+
+
+# -- answers as they are handed in
+
+
+async def test_the_forms_of_an_answer(world: World) -> None:
+    await world.thread.ask([world.call(to="ana")])
+    (request,) = (await world.inbox.pending()).items
+    action = {"name": "mail", "args": {"to": "bob"}}
+    whole = {"to": "bob", "text": "Hello"}
+    bound: Any = {"request": request.id, "seen_digest": request.digest}
+    for given, decision in [
+        ({"type": "approve"}, Approve(**bound)),
+        ({"type": "edit", "edited_action": action}, Edit(whole, **bound)),
+        ({"type": "edit", "args": {"to": "bob"}}, Edit(whole, **bound)),
+        ({"type": "reject"}, Reject("", **bound)),
+        ({"type": "reject", "message": "no"}, Reject("no", **bound)),
+        ({"type": "respond", "message": "did it"}, Respond("did it", **bound)),
+        ({"type": "respond", "value": 3}, Respond(3, **bound)),
+    ]:
+        assert decisions_from({"decisions": [given]}, [request]) == [decision]
+    assert decisions_from([request.approve()], [request]) == [request.approve()]
+    assert decisions_from(None, [request]) == []
+    for wrong in (
+        3,
+        "yes",
+        [Approve()],
+        [{"type": "approve"}],
+        {"decisions": [{"type": "reject", "message": 3}]},
+    ):
+        with pytest.raises(InvalidDecision):
+            decisions_from(wrong, [request])

@@ -1,0 +1,327 @@
+"""Graphs of one's own, and what tools may give: questions of nodes, commands, inner agents."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import InjectedToolCallId, tool
+from langchain_world import CONFIG, World, answer, go, interrupts
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import InjectedState, ToolNode
+from langgraph.types import Command, interrupt
+from typing_extensions import TypedDict
+
+import assent
+from assent.adapters.langchain import GuardedAgent, guard, node, resume
+from assent.gate.guard import this_call
+from assent.types import Request
+from assent.worker import Worker
+
+ONE: Any = [("c1", "send", {"to": "ana"})]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+class Order(TypedDict, total=False):
+    dish: str
+    size: str
+    sure: bool
+    number: int
+
+
+def graph_of(function: Any) -> Any:
+    builder: Any = StateGraph(Order)
+    builder.add_node("order", function)
+    builder.add_edge(START, "order")
+    builder.add_edge("order", END)
+    return builder.compile(checkpointer=InMemorySaver())
+
+
+# -- nodes of one's own
+
+
+def test_a_nodes_interrupt_is_a_question_in_the_inbox(world: World) -> None:
+    def order(state: Order) -> Order:
+        return {"size": interrupt("Which size?")}
+
+    agent = GuardedAgent(graph_of(order), world.gate)
+    stands = agent.run_sync({"dish": "pizza"}, thread="t")
+    (request,) = stands.interruptions
+    assert (stands.status, request.kind) == ("paused", "question")
+    assert request.question is not None
+    assert request.question.text == "Which size?"
+    assert agent.resume_sync("t").status == "paused"
+    world.decide(lambda r: r.respond("large"))
+    stands = agent.resume_sync("t")
+    assert (stands.status, stands.output) == ("done", {"dish": "pizza", "size": "large"})
+
+
+def test_a_nodes_interrupt_that_nobody_answers(world: World) -> None:
+    def order(state: Order) -> Order:
+        said = interrupt({"question": "Sure?", "price": 12})
+        return {"sure": said != {"type": "reject", "message": "too dear"}}
+
+    agent = GuardedAgent(graph_of(order), world.gate)
+    (request,) = agent.run_sync({"dish": "pizza"}, thread="t").interruptions
+    assert request.question is not None
+    assert request.question.text.startswith("Sure?")
+    assert "12" in request.question.text
+    world.decide(lambda r: r.reject("too dear"))
+    assert agent.resume_sync("t").output == {"dish": "pizza", "sure": False}
+
+
+def test_two_interrupts_of_one_node_in_turn(world: World) -> None:
+    def order(state: Order) -> Order:
+        return {"size": interrupt("Which size?"), "sure": interrupt("Sure?")}
+
+    agent = GuardedAgent(graph_of(order), world.gate)
+    agent.run_sync({"dish": "pizza"}, thread="t")
+    world.decide(lambda r: r.respond("large"))
+    (request,) = agent.resume_sync("t").interruptions
+    assert request.question is not None
+    assert request.question.text == "Sure?"
+    world.decide(lambda r: r.respond("yes"))
+    assert agent.resume_sync("t").output["sure"] == "yes"
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_node_that_asks_at_the_gate_repeats_nothing(world: World, native: bool) -> None:
+    done: list[str] = []
+
+    @node(world.gate)
+    def order(state: Order) -> Order:
+        number = world.gate.once_sync("reserve", lambda: done.append("reserved") or 4711)  # type: ignore[func-returns-value]
+        size = world.gate.ask_sync("Which size?")
+        sure = world.gate.approve_sync(f"Order a {size} {state['dish']}?", {"number": number})
+        return {"size": size, "sure": sure, "number": number}
+
+    graph = graph_of(order)
+    graph.invoke({"dish": "pizza"}, CONFIG)
+    for reply in ("large", {"type": "approve"}):
+        (shown,) = interrupts(graph)
+        (request,) = world.pending()
+        assert shown["request_id"] == request.id
+        if native:
+            result = answer(graph, reply)
+        else:
+            world.decide(lambda r: r.respond("large") if r.kind == "question" else r.approve())
+            result = graph.invoke(None, CONFIG)
+    assert result == {"dish": "pizza", "size": "large", "sure": True, "number": 4711}
+    assert done == ["reserved"]
+
+
+async def test_a_node_asks_anew_in_the_next_turn(world: World) -> None:
+    @node(world.gate)
+    async def order(state: Order) -> Order:
+        return {"size": await world.gate.ask("Which size?")}
+
+    graph = graph_of(order)
+    for size in ("small", "large"):
+        await graph.ainvoke({"dish": "pizza"}, CONFIG)
+        (request,) = (await world.inbox.pending()).items
+        await world.inbox.decide(request.id, request.respond(size), by="ana")
+        assert (await graph.ainvoke(None, CONFIG))["size"] == size
+
+
+# -- tool nodes
+
+
+def test_a_tool_node_in_a_graph_of_ones_own(world: World) -> None:
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node("model", lambda state: {"messages": [chat.invoke(state["messages"])]})
+    builder.add_node("tools", ToolNode(world.tools()))
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges(
+        "model", lambda state: "tools" if state["messages"][-1].tool_calls else END
+    )
+    builder.add_edge("tools", "model")
+    world.agent([*ONE, ("c2", "look", {"what": "sky"})], "Done.")
+    chat = world.chat
+    agent = guard(builder.compile(checkpointer=InMemorySaver()), world.gate)
+    assert len(agent.run_sync("go", thread="t").interruptions) == 2  # one task, both asked
+    world.decide()
+    assert agent.resume_sync("t").output == "Done."
+    assert sorted(world.ran) == [("look", "sky"), ("send", "ana", "Hello")]
+
+
+def test_a_graph_without_a_tool_node_has_nothing_to_guard(world: World) -> None:
+    with pytest.raises(assent.AssentError, match="no ToolNode"):
+        guard(graph_of(lambda state: {}), world.gate)
+
+
+def test_commands_artifacts_and_injected_arguments_come_back_from_the_store(world: World) -> None:
+    @tool(response_format="content_and_artifact")
+    def draw(what: str) -> tuple[str, Any]:
+        """Draw."""
+        return f"drew {what}", {"pixels": [1, 2]}
+
+    @tool
+    def note(
+        text: str,
+        state: Annotated[Any, InjectedState],
+        id: Annotated[str, InjectedToolCallId],
+    ) -> Command[Any]:
+        """Note."""
+        said = ToolMessage(f"noted {text} after {len(state['messages'])}", tool_call_id=id)
+        return Command(update={"messages": [said]})
+
+    calls: Any = [("c1", "draw", {"what": "a cat"}), ("c2", "note", {"text": "hi"})]
+    agent = guard(world.agent(calls, "Done.", tools=[draw, note]), world.gate)
+    asked = agent.run_sync("go", thread="t").interruptions
+    assert {r.tool: dict(r.args) for r in asked} == {
+        "draw": {"what": "a cat"},
+        "note": {"text": "hi"},
+    }
+    world.decide()
+    assert agent.resume_sync("t").output == "Done."
+    assert world.told() == ["drew a cat", "noted hi after 2"]
+    # An old checkpoint runs the turn again, and gets the same out of the store.
+    history = list(agent.graph.get_state_history(agent.config("t")))
+    before = [state for state in history if state.next == ("tools", "tools")][-1]
+    again = agent.graph.invoke(None, before.config)
+    messages = [m for m in again["messages"] if isinstance(m, ToolMessage)]
+    assert [m.text for m in messages] == ["drew a cat", "noted hi after 2"]
+    assert messages[0].artifact == {"pixels": [1, 2]}
+
+
+def test_a_tool_with_an_interrupt_of_its_own(world: World) -> None:
+    started: list[str] = []
+
+    @tool
+    def book(day: str) -> str:
+        """Book."""
+        started.append(this_call().key)
+        return f"{day}, {interrupt('Window or aisle?')}"
+
+    call: Any = [("c1", "book", {"day": "Monday"})]
+    agent = guard(world.agent(call, "Done.", tools=[book]), world.gate)
+    agent.run_sync("go", thread="t")
+    answer(agent.graph, {"type": "approve"})  # through LangGraph, before the tool's own question
+    (asked,) = interrupts(agent.graph)
+    assert asked == "Window or aisle?"
+    result = answer(agent.graph, "aisle")
+    assert result["messages"][-1].text == "Done."
+    assert world.told() == ["Monday, aisle"]
+    assert len(set(started)) == 1
+
+
+def test_an_agent_as_a_tool_of_another(world: World) -> None:
+    inner = world.agent(ONE, "Mail is out.")
+    clerk = guard(inner, world.gate).graph.with_config({})
+    clerk.checkpointer = None  # as part of another graph it uses that one's
+
+    @tool
+    def ask_clerk(text: str) -> str:
+        """Ask the clerk."""
+        result = clerk.invoke({"messages": [{"role": "user", "content": text}]})
+        return str(result["messages"][-1].text)
+
+    boss_gate = assent.Gate(world.gate.store, policy=assent.Policy([]), agent="boss", wait=0)
+    outer = world.agent([("k1", "ask_clerk", {"text": "mail ana"})], "Done.", tools=[ask_clerk])
+    agent = guard(outer, boss_gate, assent.Policy([assent.Rule("*", verdict="allow")]))
+    stands = agent.run_sync("go", thread="t")
+    assert [(r.agent, r.tool) for r in stands.interruptions] == [("mailer", "send")]
+    world.decide()
+    assert agent.resume_sync("t").output == "Done."
+    assert world.ran == [("send", "ana", "Hello")]
+    assert world.told() == ["Mail is out."]
+
+
+def test_agents_as_nodes_are_guarded_too(world: World) -> None:
+    inner = world.agent(ONE, "Mail is out.", saver=False)
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node("clerk", inner)
+    builder.add_edge(START, "clerk")
+    builder.add_edge("clerk", END)
+    agent = guard(builder.compile(checkpointer=InMemorySaver()), world.gate)
+    stands = agent.run_sync("go", thread="t")
+    assert [request.tool for request in stands.interruptions] == ["send"]
+    assert world.ran == []
+    world.decide()
+    assert agent.resume_sync("t").output == "Mail is out."
+    assert world.ran == [("send", "ana", "Hello")]
+
+
+def test_a_tool_node_of_another_kind_is_refused(world: World) -> None:
+    class Odd(ToolNode):
+        pass
+
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node("tools", Odd(world.tools()))
+    builder.add_edge(START, "tools")
+    with pytest.raises(assent.AssentError, match="Odd"):
+        guard(builder.compile(checkpointer=InMemorySaver()), world.gate)
+
+
+# -- what guard gives
+
+
+async def test_a_worker_takes_it(world: World) -> None:
+    agent = guard(world.agent(ONE, "Done."), world.gate)
+    await agent.run("go", thread="t", requester="rita")
+    worker = Worker([agent], world.gate.store)
+    running = asyncio.create_task(worker.run())
+    (request,) = (await world.inbox.pending()).items
+    await world.inbox.decide(request.id, request.approve(), by="ana")
+    async with asyncio.timeout(60):
+        async for event in world.inbox.watch(after=""):
+            if event.type == "finished":
+                break
+    worker.stop()
+    await running
+    assert world.ran == [("send", "ana", "Hello")]
+    assert (await agent.resume("t")).output == "Done."
+
+
+async def test_new_words_and_cancelled_runs(world: World) -> None:
+    agent = guard(world.agent(ONE, [("c2", "send", {"to": "bob"})], "Done."), world.gate)
+    await agent.run("go", thread="t")
+    stands = await agent.run("no, bob", thread="t")
+    assert [dict(r.args)["to"] for r in stands.interruptions] == ["bob"]
+    assert [message.type for message in world.chat.seen[-1]] == ["human", "ai", "tool", "human"]
+    await agent.cancel("t", by="ana")
+    assert (await agent.resume(stands.run)).status == "cancelled"
+    assert (await agent.run("go on", thread="t")).output == "Done."
+    assert world.ran == []
+
+
+async def test_resume_with_decisions_and_unknown_threads(world: World) -> None:
+    agent = guard(world.agent(ONE, "Done."), world.gate)
+    stands = await agent.run("go", thread="t")
+    yes = [Request.approve(request) for request in stands.interruptions]
+    stands = await resume(agent, "t", decisions=yes, by="rita")
+    assert (stands.status, stands.output) == ("done", "Done.")
+    with pytest.raises(assent.NotFound, match="nowhere"):
+        await agent.resume("nowhere")
+    assert len(world.chat.seen) == 2
+
+
+async def test_a_failing_tool_is_told_and_not_repeated(world: World) -> None:
+    ran: list[str] = []
+
+    def fail(how: str) -> str:
+        """Fail."""
+        ran.append(how)
+        raise RuntimeError("no bank today")
+
+    agent = guard(world.agent([("c1", "fail", {"how": "hard"})], "Done.", tools=[fail]), world.gate)
+    await agent.run("go", thread="t")
+    (request,) = (await world.inbox.pending()).items
+    await world.inbox.decide(request.id, request.approve(), by="ana")
+    with pytest.raises(RuntimeError, match="no bank"):
+        await agent.resume("t")
+    assert (await agent.resume("t")).output == "Done."
+    assert ran == ["hard"]
+    assert "no bank today" in world.told()[0]
+
+
+def test_go_without_a_gate_is_langchains_own(world: World) -> None:
+    agent = world.agent(ONE, "Done.")
+    assert go(agent)["messages"][-1].text == "Done."

@@ -1,0 +1,195 @@
+"""Ways around a pause that LangGraph has, and where they lead when a gate stands at the tools."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from langchain.agents.middleware import AgentMiddleware, AgentState
+from langchain.agents.middleware.types import hook_config
+from langchain_core.messages import AIMessage
+from langchain_world import CONFIG, World, answer, go, interrupts, says
+from langgraph.types import Command, Send
+
+from assent.adapters.langchain import HumanInTheLoopMiddleware, guard
+
+ONE: Any = [("c1", "send", {"to": "ana"})]
+SENT = ("send", "ana", "Hello")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def with_hitl(world: World, *others: Any, gated: bool = True, mode: Any = "batched") -> Any:
+    options: Any = {"gate": world.gate} if gated else {}
+    on: Any = {"send": {"allowed_decisions": ["approve", "reject"]}}
+    middleware = HumanInTheLoopMiddleware(on, interrupt_mode=mode, **options)
+    return world.agent(ONE, "Done.", middleware=[middleware, *others])
+
+
+def evil() -> dict[str, Any]:
+    """The model's message, changed behind the reviewer's back."""
+    made: Any = [{"id": "c1", "name": "send", "args": {"to": "eve"}}]
+    return {"messages": [AIMessage("", id="made", tool_calls=made)]}
+
+
+def rename_message(agent: Any) -> str:
+    """The id of the message that made the call."""
+    last = agent.get_state(CONFIG).values["messages"][-1]
+    return str(last.id)
+
+
+def test_arguments_changed_together_with_the_answer(world: World) -> None:
+    """Bare LangChain runs what nobody saw (the second half shows it); a gate runs what was seen."""
+    for gated, ran in ((True, [SENT]), (False, [("send", "eve", "Hello")])):
+        world.ran.clear()
+        agent = with_hitl(world, gated=gated)
+        config: Any = {"configurable": {"thread_id": f"changed {gated}"}}
+        go(agent, config)
+        update = evil()
+        update["messages"][0].id = agent.get_state(config).values["messages"][-1].id
+        agent.invoke(Command(resume=says("approve"), update=update), config)
+        assert world.ran == ran
+
+
+def test_arguments_changed_in_the_state(world: World) -> None:
+    agent = with_hitl(world)
+    go(agent)
+    update = evil()
+    update["messages"][0].id = rename_message(agent)
+    world.decide()
+    agent.update_state(CONFIG, update, as_node="model")
+    agent.invoke(None, CONFIG)
+    assert world.ran == [SENT]
+    assert "the call that was approved" in world.told()[0]
+
+
+@pytest.mark.parametrize("way", ["goto", "send", "as_node"])
+def test_straight_to_the_tools(world: World, way: str) -> None:
+    agent = with_hitl(world)
+    go(agent)
+    if way == "goto":
+        agent.invoke(Command(goto="tools"), CONFIG)
+    elif way == "send":
+        made = {"id": "c1", "name": "send", "args": {"to": "ana"}, "type": "tool_call"}
+        agent.invoke(Command(goto=Send("tools", [made])), CONFIG)
+    else:
+        agent.update_state(CONFIG, None, as_node="HumanInTheLoopMiddleware.after_model")
+        agent.invoke(None, CONFIG)
+    assert world.ran == []
+    assert [request.tool for request in world.pending()] == ["send"]
+
+
+class Jumps(AgentMiddleware[Any, Any]):
+    """Another middleware that sends every turn to the tools."""
+
+    @hook_config(can_jump_to=["tools"])
+    def after_model(self, state: AgentState[Any], runtime: Any) -> dict[str, Any] | None:
+        last = state["messages"][-1]
+        return {"jump_to": "tools"} if isinstance(last, AIMessage) and last.tool_calls else None
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_a_jump_to_the_tools(world: World, yes: bool) -> None:
+    agent = with_hitl(world, Jumps())
+    go(agent)
+    assert world.ran == []
+    world.decide(lambda r: r.approve() if yes else r.reject("no"))
+    agent.invoke(None, CONFIG)
+    assert world.ran == ([SENT] if yes else [])
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+def test_an_old_checkpoint_does_not_run_the_call_again(world: World, mode: Any) -> None:
+    agent = with_hitl(world, mode=mode)
+    go(agent)
+    paused = agent.get_state(CONFIG).config
+    yes = says("approve") if mode == "batched" else {"type": "approve"}
+    answer(agent, yes)
+    assert world.ran == [SENT]
+    answer(agent, yes, paused)
+    agent.invoke(None, paused)
+    assert world.ran == [SENT]
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+def test_approved_four_times_at_once(world: World, mode: Any) -> None:
+    agent = with_hitl(world, mode=mode)
+    go(agent)
+    world.decide()
+    start = threading.Barrier(4)
+    ended: list[str] = []
+
+    def resume() -> None:
+        start.wait()
+        ended.append(agent.invoke(None, CONFIG)["messages"][-1].text)
+
+    threads = [threading.Thread(target=resume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ended == ["Done."] * 4
+    assert world.ran == [SENT]
+
+
+class PowerCut(BaseException):
+    """Ends a tool in the middle, as no error of its own would."""
+
+
+@pytest.mark.parametrize("hitl", [True, False])
+def test_an_answer_that_langgraph_kept_does_not_settle_a_doubt(world: World, hitl: bool) -> None:
+    """The same ``approve`` would mean "run it again" there."""
+    ran: list[str] = []
+
+    def pay(to: str) -> str:
+        """Pay."""
+        ran.append(to)
+        if len(ran) == 1:
+            raise PowerCut
+        return "paid"
+
+    on: Any = {"pay": True}
+    middleware = HumanInTheLoopMiddleware(on, gate=world.gate, interrupt_mode="per_call")
+    pays: Any = [("c1", "pay", {"to": "ana"})]
+    agent = world.agent(pays, "Done.", tools=[pay], middleware=[middleware] if hitl else [])
+    agent = agent if hitl else guard(agent, world.gate).graph
+    go(agent)
+    with pytest.raises(PowerCut):
+        answer(agent, {"type": "approve"})
+    agent.invoke(None, CONFIG)
+    (shown,) = interrupts(agent)
+    assert (shown["type"], ran) == ("in_doubt", ["ana"])
+    answer(agent, {"type": "approve"})
+    (shown,) = interrupts(agent)
+    assert "digest" in shown["error"]
+    assert ran == ["ana"]
+    again = {"type": "approve", "digest": shown["digest"]}
+    assert answer(agent, again)["messages"][-1].text == "Done."
+    assert ran == ["ana", "ana"]
+
+
+def test_a_thread_is_needed(world: World) -> None:
+    agent = with_hitl(world)
+    with pytest.raises(Exception, match="thread"):
+        agent.invoke({"messages": [{"role": "user", "content": "go"}]})
+    assert world.ran == []
+
+
+def test_a_graph_without_a_checkpointer_cannot_be_guarded(world: World) -> None:
+    agent = world.agent(ONE, "Done.")
+    agent.checkpointer = None
+    with pytest.raises(Exception, match="checkpointer"):
+        guard(agent, world.gate)
+
+
+def test_guard_leaves_the_agent_as_it_was(world: World) -> None:
+    agent = world.agent(ONE, "Done.")
+    guarded = guard(agent, world.gate)
+    assert go(agent, {"configurable": {"thread_id": "other"}})["messages"][-1].text == "Done."
+    assert (world.ran, world.pending()) == ([SENT], [])
+    assert guarded.run_sync("go", thread="t").status == "paused"
+    assert world.ran == [SENT]

@@ -1,0 +1,223 @@
+"""Streams, and runs that somebody drives by hand with the SDK's own ``Runner`` and ``RunState``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent, HostedMCPTool, Runner, RunState, UserError, function_tool
+from agents.testing import ScriptedModel
+from openai.types.responses.response_output_item import McpApprovalRequest
+from openai_agents_world import World, call, outputs, say
+
+import assent
+from assent.adapters.openai_agents import ask_user, resume
+from assent.policy import Rule
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+def pay(world: World) -> Any:
+    async def pay(to: str) -> str:
+        """Pay somebody."""
+        world.ran.append(to)
+        return f"paid {to}"
+
+    return function_tool(pay, needs_approval=True)
+
+
+async def decided(world: World) -> list[tuple[str, str, str]]:
+    """What was decided: how, by whom, and where."""
+    made = [request.decision for request in (await world.inbox.history()).items]
+    return [(made.type, made.by, made.channel) for made in made if made is not None]
+
+
+class TestStreaming:
+    async def test_pause_and_resume(self, world: World) -> None:
+        model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
+        world.one(model, pay(world))
+        stream = world.guarded().stream("go", thread="t-1")
+        with pytest.raises(assent.AssentError, match="not at its end"):
+            _ = stream.stands
+        kinds = [event.type async for event in stream]
+        assert "raw_response_event" in kinds
+        (request,) = stream.stands.interruptions
+        guarded = world.guarded()
+        stream = guarded.stream_resume("t-1", decisions=[request.approve()], by="ana")
+        names = [e.name async for e in stream if e.type == "run_item_stream_event"]
+        assert names == ["tool_output", "message_output_created"]
+        assert (stream.stands.output, world.ran) == ("done", ["ana"])
+        assert len(model.calls) == 2
+
+    async def test_a_question_stops_a_stream(self, world: World) -> None:
+        model = ScriptedModel([[call("ask_user_question", question="Who?")], [say("done")]])
+        world.one(model, ask_user)
+        stream = world.guarded().stream("go", thread="t-1")
+        async for _ in stream:
+            pass
+        (request,) = stream.stands.interruptions
+        stream = world.guarded().stream_resume("t-1", decisions=[request.respond("me")])
+        async for _ in stream:
+            pass
+        assert (stream.stands.output, outputs(model)) == ("done", {"call_1": "me"})
+        assert len(model.calls) == 2
+
+    async def test_begun_as_a_stream_and_ended_without(self, world: World) -> None:
+        model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
+        world.one(model, pay(world))
+        async for _ in world.guarded().stream("go", thread="t-1"):
+            pass
+        await world.approve()
+        assert (await resume(world.guarded(), "t-1")).output == "done"
+
+
+class TestByHand:
+    async def test_approve_in_another_process(self, world: World) -> None:
+        model = ScriptedModel([[call("pay", to="ana")], [say("done")], [say("again")]])
+        world.one(model, pay(world))
+        async with world.guarded().thread("t-1", requester="rita") as agent:
+            result = await Runner.run(agent, "go")
+        (item,) = result.interruptions
+        request = await world.the_request()
+        assert (item.tool_name, request.tool, request.requester) == ("pay", "pay", "rita")
+        text = result.to_state().to_string()
+        async with world.guarded().thread("t-1", by="ana") as agent:
+            state = await RunState.from_string(agent, text)
+            state.approve(state.get_interruptions()[0])
+            result = await Runner.run(agent, state)
+            assert result.final_output == "done"
+            again = await Runner.run(agent, await self.approved(agent, text))
+        # The bare SDK would have paid a second time.
+        assert (world.ran, again.final_output) == (["ana"], "again")
+        assert await decided(world) == [("approve", "ana", "openai-agents")]
+        run = world.inbox.store.run("teller:t-1")
+        assert run is not None
+        assert run.status == "done"
+
+    async def approved(self, agent: Agent[Any], text: str) -> Any:
+        state = await RunState.from_string(agent, text)
+        state.approve(state.get_interruptions()[0])
+        return state
+
+    async def test_reject_closes_the_request(self, world: World) -> None:
+        model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
+        world.one(model, pay(world))
+        async with world.guarded().thread("t-1", by="ana") as agent:
+            result = await Runner.run(agent, "go")
+            state = result.to_state()
+            state.reject(result.interruptions[0], rejection_message="not today")
+            result = await Runner.run(agent, state)
+        assert (result.final_output, world.ran) == ("done", [])
+        assert outputs(model)["call_1"] == "not today"
+        assert await decided(world) == [("reject", "ana", "openai-agents")]
+
+    async def test_always_is_a_yes_to_each(self, world: World) -> None:
+        model = ScriptedModel(
+            [[call("pay", "c1", to="ana")], [call("pay", "c2", to="bob")], [say("done")]]
+        )
+        world.one(model, pay(world))
+        async with world.guarded().thread("t-1", by="ana") as agent:
+            result = await Runner.run(agent, "go")
+            state = result.to_state()
+            state.approve(result.interruptions[0], always_approve=True)
+            result = await Runner.run(agent, state)
+        assert (result.final_output, world.ran) == ("done", ["ana", "bob"])
+        assert await decided(world) == [("approve", "ana", "openai-agents")] * 2
+
+    async def test_what_was_decided_in_the_inbox_counts(self, world: World) -> None:
+        model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
+        world.one(model, pay(world))
+        async with world.guarded().thread("t-1") as agent:
+            result = await Runner.run(agent, "go")
+            request = await world.the_request()
+            await world.inbox.decide(request.id, request.edit({"to": "bob"}), by="bea")
+            state = result.to_state()
+            state.approve(result.interruptions[0])
+            await Runner.run(agent, state)
+        assert world.ran == ["bob"]
+        assert await decided(world) == [("edit", "bea", "python")]
+
+    async def test_a_state_cannot_say_yes_for_somebody_else(self, world: World) -> None:
+        world.policy = assent.Policy([Rule("pay", reviewers=["bea"])])
+        world.one(ScriptedModel([[call("pay", to="ana")]]), pay(world))
+        async with world.guarded().thread("t-1", by="ana") as agent:
+            result = await Runner.run(agent, "go")
+            state = result.to_state()
+            state.approve(result.interruptions[0])
+            with pytest.raises(UserError, match="ana may not decide"):
+                await Runner.run(agent, state)
+        assert (world.ran, len(await world.pending())) == ([], 1)
+
+    async def test_without_a_thread_nothing_runs(self, world: World) -> None:
+        model = ScriptedModel([[call("pay", to="ana")]])
+        world.one(model, pay(world))
+        with pytest.raises(assent.InvalidCall, match="has no thread"):
+            await Runner.run(world.guarded().agent, "go")
+        assert (world.ran, len(model.calls)) == ([], 0)
+
+    async def test_hosted_tools(self, world: World) -> None:
+        wanted = McpApprovalRequest(
+            id="r1", type="mcp_approval_request", name="wipe", server_label="git", arguments="{}"
+        )
+        server: Any = {"type": "mcp", "server_label": "git", "server_url": "https://example.com"}
+        model = ScriptedModel([[wanted], [say("done")]])
+        world.one(model, HostedMCPTool(tool_config=server))
+        async with world.guarded().thread("t-1", by="ana") as agent:
+            result = await Runner.run(agent, "go")
+            assert (await world.the_request()).tool == "git.wipe"
+            state = result.to_state()
+            state.approve(result.interruptions[0])
+            assert (await Runner.run(agent, state)).final_output == "done"
+        assert await decided(world) == [("approve", "ana", "openai-agents")]
+
+    async def test_agents_as_tools(self, world: World) -> None:
+        inner = ScriptedModel([[call("pay", to="ana")], [say("paid")]])
+        outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
+
+        def build() -> Agent[Any]:
+            clerk = Agent("Clerk", model=inner, tools=[pay(world)])
+            return Agent("Boss", model=outer, tools=[clerk.as_tool("clerk", "")])
+
+        world.build = build
+        async with world.guarded().thread("t-1", by="ana") as agent:
+            result = await Runner.run(agent, "go")
+            state = result.to_state()
+            state.approve(result.interruptions[0])
+            assert (await Runner.run(agent, state)).final_output == "done"
+        assert world.ran == ["ana"]
+
+    async def test_an_error_inside_an_inner_agent_is_told_once(self, world: World) -> None:
+        world.policy = assent.Policy([Rule("pay", reviewers=["bea"])])
+        inner = ScriptedModel([[call("pay", to="ana")], [say("paid")]])
+        outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
+
+        def build() -> Agent[Any]:
+            clerk = Agent("Clerk", model=inner, tools=[pay(world)])
+            return Agent("Boss", model=outer, tools=[clerk.as_tool("clerk", "")])
+
+        world.build = build
+        async with world.guarded().thread("t-1", by="ana") as agent:
+            result = await Runner.run(agent, "go")
+            text = result.to_state().to_string()
+            with pytest.raises(UserError, match="ana may not decide"):
+                await Runner.run(agent, await self.approved(agent, text))
+            assert (world.ran, len(outer.calls)) == ([], 1)
+            request = await world.the_request()
+            await world.inbox.decide(request.id, request.approve(), by="bea")
+            result = await Runner.run(agent, await self.approved(agent, text))
+        assert (result.final_output, world.ran) == ("done", ["ana"])
+
+    async def test_a_worker_leaves_it_alone(self, world: World) -> None:
+        world.one(ScriptedModel([[call("pay", to="ana")]]), pay(world))
+        async with world.guarded().thread("t-1") as agent:
+            await Runner.run(agent, "go")
+        await world.approve()
+        assert (await world.guarded().resume("t-1")).status == "paused"
+        assert world.ran == []

@@ -1,0 +1,288 @@
+"""What is kept of a thread: the SDK's ``RunState``, every reply, and what was said in the end."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import agents.run_state
+import pytest
+from agents import Agent, RunHooks, RunState, function_tool
+from agents.testing import ScriptedModel
+from openai_agents_world import THREAD, World, call, outputs, say
+
+import assent
+from assent import codec
+from assent.adapters.openai_agents.sealing import sealed, unsealed
+from assent.worker import Worker
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+class Died(BaseException):
+    """A process that is gone, as far as the SDK is concerned."""
+
+
+def tools(world: World) -> list[Any]:
+    async def pay(to: str) -> str:
+        """Pay somebody."""
+        world.ran.append(f"pay {to}")
+        return f"paid {to}"
+
+    async def look(what: str) -> str:
+        """Look at something."""
+        world.ran.append(f"look {what}")
+        return f"saw {what}"
+
+    return [function_tool(pay, needs_approval=True), function_tool(look)]
+
+
+async def snapshot(world: World) -> dict[str, Any]:
+    run = world.inbox.store.run(f"teller:{THREAD}")
+    assert run is not None
+    assert run.snapshot
+    kept: dict[str, Any] = unsealed(world.inbox.store.keys, run.id, codec.loads(run.snapshot))
+    return kept
+
+
+class Counted(RunHooks[Any]):
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def on_llm_start(self, *args: Any) -> None:
+        self.seen.append("model")
+
+    async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+        self.seen.append(tool.name)
+
+
+async def test_a_pause_is_the_run_state_of_the_sdk(world: World) -> None:
+    model = ScriptedModel([[call("look", "c1", what="sky")], [call("pay", "c2", to="ana")]])
+    world.one(model, *tools(world))
+    hooks = Counted()
+    world.options = {"hooks": hooks}
+    await world.run()
+    kept = await snapshot(world)
+    state = await RunState.from_json(world.build(), kept["state"])
+    (item,) = state.get_interruptions()
+    assert (item.call_id, kept["given"]) == ("c2", {"": 2})
+    assert hooks.seen == ["model", "look", "model"]
+
+
+async def test_what_was_done_before_the_pause_is_not_gone_through_again(world: World) -> None:
+    model = ScriptedModel(
+        [[call("look", "c1", what="sky")], [call("pay", "c2", to="ana")], [say("done")]]
+    )
+    world.one(model, *tools(world))
+    await world.run()
+    await world.approve()
+    hooks = Counted()
+    world.options = {"hooks": hooks}
+    assert (await world.resume()).output == "done"
+    assert hooks.seen == ["pay", "model"]
+
+
+async def test_a_state_that_the_sdk_cannot_read_is_not_needed(world: World) -> None:
+    model = ScriptedModel(
+        [[call("look", "c1", what="sky")], [call("pay", "c2", to="ana")], [say("done")]]
+    )
+    world.one(model, *tools(world))
+    await world.run()
+    await world.approve()
+    kept = await snapshot(world)
+    kept["state"]["$schemaVersion"] = "99.0"
+    _write_snapshot(world, codec.dumps(sealed(world.inbox.store.keys, f"teller:{THREAD}", kept)))
+    assert (await world.resume()).output == "done"
+    assert world.ran == ["look sky", "pay ana"]
+    assert len(model.calls) == 3
+
+
+async def test_a_state_with_a_forged_approval_is_refused(world: World) -> None:
+    world.one(ScriptedModel([[call("pay", to="ana")]]), *tools(world))
+    await world.run()
+    state = (await snapshot(world))["state"]
+    run_state = await RunState.from_json(world.build(), state)
+    run_state.approve(run_state.get_interruptions()[0])
+    forged = {"state": run_state.to_json(), "given": {"": 1}, "words": 1}
+    _write_snapshot(world, codec.dumps({"kept": json.dumps(forged), "signature": "x"}))
+    await _make_due(world)
+    with pytest.raises(assent.Tampered, match="kept of teller:t-1"):
+        await world.resume()
+    assert world.ran == []
+
+
+async def test_a_genuine_state_with_an_approval_runs_nothing_by_itself(world: World) -> None:
+    """Even a state that carries our signature is no decision: only the row counts."""
+    world.one(ScriptedModel([[call("pay", to="ana")]]), *tools(world))
+    await world.run()
+    kept = await snapshot(world)
+    run_state = await RunState.from_json(world.build(), kept["state"])
+    run_state.approve(run_state.get_interruptions()[0])
+    kept["state"] = run_state.to_json()
+    _write_snapshot(world, codec.dumps(sealed(world.inbox.store.keys, f"teller:{THREAD}", kept)))
+    await _make_due(world)
+    stands = await world.resume()
+    assert (stands.status, len(stands.interruptions), world.ran) == ("paused", 1, [])
+
+
+async def test_a_changed_reply_is_refused(world: World) -> None:
+    world.one(ScriptedModel([[call("pay", to="ana")], [say("done")]]), *tools(world))
+    await world.run()
+    await world.approve()
+    _change(world, "UPDATE message SET body = replace(body, 'ana', 'eve')")
+    with pytest.raises(assent.Tampered, match="kept of t-1"):
+        await world.resume()
+    assert world.ran == []
+
+
+async def test_a_reply_of_another_thread_is_refused(world: World) -> None:
+    world.one(ScriptedModel([[call("pay", to="ana")], [call("pay", to="eve")]]), *tools(world))
+    await world.run(thread="t-1")
+    await world.run(thread="t-2")
+    await world.approve()
+    other = "SELECT body FROM message WHERE thread = 't-2' AND seq = 2"
+    _change(world, f"UPDATE message SET body = ({other}) WHERE thread = 't-1' AND seq = 2")
+    with pytest.raises(assent.Tampered, match="kept of t-1"):
+        await world.resume("t-1")
+    assert world.ran == []
+
+
+async def test_a_process_dies_between_reply_and_pause(world: World) -> None:
+    """The reply is there, and so is what ran of it: neither is asked for again."""
+    dies = [True]
+
+    async def fragile() -> str:
+        """Break the first time, before anything happens."""
+        if dies and dies.pop():
+            raise Died
+        world.ran.append("fragile")
+        return "whole"
+
+    model = ScriptedModel([[call("look", "c1", what="sky"), call("fragile", "c2")], [say("done")]])
+    world.one(model, *tools(world), function_tool(fragile))
+    with pytest.raises(Died):
+        await world.run()
+    assert (await world.resume()).status == "paused"
+    doubt = await world.the_request()
+    assert (doubt.kind, doubt.tool) == ("in_doubt", "fragile")
+    await world.inbox.decide(doubt.id, doubt.approve(), by="ana")
+    assert (await world.resume()).output == "done"
+    assert sorted(world.ran) == ["fragile", "look sky"]
+    assert len(model.calls) == 2
+
+
+async def test_a_second_run_knows_what_was_said(world: World) -> None:
+    model = ScriptedModel([[call("pay", to="ana")], [say("first")], [say("second")]])
+    world.one(model, *tools(world))
+    await world.run("pay ana")
+    await world.approve()
+    await world.resume()
+    assert (await world.run("and now?")).output == "second"
+    assert model.last_call is not None
+    roles = [item.get("role") or item["type"] for item in model.last_call.input]
+    assert roles == ["user", "function_call", "function_call_output", "assistant", "user"]
+    assert (await world.resume()).output == "second"
+
+
+async def test_new_words_over_a_pause(world: World) -> None:
+    model = ScriptedModel([[call("pay", to="ana")], [say("fine")], [say("bye")]])
+    world.one(model, *tools(world))
+    await world.run("pay ana")
+    request = await world.the_request()
+    assert (await world.run("no, leave it")).output == "fine"
+    assert (world.ran, await world.pending()) == ([], ())
+    with pytest.raises(assent.AlreadyDecided):
+        await world.inbox.decide(request.id, request.approve(), by="ana")
+    assert "something new" in outputs(model)["call_1"]
+    assert (await world.run("bye")).output == "bye"
+    assert "something new" in outputs(model)["call_1"]
+
+
+async def test_a_process_dies_after_the_last_words(world: World, tmp_path: Path) -> None:
+    """The answer is written before the run ends: whoever comes back gives it."""
+    model = ScriptedModel([[say("done")]])
+    world.one(model)
+    await world.run()
+    _change(world, "UPDATE run SET status = 'running', output = NULL, ready_at = 1")
+    assert (await world.resume()).output == "done"
+    assert len(model.calls) == 1
+
+
+@pytest.mark.parametrize("count", [10, 40])
+async def test_many_that_wait_cost_each_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """The SDK's own ``approve`` copies all that wait for each of them."""
+    copies: list[int] = []
+    copied = agents.run_state._copy_tool_approval_raw_item
+
+    def counted(item: Any) -> Any:
+        copies.append(1)
+        return copied(item)
+
+    monkeypatch.setattr(agents.run_state, "_copy_tool_approval_raw_item", counted)
+    made = [call("pay", f"c{n}", to=f"p{n}") for n in range(count)]
+    world.one(ScriptedModel([made, [say("done")]]), *tools(world))
+    stands = await world.run()
+    assert len(stands.interruptions) == count
+    commits = len(world.inbox.store.chain(THREAD))
+    await world.approve()
+    assert (await world.resume()).output == "done"
+    assert len(world.ran) == count
+    assert len(copies) <= 4 * count
+    assert commits <= count + 4  # one event for each request, and no more commits than turns
+
+
+async def test_a_worker_takes_it_further(world: World) -> None:
+    model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
+    world.one(model, *tools(world))
+    await world.run()
+    await world.approve()
+    guarded = world.guarded()
+    steps: list[Any] = []
+
+    def stepped(agent: str, status: str, seconds: float) -> None:
+        steps.append((agent, status))
+        worker.stop()
+
+    worker = Worker([guarded], guarded.gate.store, on_step=stepped)
+    await worker.run()
+    assert (steps, world.ran) == ([("teller", "done")], ["pay ana"])
+
+
+async def test_agents_of_two_gates_do_not_mix(world: World) -> None:
+    """Two threads of one store at once: each keeps its own."""
+    model = ScriptedModel(
+        [[call("pay", to="ana")], [call("pay", to="bob")], [say("a")], [say("b")]]
+    )
+    world.build = lambda: Agent("Teller", model=model, tools=tools(world))
+    await world.run(thread="t-1")
+    await world.run(thread="t-2")
+    await world.approve()
+    assert (await world.resume("t-2")).output == "a"
+    assert (await world.resume("t-1")).output == "b"
+    assert world.ran == ["pay bob", "pay ana"]
+
+
+async def _make_due(world: World) -> None:
+    """As if something had happened that the run could go on with."""
+    _change(world, "UPDATE run SET ready_at = 1")
+
+
+def _write_snapshot(world: World, text: str) -> None:
+    _change(world, "UPDATE run SET snapshot = ?", text)
+
+
+def _change(world: World, statement: str, *values: str) -> None:
+    file = sqlite3.connect(world.url.removeprefix("sqlite:///"))
+    with file:
+        file.execute(statement, values)
+    file.close()

@@ -1,0 +1,11 @@
+"""The whole story on the Microsoft Agent Framework."""
+
+from __future__ import annotations
+
+from stage_agent_framework import AgentFrameworkStage
+
+from assent.testing import AdapterStory
+
+
+class TestAgentFramework(AdapterStory):
+    stage = AgentFrameworkStage

@@ -1,0 +1,15 @@
+"""The whole story on LangChain, in both colours."""
+
+from __future__ import annotations
+
+from stage_langchain import LangChainStage, SyncLangChainStage
+
+from assent.testing import AdapterStory
+
+
+class TestLangChain(AdapterStory):
+    stage = LangChainStage
+
+
+class TestLangChainSync(AdapterStory):
+    stage = SyncLangChainStage

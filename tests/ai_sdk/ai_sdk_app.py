@@ -1,0 +1,167 @@
+"""A small server around the public functions, with a lab for every scenario of the browser tests.
+
+A lab is an agent, a store and a log of effects, made when its name is first heard; the first word
+of the name says which agent it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+
+import assent
+import assent.demo
+from assent.adapters import ai_sdk
+from assent.agent.models import ModelReply, ModelRequest, TextDelta
+from assent.demo.script import script
+from assent.testing import ScriptedModel, call, say
+from assent.types import Edit, Reject, Reviewer
+
+STATUS = {assent.NotFound: 404, assent.NotAllowed: 403, assent.InvalidCall: 400}
+
+
+def quorum_agent(store: str, effects: assent.demo.Effects) -> assent.Agent:
+    """An agent with a call that two people have to approve."""
+
+    @assent.tool(needs_approval=True, quorum=2)
+    def fire(target: str) -> str:
+        """Fire somebody."""
+        effects.record("fire", {"target": target})
+        return "fired"
+
+    model = ScriptedModel([call("fire", {"target": "this one"}), say("Done.")])
+    return assent.Agent("quorum", model=model, tools=[fire], store=store)
+
+
+class HeldModel(ScriptedModel):
+    """The demo's script; in the middle of a final answer it waits until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(script)
+        self.go = asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+        pieces = [piece async for piece in super().stream(request)]
+        for n, piece in enumerate(pieces):
+            if n == 2 and isinstance(pieces[-1], ModelReply) and not pieces[-1].calls:
+                await self.go.wait()
+            yield piece
+
+
+def held_agent(store: str, effects: assent.demo.Effects) -> assent.Agent:
+    """The agent of the demo, with that model."""
+    agent = assent.demo.agent(store, effects)
+    agent.model = HeldModel()
+    return agent
+
+
+MAKERS = {"quorum": quorum_agent, "held": held_agent, "demo": assent.demo.agent}
+
+
+class Lab:
+    """One agent, and what it really did."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.effects = assent.demo.Effects()
+        kind = name.partition("-")[0]
+        self.agent = MAKERS[kind](f"sqlite:///{folder}/{name}.db", self.effects)
+
+
+def app_with(folder: Path) -> tuple[FastAPI, dict[str, Lab]]:
+    app, labs = FastAPI(), dict[str, Lab]()
+
+    def lab(name: str) -> Lab:
+        if name not in labs:
+            labs[name] = Lab(name, folder)
+        return labs[name]
+
+    def person(request: Request) -> Reviewer:
+        return Reviewer(request.headers["x-user"], assurance="token", role="chat")
+
+    @app.exception_handler(assent.AssentError)
+    async def refused(request: Request, error: Exception) -> Response:
+        return PlainTextResponse(str(error), STATUS.get(type(error), 500))
+
+    for route, recipe in (("chat", False), ("chat-recipe", True)):
+        _chat(app, lab, person, route, recipe)
+
+    _others(app, lab, person)
+    return app, labs
+
+
+def _others(app: FastAPI, lab: Any, person: Any) -> None:
+    """What the scenarios need beside the chat: somebody else, the model's pace, the effects."""
+
+    @app.post("/{name}/decide")
+    async def decide(name: str, request: Request) -> Response:
+        said = await request.json()
+        inbox = assent.Inbox(lab(name).agent.store)
+        (asked,) = (await inbox.pending()).items
+        decision: Any = asked.approve()
+        if said["type"] == "edit":
+            decision = Edit(said["args"], seen_digest=asked.digest)
+        elif said["type"] == "reject":
+            decision = Reject(said["message"], seen_digest=asked.digest)
+        await inbox.decide(asked.id, decision, by=person(request))
+        return Response()
+
+    @app.post("/{name}/go")
+    async def go(name: str) -> Response:
+        model = lab(name).agent.model
+        assert isinstance(model, HeldModel)
+        model.go.set()
+        return Response()
+
+    @app.get("/{name}/effects")
+    async def effects(name: str) -> Response:
+        return JSONResponse(lab(name).effects.all())
+
+
+def _chat(app: FastAPI, lab: Any, person: Any, route: str, recipe: bool) -> None:
+    @app.post(f"/{{name}}/{route}")
+    async def post(name: str, request: Request) -> Response:
+        body = await request.body()
+        agent = lab(name).agent
+        frames = await ai_sdk.stream(body, agent, by=person(request), recipe=recipe)
+        return StreamingResponse(frames, headers=ai_sdk.HEADERS)
+
+    @app.get(f"/{{name}}/{route}/{{chat}}/stream")
+    async def follow(name: str, chat: str, request: Request) -> Response:
+        agent = lab(name).agent
+        frames = await ai_sdk.follow(agent, chat, by=person(request), recipe=recipe)
+        if frames is None:
+            return Response(status_code=204)
+        return StreamingResponse(frames, headers=ai_sdk.HEADERS)
+
+    @app.get(f"/{{name}}/{route}/{{chat}}/messages")
+    async def messages(name: str, chat: str, request: Request) -> Response:
+        by = person(request)
+        return JSONResponse(await ai_sdk.messages(lab(name).agent, chat, by=by, recipe=recipe))
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The server in a thread; gives its address."""
+    app, labs = app_with(folder)
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_level="warning", lifespan="off", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        for made in labs.values():
+            made.agent.close()
+        listener.close()

@@ -1,0 +1,166 @@
+"""Whose chat it is, and what is refused before anything is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ai_sdk_browser import Browser
+
+import assent
+import assent.demo
+from assent import audit
+from assent.adapters import ai_sdk
+from assent.stores.base import Store
+from assent.stores.sqlite import SqliteStore
+from assent.testing import ScriptedModel, call, say
+from assent.types import Reviewer
+
+HELLO = {"id": "u", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
+
+
+async def test_a_chat_belongs_to_whoever_posted_first(browser: Browser, store: Store) -> None:
+    await browser.say("weather in Oslo")
+    assert store.threads()[0].owner == "ana"
+    for other in ("ben", Reviewer("ben", role="chat")):
+        with pytest.raises(assent.NotFound):
+            await ai_sdk.stream({"id": "c1", "messages": [HELLO]}, browser.agent, by=other)
+        with pytest.raises(assent.NotFound):
+            await ai_sdk.follow(browser.agent, "c1", by=other)
+        with pytest.raises(assent.NotFound):
+            await ai_sdk.messages(browser.agent, "c1", by=other)
+    assert len(await ai_sdk.messages(browser.agent, "c1", by="ana")) == 2
+
+
+async def test_of_two_who_post_first_one_is_the_owner(tmp_path: Path) -> None:
+    stores = [SqliteStore(tmp_path / "a.db") for _ in range(4)]
+    try:
+        agents = [assent.Agent("a", model=ScriptedModel([say("Hi.")]), store=s) for s in stores]
+        browsers = [Browser(a, by=f"person {n}") for n, a in enumerate(agents)]
+        said = await asyncio.gather(*(b.say("hello") for b in browsers), return_exceptions=True)
+        assert [type(s) for s in said if s is not None] == [assent.NotFound] * 3
+        assert len(stores[0].messages("c1")) == 2
+    finally:
+        for store in stores:
+            store.close()
+
+
+async def test_reviewers_see_what_they_may_decide(store: Store) -> None:
+    @assent.tool(needs_approval=True, reviewers=["ben", "group:ops"])
+    def push(target: str) -> str:
+        return "pushed"
+
+    model = ScriptedModel([call("push", {"target": "x"}), say("Done.")])
+    agent = assent.Agent("a", model=model, tools=[push], store=store)
+    browser = Browser(agent)
+    await browser.say("go")
+    for sees in (Reviewer("ben"), Reviewer("eve", ("ops",)), Reviewer("root", role="admin")):
+        assert len(await ai_sdk.messages(agent, "c1", by=sees)) == 2
+        assert await ai_sdk.follow(agent, "c1", by=sees) is not None
+        with pytest.raises(assent.NotFound):
+            await ai_sdk.stream({"id": "c1", "messages": [HELLO]}, agent, by=sees)
+    for blind in (Reviewer("eve"), Reviewer("ben", role="chat")):
+        with pytest.raises(assent.NotFound):
+            await ai_sdk.messages(agent, "c1", by=blind)
+
+
+async def test_a_thread_that_code_began_is_nobodys_chat(agent: assent.Agent) -> None:
+    await agent.run("weather in Oslo", thread="code")
+    with pytest.raises(assent.NotFound):
+        await ai_sdk.messages(agent, "code", by="ana")
+    await agent.run("weather in Oslo", thread="anas", requester="ana")
+    assert len(await ai_sdk.messages(agent, "anas", by="ana")) == 2
+
+
+async def test_an_agent_cannot_chat(agent: assent.Agent) -> None:
+    robot = Reviewer("robot", role="agent")
+    with pytest.raises(assent.NotAllowed):
+        await ai_sdk.stream({"id": "c1", "messages": [HELLO]}, agent, by=robot)
+    with pytest.raises(assent.NotAllowed):
+        await ai_sdk.follow(agent, "c1", by=robot)
+
+
+async def test_the_record_of_a_chat_verifies(browser: Browser, store: Store) -> None:
+    await browser.say("weather in Oslo")
+    await browser.decide()
+    report = audit.verify(store)
+    assert report.ok, report
+    opened, *_ = store.chain("c1")
+    assert (opened.type, opened.actor) == ("opened", "ana")
+    (decided,) = [e for e in store.chain("c1") if e.type == "decided"]
+    assert json.loads(decided.body or "{}")["channel"] == "chat"
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    return {"id": "c1", "messages": [HELLO], "trigger": "submit-message", **changes}
+
+
+def part(**changes: Any) -> dict[str, Any]:
+    tool = {"type": "tool-x", "toolCallId": "req_1", "state": "approval-responded"}
+    message = {"id": "m", "role": "assistant", "parts": [{**tool, **changes}]}
+    return body(messages=[message])
+
+
+MALFORMED = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b'{"id": "c1", "id": "c2"}',
+    b'{"id": "c1", "messages": [NaN]}',
+    b'{"id": "c1", "messages": [1e999]}',
+    b'{"id": "c1", "messages": [123456789012345678901234567890]}',
+    b'{"id": "c1", "messages": ["\\ud800"]}',
+    b"\xff",
+    "nothing of the kind",
+    body(id=None),
+    body(id=""),
+    body(id=7),
+    body(id="x" * 201),
+    body(id="a/b"),
+    body(id="@system"),
+    body(messages=[]),
+    body(messages={}),
+    body(messages=["hello"]),
+    body(messages=[{"role": "user"}]),
+    body(messages=[{**HELLO, "role": "tool"}]),
+    body(messages=[{**HELLO, "role": 7}]),
+    body(messages=[{**HELLO, "parts": "hello"}]),
+    body(messages=[{**HELLO, "parts": ["hello"]}]),
+    body(messages=[{**HELLO, "parts": [{"type": "text", "text": 7}]}]),
+    body(messages=[{**HELLO, "parts": [{"type": "text", "text": "  "}]}]),
+    body(messages=[{**HELLO, "parts": [{"type": "file", "url": "data:,x"}]}]),
+    body(messages=[{**HELLO, "parts": [{"type": "text", "text": "\ud800"}]}]),
+    body(trigger="explode"),
+    body(trigger=7),
+    body(messageId=7),
+    part(toolCallId=7),
+    part(state=7),
+    part(approval="yes"),
+    part(approval={"id": 7}),
+    part(approval={"id": "a", "reason": 7}),
+    {**part(), "edits": []},
+    {**part(), "answers": "no"},
+]
+
+
+@pytest.mark.parametrize("bad", MALFORMED, ids=lambda bad: repr(bad)[:60])
+async def test_what_cannot_be_read_is_refused_at_once(agent: assent.Agent, bad: object) -> None:
+    with pytest.raises(assent.InvalidCall) as refused:
+        await ai_sdk.stream(bad, agent, by="ana")
+    assert "\n" not in str(refused.value)
+    assert agent.store.threads() == []
+
+
+async def test_a_post_that_is_too_large(agent: assent.Agent) -> None:
+    huge = json.dumps(body(padding="x" * (4 << 20))).encode()
+    with pytest.raises(assent.InvalidCall, match="bytes of JSON"):
+        await ai_sdk.stream(huge, agent, by="ana")
+
+
+async def test_headers_of_the_protocol() -> None:
+    assert ai_sdk.HEADERS["content-type"] == "text/event-stream"
+    assert ai_sdk.HEADERS["x-vercel-ai-ui-message-stream"] == "v1"
