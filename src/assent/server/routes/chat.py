@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from typing import Any
@@ -65,10 +66,14 @@ def _router(prefix: str, recipe: bool) -> APIRouter:
             # The stream takes the run further by itself: the worker leaves its thread alone.
             driving.enter_context(service.worker.leaving(_chat_of(body)))
             frames = await ai_sdk.stream(body, chosen, by=who.reviewer, recipe=recipe)
-        except AssentError as error:
+        except BaseException as error:
             driving.close()
-            return _refused(error)
-        return StreamingResponse(_until_the_end(frames, driving), headers=ai_sdk.HEADERS)
+            if isinstance(error, AssentError):
+                return _refused(error)
+            raise
+        told = _until_the_end(frames, driving)
+        weakref.finalize(told, driving.close)  # a client may go away before the first frame
+        return StreamingResponse(told, headers=ai_sdk.HEADERS)
 
     async def stream(request: Request, chat_id: str, agent: str | None = None) -> Response:
         """The message that is being written, from its start, and what follows."""
