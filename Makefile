@@ -7,19 +7,22 @@ ARGS    ?=
 BIN   := .venv/bin
 READY := .venv/.ready
 LIGHT := .venv/.light
+STATIC := src/assent/server/static
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check lint types imports bench chaos ui docs clean help
+.PHONY: demo test check lint types imports pages bench chaos ui docs clean help
 
 demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
 	$(BIN)/assent demo $(ARGS)
 
 test: $(READY) ## run all tests, and every snippet of the documentation
+	@$(BIN)/python scripts/browser.py >/dev/null || [ -z "$$CI" ]
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-check: lint types imports ## lint, types, imports, and whether generated pages are up to date
+check: lint types imports pages ## lint, types, imports, the web app, and whether generated pages are up to date
 	$(BIN)/python scripts/state_chart.py --check
 	$(BIN)/python scripts/cli_page.py --check
+	$(BIN)/python scripts/adapter_table.py --check
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -37,12 +40,21 @@ bench: $(READY) ## measure; the figures and the machine are in benchmarks/
 chaos: $(READY) ## the long kill and race loops
 	$(BIN)/pytest -m chaos tests/chaos $(ARGS)
 
-ui: ## build the web app into src/assent/server/static
-	cd ui && npm ci --silent && npm run --silent build
+ui: ui/node_modules/.ready ## build the web app into src/assent/server/static
+	cd ui && npm run --silent build
+
+pages: ui/node_modules/.ready ## types and tests of the web app, and whether the committed build is a fresh one
+	cd ui && npm run --silent check && npm test --silent && npm run --silent build -- --outDir ../build/static
+	diff -r build/static $(STATIC)
+
+ui/node_modules/.ready: ui/package-lock.json
+	cd ui && npm ci --silent --no-audit --no-fund
+	@touch $@
 
 docs: $(READY) ## write the generated pages anew
 	$(BIN)/python scripts/state_chart.py
 	$(BIN)/python scripts/cli_page.py
+	$(BIN)/python scripts/adapter_table.py
 
 clean: ## remove the environment, caches and builds
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

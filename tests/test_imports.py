@@ -58,6 +58,8 @@ ERRORS = {
     "StoreVersion",
     "Superseded",
     "Tampered",
+    "TooMany",
+    "Unauthenticated",
 }
 EXPORTS = NOUNS | ERRORS
 

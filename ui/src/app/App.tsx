@@ -1,0 +1,112 @@
+/** The shell: who is here, which page, and what is the same on all of them. */
+
+import { lazy, Suspense, useEffect, useState, type ReactElement } from "react";
+import { api } from "../shared/api";
+import { Failed, Skeleton } from "../shared/components/States";
+import { Toasts } from "../shared/components/Toasts";
+import { startLive } from "../shared/live";
+import { useResource } from "../shared/resource";
+import { navigate, usePath } from "../shared/router";
+import { MeContext } from "../shared/session";
+import { useShortcuts } from "../shared/keys";
+import { pagesOf } from "./pages";
+import { Shortcuts } from "./Shortcuts";
+import { TopBar } from "./TopBar";
+import { Boundary } from "./Boundary";
+
+const InboxPage = lazy(() => import("../inbox/InboxPage"));
+const GrantsPage = lazy(() => import("../pages/GrantsPage"));
+const LoginPage = lazy(() => import("../pages/LoginPage"));
+const ChatPage = lazy(() => import("../chat/ChatPage"));
+const RunsPage = lazy(() => import("../runs/RunsPage"));
+const HistoryPage = lazy(() => import("../history/HistoryPage"));
+const InsightsPage = lazy(() => import("../insights/InsightsPage"));
+
+/** `/runs/run_1` is the page `runs` with the id `run_1`. */
+function split(path: string): [string, string | undefined] {
+  const [, page = "", id] = path.split("/");
+  return [page, id ? decodeURIComponent(id) : undefined];
+}
+
+function Page({ path }: { path: string }): ReactElement {
+  const [page, id] = split(path);
+  switch (page) {
+    case "inbox":
+      return <InboxPage id={id} />;
+    case "grants":
+      return <GrantsPage />;
+    case "chat":
+      return <ChatPage id={id} />;
+    case "runs":
+      return <RunsPage id={id} />;
+    case "history":
+      return <HistoryPage />;
+    case "insights":
+      return <InsightsPage />;
+    default:
+      return (
+        <main className="page">
+          <h1>There is no such page</h1>
+          <p className="muted">
+            Go to the <a href="/inbox">inbox</a>.
+          </p>
+        </main>
+      );
+  }
+}
+
+function SignedIn({ path }: { path: string }): ReactElement | null {
+  const me = useResource("me", api.me);
+  const [help, setHelp] = useState(false);
+  const out = me.error?.status === 401;
+  const there = me.data !== undefined;
+  useEffect(() => (there ? startLive() : undefined), [there]);
+  useEffect(() => {
+    if (out) navigate(`/login?next=${encodeURIComponent(location.pathname + location.search)}`, { replace: true });
+  }, [out]);
+  const home = me.data && pagesOf(me.data)[0]!.to;
+  const stray = home !== undefined && (path === "/" || (home === "/chat" && split(path)[0] !== "chat"));
+  useEffect(() => {
+    if (stray) navigate(home + location.search, { replace: true });
+  }, [stray]);
+  useShortcuts({
+    ...Object.fromEntries((me.data ? pagesOf(me.data) : []).map((page) => [`g ${page.key}`, () => navigate(page.to)])),
+    "?": () => setHelp(true),
+    "/": () => document.querySelector<HTMLInputElement>("[data-search]")?.focus(),
+  });
+  if (out) return null;
+  if (me.error) return <Failed what="Your account" error={me.error} retry={me.reload} />;
+  if (!me.data || stray) return <Skeleton label="Loading Assent" />;
+  return (
+    <MeContext value={me.data}>
+      <a className="skip" href="#main">
+        Skip to content
+      </a>
+      <TopBar path={path} onHelp={() => setHelp(true)} />
+      <div id="main" className="body" tabIndex={-1}>
+        <Boundary key={split(path)[0]}>
+          <Suspense fallback={<Skeleton rows={6} />}>
+            <Page path={path} />
+          </Suspense>
+        </Boundary>
+      </div>
+      {help && <Shortcuts onClose={() => setHelp(false)} />}
+    </MeContext>
+  );
+}
+
+export function App(): ReactElement {
+  const path = usePath();
+  return (
+    <>
+      {path === "/login" ? (
+        <Suspense fallback={null}>
+          <LoginPage />
+        </Suspense>
+      ) : (
+        <SignedIn path={path} />
+      )}
+      <Toasts />
+    </>
+  );
+}

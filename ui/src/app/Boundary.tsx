@@ -1,0 +1,24 @@
+import { Component, type ReactNode } from "react";
+import { Button } from "../shared/components/Button";
+
+/** A page that fails to draw says so, and the others still work. */
+export class Boundary extends Component<{ children: ReactNode }, { error: Error | null }> {
+  override state = { error: null as Error | null };
+
+  static getDerivedStateFromError(error: Error): { error: Error } {
+    return { error };
+  }
+
+  override render(): ReactNode {
+    if (!this.state.error) return this.props.children;
+    return (
+      <main className="page">
+        <div className="state state-error" role="alert">
+          <p className="state-title">This page could not be drawn</p>
+          <p className="muted mono">{this.state.error.message}</p>
+          <Button onClick={() => location.reload()}>Load it again</Button>
+        </div>
+      </main>
+    );
+  }
+}

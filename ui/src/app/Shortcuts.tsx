@@ -1,0 +1,55 @@
+import type { ReactElement } from "react";
+import { Dialog } from "../shared/components/Dialog";
+import { setShortcuts, useShortcutsEnabled } from "../shared/keys";
+import { PAGES } from "./pages";
+
+const INBOX: [string[], string][] = [
+  [["j", "k"], "Next and previous request"],
+  [["Enter"], "Open the request; Enter alone never approves"],
+  [["a"], "Approve; high risk asks for Enter within two seconds"],
+  [["r"], "Reject, with a reason"],
+  [["e"], "Edit the arguments"],
+  [["m"], "Respond instead of running it, or answer"],
+  [["Esc"], "Close a form, or go back to the list"],
+];
+const ANYWHERE: [string[], string][] = [
+  [["/"], "Search"],
+  [["?"], "This list"],
+  ...PAGES.map((page): [string[], string] => [["g", page.key], `Go to ${page.name}`]),
+];
+
+function List({ title, rows }: { title: string; rows: [string[], string][] }): ReactElement {
+  return (
+    <section>
+      <h3>{title}</h3>
+      <dl className="shortcuts">
+        {rows.map(([keys, text]) => (
+          <div key={text}>
+            <dt>
+              {keys.map((key) => (
+                <kbd key={key}>{key}</kbd>
+              ))}
+            </dt>
+            <dd>{text}</dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}
+
+export function Shortcuts({ onClose }: { onClose: () => void }): ReactElement {
+  const enabled = useShortcutsEnabled();
+  return (
+    <Dialog title="Keyboard shortcuts" onClose={onClose} wide>
+      <label className="check">
+        <input type="checkbox" checked={enabled} onChange={(event) => setShortcuts(event.target.checked)} />
+        Single-key shortcuts are on
+      </label>
+      <div className="shortcut-columns">
+        <List title="Inbox" rows={INBOX} />
+        <List title="Anywhere" rows={ANYWHERE} />
+      </div>
+    </Dialog>
+  );
+}

@@ -1,0 +1,65 @@
+import type { ReactElement } from "react";
+import { Button } from "../shared/components/Button";
+import { Failed, Skeleton } from "../shared/components/States";
+import { Age } from "../shared/components/Time";
+import { Link } from "../shared/router";
+import type { Resource } from "../shared/resource";
+import type { Chat } from "../shared/types";
+import { visible } from "../shared/visible";
+
+const WORDS: Record<string, string> = { paused: "waits for a decision", running: "at work", failed: "failed" };
+
+interface ChatListProps {
+  chats: Resource<{ items: Chat[] }>;
+  current: string | undefined;
+  /** More than one agent: say whose chat it is. */
+  named: boolean;
+  onNew: () => void;
+  onOpen: () => void;
+}
+
+/** The person's own conversations, the newest first. */
+export function ChatList({ chats, current, named, onNew, onOpen }: ChatListProps): ReactElement {
+  return (
+    <nav className="chats" aria-label="Your chats">
+      <div className="side-head">
+        <h2>Chats</h2>
+        <Button small icon="plus" onClick={onNew}>
+          New chat
+        </Button>
+      </div>
+      {chats.error && !chats.data ? (
+        <Failed what="Your chats" error={chats.error} retry={chats.reload} />
+      ) : chats.loading ? (
+        <Skeleton rows={4} label="Loading your chats" />
+      ) : chats.data?.items.length === 0 ? (
+        <p className="muted small chats-none">No chats yet.</p>
+      ) : (
+        <ul>
+          {chats.data?.items.map((chat) => (
+            <li key={chat.id}>
+              <Link
+                to={chatPath(chat.id, chat.agent)}
+                className="chats-row"
+                aria-current={chat.id === current ? "page" : undefined}
+                onClick={onOpen}
+              >
+                <span className="chats-title">{visible(chat.title) || "Untitled"}</span>
+                <span className="chats-meta">
+                  {chat.status === "paused" && <span className="dot dot-wait" aria-hidden="true" />}
+                  {chat.status === "running" && <span className="dot dot-run" aria-hidden="true" />}
+                  {WORDS[chat.status] && <span>{WORDS[chat.status]} · </span>}
+                  {named && <span>{chat.agent} · </span>}
+                  <Age at={chat.updated_at} />
+                </span>
+              </Link>
+            </li>
+          ))}
+        </ul>
+      )}
+    </nav>
+  );
+}
+
+export const chatPath = (id: string, agent: string | null): string =>
+  `/chat/${encodeURIComponent(id)}${agent ? `?agent=${encodeURIComponent(agent)}` : ""}`;

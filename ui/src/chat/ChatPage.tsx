@@ -1,0 +1,117 @@
+import { generateId } from "ai";
+import { useEffect, useRef, useState, type ReactElement } from "react";
+import { api } from "../shared/api";
+import { Button } from "../shared/components/Button";
+import { Effects } from "../shared/components/Effects";
+import { Failed, Skeleton } from "../shared/components/States";
+import { useChanges, useLive } from "../shared/live";
+import { useResource } from "../shared/resource";
+import { navigate, setQuery, useQuery } from "../shared/router";
+import { useMe } from "../shared/session";
+import { ChatList, chatPath } from "./ChatList";
+import { Conversation } from "./Conversation";
+import { stored } from "./thread";
+import "./chat.css";
+import "./composer.css";
+import "./talk.css";
+
+const WIDE = "(min-width: 1180px)";
+
+/** `/chat` begins a chat, `/chat/{id}` goes on with one; `?agent=` says with whom. */
+export default function ChatPage({ id }: { id?: string }): ReactElement {
+  const { demo } = useMe();
+  const [query] = useQuery();
+  const [draft, setDraft] = useState(() => generateId());
+  const [listed, setListed] = useState(false);
+  const chats = useResource("chats", api.chats);
+  const agents = useResource("agents", api.agents);
+  useChanges(chats.reload, 400);
+  // Who may not read the feed is shown what is new when an answer has ended.
+  const fed = useLive().state !== "closed";
+  const [turns, setTurns] = useState(0);
+
+  const own = chats.data?.items.find((chat) => chat.id === id);
+  const among = agents.data?.items ?? [];
+  const standard = among.find((agent) => agent.default)?.name ?? among[0]?.name ?? null;
+  const agent = query.get("agent") ?? own?.agent ?? standard;
+  const begin = () => {
+    setListed(false);
+    setDraft(generateId());
+    navigate(agent && agent !== standard ? `/chat?agent=${encodeURIComponent(agent)}` : "/chat");
+  };
+  const settled = query.has("agent") || agents.data !== undefined || agents.error !== undefined;
+  const begun = useRef(new Set<string>());
+  const current = id ?? draft;
+
+  useEffect(() => {
+    const close = (event: KeyboardEvent) => event.key === "Escape" && setListed(false);
+    window.addEventListener("keydown", close);
+    return () => window.removeEventListener("keydown", close);
+  }, []);
+
+  return (
+    <main className="chat" data-demo={demo || undefined}>
+      <div className="chat-side" data-open={listed || undefined}>
+        <ChatList chats={chats} current={id} named={among.length > 1} onNew={begin} onOpen={() => setListed(false)} />
+      </div>
+      {listed && <button type="button" className="chat-shade" aria-label="Close the list of chats" onClick={() => setListed(false)} />}
+      <div className="chat-main">
+        <div className="chat-bar" data-plain={among.length > 1 && !id ? undefined : true}>
+          <Button small tone="ghost" icon="panel" className="chat-toggle" aria-expanded={listed} onClick={() => setListed(!listed)}>
+            Chats
+          </Button>
+          {among.length > 1 && !id ? (
+            <label className="chat-agent">
+              <span className="muted small">Agent</span>
+              <select value={agent ?? ""} onChange={(event) => setQuery({ agent: event.target.value })}>
+                {among.map(({ name }) => (
+                  <option key={name}>{name}</option>
+                ))}
+              </select>
+            </label>
+          ) : (
+            <span className="chat-with muted small">{agent}</span>
+          )}
+          <Button small tone="ghost" icon="plus" className="chat-toggle" onClick={begin}>
+            New
+          </Button>
+        </div>
+        {settled ? (
+          <Opened
+            key={current}
+            id={current}
+            agent={agent}
+            fresh={id === undefined || begun.current.has(current)}
+            about={among.find(({ name }) => name === agent)}
+            onBegin={() => {
+              if (id) return;
+              begun.current.add(current);
+              navigate(chatPath(current, agent), { replace: true });
+            }}
+            onSettled={() => {
+              chats.reload();
+              setTurns((count) => count + 1);
+            }}
+          />
+        ) : (
+          <Skeleton rows={6} label="Loading the chat" />
+        )}
+      </div>
+      <aside className="chat-ran">
+        <Effects key={fed ? 0 : turns} open={matchMedia(WIDE).matches} />
+      </aside>
+    </main>
+  );
+}
+
+type OpenedProps = Pick<Parameters<typeof Conversation>[0], "id" | "agent" | "about" | "onBegin" | "onSettled"> & { fresh: boolean };
+
+/** A chat that exists is painted from what the server holds before its stream is joined. */
+function Opened({ fresh, ...rest }: OpenedProps): ReactElement {
+  const [isNew] = useState(fresh);
+  const held = useResource(isNew ? null : "messages", (signal) => stored(rest.agent, rest.id, signal));
+  if (isNew) return <Conversation {...rest} first={[]} known={false} />;
+  if (held.error && !held.data) return <Failed what="This chat" error={held.error} retry={held.reload} />;
+  if (!held.data) return <Skeleton rows={6} label="Loading the chat" />;
+  return <Conversation {...rest} first={held.data} known />;
+}

@@ -1,0 +1,52 @@
+import type { UIMessage } from "ai";
+import { memo, type ReactElement } from "react";
+import { visible } from "../shared/visible";
+import { Ask } from "./Ask";
+import { isOpen, pieces, textOf } from "./parts";
+import { ToolCall } from "./ToolCall";
+import type { Thread } from "./thread";
+
+interface MessageProps {
+  message: UIMessage;
+  thread: Thread;
+  last: boolean;
+  agent: string;
+}
+
+/** What one side said. Text is text: nothing in it is markup. */
+function MessageView({ message, thread, last, agent }: MessageProps): ReactElement {
+  if (message.role === "user") {
+    return (
+      <li className="message message-user" data-testid="message-user">
+        <span className="sr-only">You: </span>
+        <div className="bubble wrap">{visible(textOf(message))}</div>
+      </li>
+    );
+  }
+  return (
+    <li className="message message-agent" data-testid="message-agent">
+      <p className="message-who">{visible(agent)}</p>
+      {pieces(message).map((piece, index, all) => {
+        if (piece.kind === "text") {
+          return (
+            <p key={piece.key} className="message-text wrap" data-streaming={(piece.streaming && last && thread.busy) || undefined}>
+              {visible(piece.text)}
+            </p>
+          );
+        }
+        const open = isOpen(piece.call);
+        if (open && last) {
+          const said = all.slice(0, index).findLast((before) => before.kind === "text");
+          return <Ask key={piece.key} call={piece.call} thread={thread} said={said?.text} />;
+        }
+        return <ToolCall key={piece.key} call={piece.call} overtaken={open} />;
+      })}
+    </li>
+  );
+}
+
+/** Older messages do not change: only what is last is drawn anew with each word. */
+export const Message = memo(
+  MessageView,
+  (before, next) => before.message === next.message && before.last === next.last && !next.last && before.agent === next.agent,
+);

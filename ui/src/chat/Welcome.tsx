@@ -1,0 +1,56 @@
+import type { ReactElement } from "react";
+import { useMe } from "../shared/session";
+import type { Agent } from "../shared/types";
+
+const EXAMPLES: [string, string][] = [
+  ["What is the weather in Lisbon?", "one call that needs a yes"],
+  ["Deploy v2.1 to production", "needs a yes; to staging it does not"],
+  ["Delete old records", "yes or no, and no edit"],
+  ["Order a pizza", "questions until the order is whole"],
+  ["Ask me a question", "options, or your own words"],
+  ["Do two things", "two calls, each decided by itself"],
+  ["Send an email to 150 people", "needs a yes above 100 recipients"],
+  ["Book a flight to Paris for Friday", "edit it before you approve"],
+  ["What time is it in Oslo?", "needs nobody"],
+  ["Slow weather, please", "an answer that takes five seconds"],
+];
+
+/** An empty chat: what this agent can do, and in the demo what to try. */
+export function Welcome({ agent, onPick }: { agent: Agent | undefined; onPick: (text: string) => void }): ReactElement {
+  const { demo } = useMe();
+  const asks = agent?.tools.filter((tool) => tool.needs_approval !== "never") ?? [];
+  return (
+    <div className="welcome">
+      <h1>{demo ? "Try the demo agent" : agent ? `Write to ${agent.name}` : "Start a conversation"}</h1>
+      <p className="muted">
+        It asks before it acts: what needs a yes stops here, in the inbox and in the terminal, and goes on wherever you decide.
+      </p>
+      {demo ? (
+        <ul className="chips" aria-label="Examples">
+          {EXAMPLES.map(([text, shows]) => (
+            <li key={text}>
+              <button type="button" className="chip" onClick={() => onPick(text)}>
+                <span className="chip-text">{text}</span>
+                <span className="chip-note">{shows}</span>
+              </button>
+            </li>
+          ))}
+        </ul>
+      ) : (
+        asks.length > 0 && (
+          <div className="welcome-tools">
+            <h2>Needs your approval</h2>
+            <ul>
+              {asks.map((tool) => (
+                <li key={tool.name}>
+                  <code>{tool.name}</code>
+                  <span className="muted">{tool.needs_approval === "sometimes" ? "sometimes" : "always"}</span>
+                </li>
+              ))}
+            </ul>
+          </div>
+        )
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,119 @@
+import type { UIMessage } from "ai";
+import { describe, expect, it } from "vitest";
+import { answerOf, brief, pieces, pretty, same, sentenceOf, steady, unfinished, waiting } from "./parts";
+
+type Parts = UIMessage["parts"];
+
+const user = (text: string): UIMessage => ({ id: "u", role: "user", parts: [{ type: "text", text }] });
+const agent = (...parts: object[]): UIMessage => ({ id: "run_1", role: "assistant", parts: parts as Parts });
+const text = (words: string, state = "done") => ({ type: "text", text: words, state });
+const tool = (id: string, state: string, more: object = {}) => ({
+  type: "tool-deploy",
+  toolCallId: id,
+  state,
+  input: { version: "2.1" },
+  ...more,
+});
+const card = (id: string, status: string, kind = "approval") => ({ type: "data-request", id, data: { id, kind, status } });
+const asked = (id: string) => tool(id, "approval-requested", { approval: { id: `${id}.r1` } });
+const stands = (message: UIMessage) => pieces(message).map((piece) => (piece.kind === "call" ? piece.call.stand : piece.text));
+
+describe("how a call stands", () => {
+  it("follows the part's state and the card beside it", () => {
+    expect(stands(agent(asked("req_1"), card("req_1", "pending")))).toEqual(["waiting"]);
+    expect(stands(agent(tool("req_1", "input-available"), card("req_1", "pending", "question")))).toEqual(["asking"]);
+    expect(stands(agent(tool("req_1", "input-available"), card("req_1", "approved")))).toEqual(["running"]);
+    expect(stands(agent(tool("req_1", "output-available", { output: 1 }), card("req_1", "approved")))).toEqual(["done"]);
+    expect(stands(agent(tool("req_1", "output-available", { output: 1 }), card("req_1", "responded")))).toEqual(["given"]);
+    expect(stands(agent(tool("req_1", "output-denied"), card("req_1", "rejected")))).toEqual(["refused"]);
+    expect(stands(agent(tool("req_1", "output-denied"), card("req_1", "superseded")))).toEqual(["closed"]);
+    expect(stands(agent(tool("req_1", "output-error", { errorText: "no" }), card("req_1", "rejected")))).toEqual(["refused"]);
+    expect(stands(agent(tool("req_1", "output-error", { errorText: "no" })))).toEqual(["failed"]);
+  });
+
+  it("leaves out what is not drawn", () => {
+    expect(stands(agent({ type: "step-start" }, text(" "), text("Hello"), card("req_9", "pending")))).toEqual(["Hello"]);
+  });
+});
+
+describe("what waits for a person", () => {
+  it("stands in the last answer only", () => {
+    const open = agent(text("I will"), asked("req_1"), asked("req_2"));
+    expect(waiting([user("two"), open]).map((call) => call.id)).toEqual(["req_1", "req_2"]);
+    expect(waiting([user("two"), open, user("no, wait")])).toEqual([]);
+    expect(waiting([])).toEqual([]);
+  });
+});
+
+describe("whether more is to come", () => {
+  it("is so while the agent is at work", () => {
+    expect(unfinished([user("hello")])).toBe(true);
+    expect(unfinished([user("hello"), agent()])).toBe(true);
+    expect(unfinished([user("hello"), agent(text("Hel", "streaming"))])).toBe(true);
+    expect(unfinished([user("hello"), agent(tool("req_1", "output-available", { output: 1 }))])).toBe(true);
+    expect(unfinished([user("hello"), agent(tool("req_1", "input-available"), asked("req_2"))])).toBe(true);
+  });
+
+  it("is not so when it has ended, or only people can go on", () => {
+    expect(unfinished([])).toBe(false);
+    expect(unfinished([user("hello"), agent(text("Hello."))])).toBe(false);
+    expect(unfinished([user("two"), agent(tool("req_1", "output-available", { output: 1 }), asked("req_2"))])).toBe(false);
+  });
+});
+
+describe("two histories", () => {
+  it("are the same when they look the same, whatever their ids", () => {
+    expect(same([user("a")], [{ ...user("a"), id: "other" }])).toBe(true);
+    expect(same([user("a"), agent(asked("req_1"))], [user("a"), agent({ type: "step-start" }, asked("req_1"))])).toBe(true);
+  });
+
+  it("differ when a call has moved, or a word was added", () => {
+    expect(same([agent(asked("req_1"))], [agent(tool("req_1", "input-available"), card("req_1", "approved"))])).toBe(false);
+    expect(same([agent(text("Hel"))], [agent(text("Hello"))])).toBe(false);
+  });
+});
+
+describe("a stream that is joined again", () => {
+  const before = [user("two"), agent(text("I will"), asked("req_1"))];
+  it("does not take away what was drawn while it catches up", () => {
+    expect(steady(before, [user("two"), agent()], true)).toBe(before);
+    expect(steady(before, [user("two"), agent(text("I will"))], true)).toBe(before);
+  });
+
+  it("is drawn as soon as it is as far, and whenever nothing streams", () => {
+    const after = [user("two"), agent(text("I will"), tool("req_1", "output-available", { output: 1 }))];
+    expect(steady(before, after, true)).toBe(after);
+    const shorter = [user("two"), agent()];
+    expect(steady(before, shorter, false)).toBe(shorter);
+    const other = [...before, user("more")];
+    expect(steady(before, other, true)).toBe(other);
+  });
+});
+
+describe("text of agents", () => {
+  it("is inert", () => {
+    expect(pretty("a\u202Eb")).toBe("a⟨U+202E⟩b");
+    expect(brief({ to: "a\u200Bb", n: 2 })).toBe("to: a⟨U+200B⟩b, n: 2");
+    expect(pretty({ a: ["<b>"] })).toContain("<b>");
+  });
+
+  it("is cut on the folded line only", () => {
+    const long = { query: "x".repeat(200) };
+    expect(brief(long)).toHaveLength(80);
+    expect(pretty(long)).toContain("x".repeat(200));
+  });
+});
+
+it("an answer is told by its labels", () => {
+  const input = { options: [{ label: "A link by mail", value: "magic_link" }] };
+  expect(answerOf(input, { answer: "magic_link" })).toBe("A link by mail");
+  expect(answerOf(input, { answer: ["magic_link", "my own"] })).toBe("A link by mail, my own");
+  expect(answerOf({}, { answer: [] })).toBe("none of them");
+  expect(answerOf(undefined, "plain")).toBe("plain");
+});
+
+it("an error of the client becomes a sentence", () => {
+  expect(sentenceOf(new Error('{"error":"NotFound","message":"There is no such chat."}'))).toBe("There is no such chat.");
+  expect(sentenceOf(new Error("agent 'x' is not here"))).toBe("agent 'x' is not here");
+  expect(sentenceOf(new TypeError("Failed to fetch"))).toContain("could not be reached");
+});

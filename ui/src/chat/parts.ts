@@ -1,0 +1,174 @@
+/** What a conversation holds, read from the AI SDK's messages: which calls wait, how each of them stands. */
+
+import { getToolName, isToolUIPart, type DynamicToolUIPart, type ToolUIPart, type UIMessage } from "ai";
+import type { Decision, Json, Kind, Status } from "../shared/types";
+import { visible } from "../shared/visible";
+
+export type ToolPart = ToolUIPart | DynamicToolUIPart;
+
+/** What the server says of the request behind a call, in a data part of its own. */
+export interface Card {
+  id: string;
+  kind: Kind;
+  status: Status;
+  /** Why an answer that was given here did not count. */
+  problem?: string;
+  decision?: Omit<Decision, "assurance">;
+}
+
+/** How a call stands, in the words of the page. */
+export type Stand = "writing" | "running" | "asking" | "waiting" | "done" | "given" | "refused" | "closed" | "failed";
+
+/** One call of the agent; its id is that of the request, where people were asked. */
+export interface Call {
+  id: string;
+  name: string;
+  part: ToolPart;
+  card: Card | undefined;
+  stand: Stand;
+}
+
+/** Pieces of one answer in their order; what the page does not draw (steps, data) is left out. */
+export type Piece = { kind: "text"; key: string; text: string; streaming: boolean } | { kind: "call"; key: string; call: Call };
+
+export function pieces(message: UIMessage): Piece[] {
+  const cards = new Map<string, Card>();
+  for (const part of message.parts) if (part.type === "data-request") cards.set(part.id ?? "", part.data as Card);
+  const found: Piece[] = [];
+  message.parts.forEach((part, index) => {
+    if (part.type === "text" && part.text.trim()) {
+      found.push({ kind: "text", key: `text-${index}`, text: part.text, streaming: part.state === "streaming" });
+    } else if (isToolUIPart(part)) {
+      const id = part.toolCallId;
+      const card = cards.get(id);
+      found.push({ kind: "call", key: id, call: { id, name: getToolName(part), part, card, stand: standOf(part, card) } });
+    }
+  });
+  return found;
+}
+
+function standOf(part: ToolPart, card: Card | undefined): Stand {
+  const closed = card !== undefined && ["expired", "cancelled", "superseded"].includes(card.status);
+  switch (part.state) {
+    case "input-streaming":
+      return "writing";
+    case "input-available":
+      return card?.status === "pending" ? "asking" : "running";
+    case "approval-requested":
+      return "waiting";
+    case "approval-responded":
+      return "running";
+    case "output-available":
+      return card?.status === "responded" ? "given" : "done";
+    case "output-denied":
+      return closed ? "closed" : "refused";
+    case "output-error":
+      return closed ? "closed" : card?.status === "rejected" ? "refused" : "failed";
+  }
+}
+
+export const isOpen = (call: Call): boolean => call.stand === "waiting" || call.stand === "asking";
+
+export const callsOf = (message: UIMessage): Call[] =>
+  pieces(message).flatMap((piece) => (piece.kind === "call" ? [piece.call] : []));
+
+/** The calls that wait for a person. Only the last answer can: a newer message closes what was open before. */
+export function waiting(messages: UIMessage[]): Call[] {
+  const last = messages.at(-1);
+  return last?.role === "assistant" ? callsOf(last).filter(isOpen) : [];
+}
+
+/** Whether more of the answer is to come by itself: the person spoke last, or a call runs, or the text has no end. */
+export function unfinished(messages: UIMessage[]): boolean {
+  const last = messages.at(-1);
+  if (!last) return false;
+  if (last.role === "user") return true;
+  const calls = callsOf(last);
+  if (calls.some((call) => call.stand === "running" || call.stand === "writing")) return true;
+  if (calls.some(isOpen)) return false;
+  const piece = pieces(last).at(-1);
+  return piece === undefined || piece.kind === "call" || piece.streaming;
+}
+
+/** What a person wrote, as one text. */
+export function textOf(message: UIMessage): string {
+  return message.parts.map((part) => (part.type === "text" ? part.text : "")).join("");
+}
+
+/** JSON as people read it, with hidden characters written out. */
+export function pretty(value: unknown): string {
+  if (typeof value === "string") return visible(value);
+  return visible(JSON.stringify(value, null, 2) ?? "");
+}
+
+/** The arguments on one line, for the head of a folded call. */
+export function brief(input: unknown, limit = 80): string {
+  if (input === null || typeof input !== "object") return "";
+  const shown = Object.entries(input as Record<string, Json>)
+    .map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
+    .join(", ")
+    .replace(/\s+/g, " ");
+  const inert = visible(shown);
+  return inert.length > limit ? `${inert.slice(0, limit - 1)}…` : inert;
+}
+
+/** What a person answered to a question: the labels of what was picked, or their own words. */
+export function answerOf(input: unknown, output: unknown): string {
+  const value = typeof output === "object" && output !== null && "answer" in output ? output.answer : output;
+  const options = (input as { options?: { label: string; value: unknown }[] } | undefined)?.options ?? [];
+  const label = (each: unknown) => {
+    const option = options.find((one) => JSON.stringify(one.value) === JSON.stringify(each));
+    return option ? visible(option.label) : pretty(each);
+  };
+  return Array.isArray(value) ? value.map(label).join(", ") || "none of them" : label(value);
+}
+
+/** The server's sentence from an error of the chat client, which carries the whole body of the answer. */
+export function sentenceOf(error: Error): string {
+  if (error instanceof TypeError) return "The server could not be reached. Check the connection and try again.";
+  try {
+    const body = JSON.parse(error.message) as { message?: unknown };
+    if (typeof body.message === "string") return visible(body.message);
+  } catch {
+    // It is a sentence already.
+  }
+  return visible(error.message) || "Something went wrong on the way. Try again.";
+}
+
+/** Two histories that look the same need no new drawing. */
+export function same(left: UIMessage[], right: UIMessage[]): boolean {
+  return JSON.stringify(left.map(looks)) === JSON.stringify(right.map(looks));
+}
+
+function looks(message: UIMessage): unknown {
+  const drawn = pieces(message).map((piece) => {
+    if (piece.kind === "text") return piece.text;
+    const { id, part, card, stand } = piece.call;
+    return [id, stand, part.input ?? null, part.output ?? null, card?.decision?.at ?? null];
+  });
+  return [message.role, drawn];
+}
+
+/** How far a call has come; one that nobody has told the rest of yet is at its beginning. */
+function rank({ stand, card }: Call): number {
+  if (stand === "writing" || (stand === "running" && !card)) return 0;
+  if (stand === "waiting" || stand === "asking") return 1;
+  return stand === "running" ? 2 : 3;
+}
+
+/** How far an answer has come: each piece counts, and more when it is nearer to its end. */
+function weight(message: UIMessage): number {
+  const of = (piece: Piece) => (piece.kind === "text" ? piece.text.length : rank(piece.call));
+  return pieces(message).reduce((sum, piece) => sum + 100_000 + of(piece), 0);
+}
+
+/**
+ * A stream that is joined again tells the answer from its beginning. Until it has caught up, what
+ * was there stays, so that a card does not vanish under the hand of the person.
+ */
+export function steady(before: UIMessage[], next: UIMessage[], busy: boolean): UIMessage[] {
+  const old = before.at(-1);
+  const last = next.at(-1);
+  if (!busy || !old || !last || old.id !== last.id || old.role !== "assistant") return next;
+  return weight(last) < weight(old) ? before : next;
+}

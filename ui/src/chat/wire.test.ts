@@ -1,0 +1,59 @@
+import { describe, expect, it } from "vitest";
+import type { DecisionBody, Request } from "../shared/types";
+import type { Call } from "./parts";
+import { wordsFor } from "./wire";
+
+const request = (more: object = {}) =>
+  ({ id: "req_1", revision: 1, kind: "approval", args: { city: "Oslo", days: 1 }, ...more }) as unknown as Request;
+const card = (approval = "req_1.r1") =>
+  ({
+    id: "req_1",
+    name: "weather",
+    stand: "waiting",
+    part: { type: "tool-weather", toolCallId: "req_1", state: "approval-requested", input: {}, approval: { id: approval } },
+  }) as unknown as Call;
+const asking = () =>
+  ({ id: "req_1", name: "ask", stand: "asking", part: { type: "tool-ask", toolCallId: "req_1", state: "input-available", input: {} } }) as unknown as Call;
+const decision = (type: DecisionBody["type"], more: object = {}): DecisionBody => ({ type, seen_digest: "d", ...more });
+
+describe("a decision over the chat", () => {
+  it("is a yes or a no with its reason", () => {
+    expect(wordsFor(card(), request(), decision("approve"))).toEqual({ say: "approval", id: "req_1.r1", approved: true });
+    expect(wordsFor(card(), request(), decision("reject", { message: "No" }))).toMatchObject({ approved: false, reason: "No" });
+  });
+
+  it("carries new arguments, and answers in place of a run", () => {
+    const args = { city: "Bergen", days: 1 };
+    expect(wordsFor(card(), request(), decision("edit", { args }))).toMatchObject({ body: { edits: { "req_1.r1": args } } });
+    expect(wordsFor(card(), request(), decision("respond", { value: 7 }))).toMatchObject({ body: { answers: { "req_1.r1": 7 } } });
+  });
+
+  it("answers questions with an output, and declines with an error", () => {
+    const question = request({ kind: "question" });
+    expect(wordsFor(asking(), question, decision("respond", { value: ["a"] }))).toEqual({ say: "output", output: { answer: ["a"] } });
+    expect(wordsFor(asking(), question, decision("reject", { message: "No" }))).toEqual({ say: "error", errorText: "No" });
+    expect(wordsFor(asking(), request(), decision("respond", { value: 7 }))).toEqual({ say: "output", output: 7 });
+  });
+
+  it("is about a doubt only where the card was about it", () => {
+    expect(wordsFor(card("req_1.r1d"), request({ kind: "in_doubt" }), decision("approve"))).not.toBeNull();
+    expect(wordsFor(card("req_1.r1"), request({ kind: "in_doubt" }), decision("approve"))).toBeNull();
+  });
+});
+
+describe("the request's own route is taken", () => {
+  it("when the card showed another revision than the chat has", () => {
+    expect(wordsFor(card("req_1.r2"), request(), decision("approve"))).toBeNull();
+    expect(wordsFor(card("req_1.r1"), request({ revision: 2 }), decision("approve"))).toBeNull();
+  });
+
+  it("when an edit takes an argument away, which the chat would put back", () => {
+    expect(wordsFor(card(), request(), decision("edit", { args: { city: "Bergen" } }))).toBeNull();
+  });
+
+  it("for a standing yes, and for what is not open", () => {
+    expect(wordsFor(card(), request(), decision("approve", { grant: { scope: "any" } }))).toBeNull();
+    expect(wordsFor({ ...asking(), stand: "running" }, request(), decision("respond", { value: 1 }))).toBeNull();
+    expect(wordsFor(asking(), request(), decision("approve"))).toBeNull();
+  });
+});

@@ -1,0 +1,108 @@
+import type { ReactElement } from "react";
+import { api, withQuery } from "../shared/api";
+import { StatusBadge, Tag } from "../shared/components/Badge";
+import { Button } from "../shared/components/Button";
+import { Empty, Failed, Notice, Skeleton } from "../shared/components/States";
+import { Age } from "../shared/components/Time";
+import { useChanges } from "../shared/live";
+import { usePages } from "../shared/pages";
+import { Link, useQuery } from "../shared/router";
+import type { Request } from "../shared/types";
+import { visible } from "../shared/visible";
+import { Filters } from "./Filters";
+import { CLOSED, FILTERS } from "./choices";
+
+/** Requests that are no longer open, the newest first. */
+export function Decisions(): ReactElement {
+  const [query, setQuery] = useQuery();
+  const filters = Object.fromEntries(FILTERS.map((name) => [name, query.get(name)]));
+  const status = CLOSED.some(({ value }) => value === filters.status) ? filters.status : "closed";
+  const wanted = { ...filters, status, sort: "newest", limit: 50 };
+  const pages = usePages<Request>(
+    withQuery("", wanted),
+    (request) => request.id,
+    (after, signal) => api.requests({ ...wanted, after }, signal),
+  );
+  useChanges(pages.reload, 800);
+  const filtered = FILTERS.some((name) => query.get(name));
+  const clear = () => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])));
+  return (
+    <>
+      <Filters />
+      {pages.error && pages.items.length === 0 ? (
+        <Failed what="The history" error={pages.error} retry={pages.reload} />
+      ) : pages.loading ? (
+        <Skeleton rows={6} label="Loading the history" />
+      ) : pages.items.length === 0 ? (
+        filtered ? (
+          <Empty icon="filter" title="Nothing fits these filters">
+            <Button onClick={clear}>Clear the filters</Button>
+          </Empty>
+        ) : (
+          <Empty icon="inbox" title="Nothing has been decided yet">
+            <p className="muted">
+              What waits is in the <Link to="/inbox">inbox</Link>.
+            </p>
+          </Empty>
+        )
+      ) : (
+        <>
+          {pages.error && <Notice tone="warn" title="This list may be old">{pages.error.message}</Notice>}
+          <div className="card rows">
+            <table className="table stacked" data-testid="history">
+              <thead>
+                <tr>
+                  <th scope="col">Request</th>
+                  <th scope="col">Outcome</th>
+                  <th scope="col">By</th>
+                  <th scope="col">Channel</th>
+                  <th scope="col">Assurance</th>
+                  <th scope="col">When</th>
+                </tr>
+              </thead>
+              <tbody>
+                {pages.items.map((request) => (
+                  <Row key={request.id} request={request} />
+                ))}
+              </tbody>
+            </table>
+          </div>
+          {pages.more && (
+            <div className="more">
+              <Button onClick={pages.loadMore} disabled={pages.busy}>
+                {pages.busy ? "Loading…" : "Show older"}
+              </Button>
+            </div>
+          )}
+        </>
+      )}
+    </>
+  );
+}
+
+function Row({ request }: { request: Request }): ReactElement {
+  const { decision } = request;
+  return (
+    <tr data-testid="history-row">
+      <td className="what">
+        <Link to={`/inbox/${encodeURIComponent(request.id)}`} className="what-link">
+          <code>{request.tool ? visible(request.tool) : request.kind === "question" ? "Question" : "Approval"}</code>
+        </Link>
+        <span className="muted small what-agent">{visible(request.agent)}</span>
+        <span className="what-summary">{request.shown.summary}</span>
+      </td>
+      <td>
+        <StatusBadge status={request.status} />
+        {decision?.message && <p className="message-line wrap">{visible(decision.message)}</p>}
+      </td>
+      <td className="wrap" data-label="By">
+        {decision ? visible(decision.by) : <span className="muted">nobody</span>}
+      </td>
+      <td data-label="Channel">{decision ? visible(decision.channel) : <span className="muted">–</span>}</td>
+      <td data-label="Assurance">{decision ? <Tag>{visible(decision.assurance)}</Tag> : <span className="muted">–</span>}</td>
+      <td className="nowrap muted" data-label="When">
+        <Age at={decision?.at ?? request.created_at} />
+      </td>
+    </tr>
+  );
+}

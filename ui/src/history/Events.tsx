@@ -1,0 +1,112 @@
+import { useState, type ReactElement } from "react";
+import { api } from "../shared/api";
+import { Button } from "../shared/components/Button";
+import { Icon } from "../shared/components/Icon";
+import { Empty, Failed, Skeleton } from "../shared/components/States";
+import { actorOf, factOf, reasonOf } from "../shared/facts";
+import { usePages } from "../shared/pages";
+import { Link } from "../shared/router";
+import { exact } from "../shared/time";
+import type { AuditRow } from "../shared/types";
+import { visible } from "../shared/visible";
+
+const PAGE = 100;
+
+/** Every fact in the order in which it was written, with the hash that ties it to the one before. */
+export function Events(): ReactElement {
+  const pages = usePages<AuditRow>(
+    "audit",
+    (row) => row.cursor,
+    (after, signal) => api.audit({ after, limit: PAGE }, signal),
+  );
+  if (pages.error && pages.items.length === 0) return <Failed what="The record" error={pages.error} retry={pages.reload} />;
+  if (pages.loading) return <Skeleton rows={8} label="Loading the record" />;
+  if (pages.items.length === 0) return <Empty icon="shield" title="Nothing has happened yet" />;
+  return (
+    <>
+      <p className="muted small events-note">From the first fact on. A row opens to what was written down.</p>
+      <ol className="card events" data-testid="events">
+        {pages.items.map((row) => (
+          <EventRow key={row.cursor} row={row} />
+        ))}
+      </ol>
+      <div className="more">
+        {pages.more ? (
+          <Button onClick={pages.loadMore} disabled={pages.busy}>
+            {pages.busy ? "Loading…" : "Show later facts"}
+          </Button>
+        ) : (
+          <Button tone="ghost" onClick={pages.reload}>
+            That is all. Look again
+          </Button>
+        )}
+      </div>
+    </>
+  );
+}
+
+function EventRow({ row }: { row: AuditRow }): ReactElement {
+  const [open, setOpen] = useState(false);
+  const fact = factOf(row.type, row.body);
+  const reason = reasonOf(row.body);
+  return (
+    <li className="event">
+      <button type="button" className="event-head" aria-expanded={open} onClick={() => setOpen(!open)}>
+        <span className={`event-icon fact-${fact.tone}`}>
+          <Icon name={fact.icon} size={14} />
+        </span>
+        <span className="event-words">
+          <strong>{actorOf(row.actor)}</strong> {fact.words}
+          {reason && <span className="muted">: {reason}</span>}
+        </span>
+        <time className="event-time" dateTime={row.at}>
+          {exact(row.at)}
+        </time>
+        <code className="event-hash">{row.hash.split(".").at(-1)!.slice(0, 8)}</code>
+      </button>
+      {open && (
+        <div className="event-body">
+          <dl className="pairs">
+            <dt>By</dt>
+            <dd>
+              <code className="wrap">{visible(row.actor)}</code>
+            </dd>
+            <dt>Thread</dt>
+            <dd>
+              <code className="wrap">{visible(row.thread)}</code> · fact {row.seq}
+            </dd>
+            {row.run && (
+              <>
+                <dt>Run</dt>
+                <dd>
+                  <Link to={`/runs/${encodeURIComponent(row.run)}`}>
+                    <code className="wrap">{visible(row.run)}</code>
+                  </Link>
+                </dd>
+              </>
+            )}
+            {row.request && (
+              <>
+                <dt>Request</dt>
+                <dd>
+                  <Link to={`/inbox/${encodeURIComponent(row.request)}`}>
+                    <code className="wrap">{visible(row.request)}</code>
+                  </Link>
+                </dd>
+              </>
+            )}
+            <dt>Hash</dt>
+            <dd>
+              <code className="wrap">{row.hash}</code>
+            </dd>
+          </dl>
+          {row.body === null ? (
+            <p className="muted">What was written here has been pruned; its hash still holds the place.</p>
+          ) : (
+            <pre>{visible(JSON.stringify(row.body, null, 2))}</pre>
+          )}
+        </div>
+      )}
+    </li>
+  );
+}

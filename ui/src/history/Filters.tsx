@@ -1,0 +1,47 @@
+import { useEffect, useState, type ReactElement } from "react";
+import { api } from "../shared/api";
+import { Select } from "../shared/components/Select";
+import { useResource } from "../shared/resource";
+import { useQuery } from "../shared/router";
+import { CLOSED, KINDS } from "./choices";
+
+/** One row of narrow fields; each is a part of the address, so that a view can be sent to somebody. */
+export function Filters(): ReactElement {
+  const [query, setQuery] = useQuery();
+  const agents = useResource("agents", api.agents).data?.items ?? [];
+  const tools = [...new Set(agents.flatMap((agent) => agent.tools.map((tool) => tool.name)))].sort();
+  const set = (name: string) => (value: string) => setQuery({ [name]: value || null });
+  const named = (values: string[]) => values.map((value) => ({ value, label: value }));
+  return (
+    <div className="filters" role="group" aria-label="Filters">
+      <Words />
+      <Select label="Outcome" all="Any outcome" value={query.get("status")} options={CLOSED} onChange={set("status")} />
+      <Select label="Kind" all="Any kind" value={query.get("kind")} options={KINDS} onChange={set("kind")} />
+      {agents.length > 1 && (
+        <Select label="Agent" all="Any agent" value={query.get("agent")} options={named(agents.map(({ name }) => name))} onChange={set("agent")} />
+      )}
+      <Select label="Tool" all="Any tool" value={query.get("tool")} options={named(tools)} onChange={set("tool")} />
+    </div>
+  );
+}
+
+function Words(): ReactElement {
+  const [query, setQuery] = useQuery();
+  const current = query.get("q") ?? "";
+  const [text, setText] = useState(current);
+  useEffect(() => setText(current), [current]);
+  useEffect(() => {
+    if (text === current) return;
+    const timer = setTimeout(() => setQuery({ q: text.trim() || null }), 300);
+    return () => clearTimeout(timer);
+  }, [text, current, setQuery]);
+  return (
+    <input
+      type="search"
+      aria-label="Words in tool, agent, description or id"
+      placeholder="Words, or an id"
+      value={text}
+      onChange={(event) => setText(event.target.value)}
+    />
+  );
+}

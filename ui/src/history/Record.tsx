@@ -1,0 +1,71 @@
+import { useState, type ReactElement } from "react";
+import { ApiError, api } from "../shared/api";
+import { Button } from "../shared/components/Button";
+import { Icon } from "../shared/components/Icon";
+import { Notice } from "../shared/components/States";
+import { clock } from "../shared/time";
+import type { Verification } from "../shared/types";
+
+type Result = { at: number; found?: Verification; error?: ApiError };
+
+/** The record proves itself: every fact is tied to the one before, and this reads all of it. */
+export function Record(): ReactElement {
+  const [busy, setBusy] = useState(false);
+  const [result, setResult] = useState<Result | null>(null);
+  const check = async () => {
+    setBusy(true);
+    try {
+      setResult({ at: Date.now(), found: await api.verify() });
+    } catch (error) {
+      setResult({ at: Date.now(), error: error instanceof ApiError ? error : new ApiError(0, "Error", String(error)) });
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <section className="card record" aria-labelledby="record">
+      <div className="record-head">
+        <Icon name="shield" size={20} />
+        <div className="record-words">
+          <h2 id="record">The record</h2>
+          <p className="muted">Each fact is tied to the one before it. The check reads every one, and names the first that is broken, missing or cut.</p>
+        </div>
+        <Button onClick={() => void check()} disabled={busy}>
+          {busy ? "Checking…" : result ? "Check again" : "Check the record"}
+        </Button>
+      </div>
+      <div role="status" data-testid="verification">
+        {result?.error && (
+          <Notice tone="bad" title="The check could not be made">
+            <p>{result.error.message}</p>
+          </Notice>
+        )}
+        {result?.found?.ok && (
+          <Notice tone="good" title="The record is whole">
+            <p>
+              {count(result.found.events, "event")} in {count(result.found.threads, "thread")}, {count(result.found.seals, "seal")}; checked at{" "}
+              {clock(result.at)}.
+            </p>
+          </Notice>
+        )}
+        {result?.found && !result.found.ok && (
+          <Notice tone="bad" title={`The record is not whole: ${count(result.found.problems.length, "problem")}`}>
+            <ul className="record-problems">
+              {result.found.problems.map((problem, index) => (
+                <li key={index} className="wrap">
+                  {problem}
+                </li>
+              ))}
+            </ul>
+            <p>
+              Stop approving until it is known why. <code>assent audit verify</code> in a terminal says the same, and{" "}
+              <code>assent audit export</code> keeps what is there.
+            </p>
+          </Notice>
+        )}
+      </div>
+    </section>
+  );
+}
+
+const count = (number: number, word: string): string => `${number.toLocaleString()} ${word}${number === 1 ? "" : "s"}`;

@@ -1,0 +1,132 @@
+/** One answer for like requests: each is shown whole, and the end of the list has to be seen. */
+
+import { useState, type ReactElement } from "react";
+import { ApiError, api } from "../shared/api";
+import { Button } from "../shared/components/Button";
+import { Dialog } from "../shared/components/Dialog";
+import { Notice } from "../shared/components/States";
+import { toast } from "../shared/components/Toasts";
+import { EndMark } from "../shared/decision/LongValue";
+import { title } from "../shared/decision/values";
+import { useOffline } from "../shared/live";
+import type { Request } from "../shared/types";
+import { aloneBecause } from "./order";
+
+interface Props {
+  requests: Request[];
+  onClose: () => void;
+  onDecided: (ids: string[]) => void;
+}
+
+export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElement {
+  const offline = useOffline();
+  const [picked, setPicked] = useState(
+    () => new Set(requests.filter((each) => !aloneBecause(each)).map((each) => each.id)),
+  );
+  const [ended, setEnded] = useState(false);
+  const [rejecting, setRejecting] = useState(false);
+  const [message, setMessage] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [problems, setProblems] = useState<string[]>([]);
+  const chosen = requests.filter((request) => picked.has(request.id));
+  const toggle = (id: string) => {
+    const next = new Set(picked);
+    if (!next.delete(id)) next.add(id);
+    setPicked(next);
+  };
+  const send = async (type: "approve" | "reject") => {
+    setBusy(true);
+    setProblems([]);
+    try {
+      const body = chosen.map(({ id, digest }) => ({
+        id,
+        type,
+        seen_digest: digest,
+        ...(type === "reject" ? { message: message.trim() } : {}),
+      }));
+      const { items } = await api.decideAll(body);
+      const failed = items.filter((item) => item.error !== undefined);
+      const done = items.filter((item) => item.error === undefined).map((item) => item.id);
+      if (done.length) {
+        toast(
+          `${type === "approve" ? "Approved" : "Rejected"} ${done.length} of ${chosen.length}`,
+          failed.length ? "info" : "good",
+        );
+        onDecided(done);
+      }
+      if (failed.length === 0) return onClose();
+      setProblems(failed.map(({ id, error }) => `${id}: ${typeof error === "string" ? error : error!.message}`));
+      setPicked(new Set(failed.map((item) => item.id)));
+    } catch (error) {
+      setProblems([error instanceof ApiError ? error.message : String(error)]);
+    }
+    setBusy(false);
+  };
+  const reason = offline ? "Offline: nothing is decided." : !ended ? "Scroll to the end of the list first." : "";
+  return (
+    <Dialog title={`${requests.length} requests for ${title(requests[0]!)}`} onClose={onClose} wide>
+      <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0}>
+        {requests.map((request) => {
+          const alone = aloneBecause(request);
+          return (
+            <div key={request.id} className="bulk-item">
+              <label className="check">
+                <input
+                  type="checkbox"
+                  disabled={alone !== ""}
+                  checked={picked.has(request.id)}
+                  onChange={() => toggle(request.id)}
+                />
+                <span className="mono small">{request.id}</span>
+              </label>
+              {alone ? (
+                <p className="muted small">Decide it alone: it {alone}.</p>
+              ) : (
+                <pre className="wrap">{request.shown.lines.join("\n")}</pre>
+              )}
+              {request.shown.warnings.map((warning) => (
+                <p key={warning} className="bulk-warning small">
+                  {warning}
+                </p>
+              ))}
+            </div>
+          );
+        })}
+        <EndMark name="the list" onSeen={() => setEnded(true)} />
+      </div>
+      {problems.length > 0 && (
+        <Notice tone="bad" title="Not recorded">
+          {problems.map((problem) => (
+            <p key={problem}>{problem}</p>
+          ))}
+        </Notice>
+      )}
+      {rejecting && (
+        <label className="field">
+          <span className="field-label">Reason for all of them</span>
+          <textarea rows={2} value={message} onChange={(event) => setMessage(event.target.value)} />
+        </label>
+      )}
+      <div className="dialog-actions">
+        {reason && <span className="decide-reason">{reason}</span>}
+        <Button onClick={onClose}>Cancel</Button>
+        <Button
+          tone="danger"
+          disabled={busy || offline || chosen.length === 0}
+          onClick={() => (rejecting ? void send("reject") : setRejecting(true))}
+        >
+          {rejecting ? `Send ${chosen.length} rejections` : `Reject ${chosen.length}`}
+        </Button>
+        {!rejecting && (
+          <Button
+            tone="primary"
+            disabled={busy || reason !== "" || chosen.length === 0}
+            onClick={() => void send("approve")}
+          >
+            {`Approve ${chosen.length}`}
+          </Button>
+        )}
+      </div>
+    </Dialog>
+  );
+}

@@ -1,0 +1,240 @@
+import { useEffect, useRef, useState, type ReactElement } from "react";
+import { api } from "../shared/api";
+import { KindMark, RiskBadge } from "../shared/components/Badge";
+import { IconButton } from "../shared/components/Button";
+import { CopyButton } from "../shared/components/CopyButton";
+import { Icon } from "../shared/components/Icon";
+import { Empty, Failed, Notice, Skeleton } from "../shared/components/States";
+import { Age, Countdown } from "../shared/components/Time";
+import { DecisionLine } from "../shared/decision/Outcome";
+import { RequestBody } from "../shared/decision/RequestBody";
+import { sentHere } from "../shared/decision/useDecide";
+import { showsRisk, title } from "../shared/decision/values";
+import { useChanges } from "../shared/live";
+import { useResource } from "../shared/resource";
+import { Link } from "../shared/router";
+import { useMe } from "../shared/session";
+import { recall, remember } from "../shared/theme";
+import type { Request, RequestDetail } from "../shared/types";
+import { Rail } from "./Rail";
+import { QuorumDots } from "./Row";
+import { useMedia } from "./useMedia";
+
+interface Props {
+  id: string;
+  /** What the list knows already; drawn until the rest is there. */
+  cached: Request | undefined;
+  back: string;
+  phone: boolean;
+  /** Whether the focus was sent here on purpose. */
+  entering: { current: boolean };
+  onDecided: (request: Request) => void;
+  onRead: (request: Request) => void;
+}
+
+const RAIL = "assent.rail";
+
+/** Nobody's focus is taken when the page has only just been loaded. */
+let settled = false;
+
+/** What was revealed stays revealed as long as it is the same revision; all else is taken fresh. */
+function keepRevealed(fresh: RequestDetail, revealed: RequestDetail | null): RequestDetail {
+  if (!revealed || revealed.revision !== fresh.revision || !fresh.masked) return fresh;
+  const { args, original, preview, digest, masked, shown } = revealed;
+  return { ...fresh, args, original, preview, digest, masked, shown };
+}
+
+export function Detail({ id, cached, back, phone, entering, onDecided, onRead }: Props): ReactElement {
+  const me = useMe();
+  const read = useResource<RequestDetail>(id, (signal) => api.request(id, signal));
+  const [revealed, setRevealed] = useState<RequestDetail | null>(null);
+  const [railOpen, setRailOpen] = useState(recall(RAIL) !== "shut");
+  const wide = useMedia("(min-width: 1240px)");
+  const heading = useRef<HTMLHeadingElement>(null);
+  const known = read.data ?? (cached as RequestDetail | undefined);
+  const request = known && keepRevealed(known, revealed);
+  const first = useRef<Request | undefined>(undefined);
+  if (request && !first.current) first.current = request;
+  const there = request !== undefined;
+
+  useChanges((events) => {
+    if (events.some((event) => event.type === "resync" || ("request" in event && event.request === id))) read.reload();
+  });
+  useEffect(() => () => void sentHere.delete(id), [id]);
+  useEffect(() => {
+    if (read.data) onRead(read.data);
+  }, [read.data]);
+  useEffect(() => {
+    // Never on a button: the heading is where reading starts. Rows keep the focus while one walks the list.
+    const inList = document.activeElement?.closest(".inbox-list");
+    const wanted = settled && (!inList || phone || entering.current);
+    if (there && wanted) heading.current?.focus({ preventScroll: true });
+    if (!there) return;
+    entering.current = false;
+    settled = true;
+  }, [there]);
+
+  if (!request) {
+    if (read.error?.status === 404) {
+      return (
+        <main className="inbox-detail">
+          <Empty icon="search" title="There is no such request">
+            <p className="muted">It may belong to somebody else, or the link is wrong.</p>
+            <Link to={back}>Back to the inbox</Link>
+          </Empty>
+        </main>
+      );
+    }
+    return (
+      <main className="inbox-detail">
+        {read.error ? (
+          <Failed what="The request" error={read.error} retry={read.reload} />
+        ) : (
+          <Skeleton rows={8} label="Loading the request" />
+        )}
+      </main>
+    );
+  }
+  const showRail = (open: boolean) => {
+    setRailOpen(open);
+    remember(RAIL, open ? null : "shut");
+  };
+  const elsewhere = first.current?.status === "pending" && request.status !== "pending" && !sentHere.has(id);
+  const changed =
+    first.current !== undefined && first.current.revision !== request.revision && request.status === "pending";
+  return (
+    <>
+      <main className="inbox-detail">
+        <header className="detail-head">
+          {phone && (
+            <Link to={back} className="inbox-back">
+              <Icon name="chevronLeft" /> Inbox
+            </Link>
+          )}
+          <div className="detail-title">
+            <h1
+              ref={heading}
+              tabIndex={-1}
+              className={request.tool && request.kind !== "question" ? "mono wrap" : "wrap"}
+            >
+              {title(request)}
+            </h1>
+            {showsRisk(request) && <RiskBadge level={request.risk.level} long />}
+            {request.kind === "in_doubt" && <KindMark kind={request.kind} />}
+            {wide && (
+              <IconButton
+                className="rail-toggle"
+                icon="panel"
+                aria-expanded={railOpen}
+                label={railOpen ? "Hide context" : "Show context"}
+                onClick={() => showRail(!railOpen)}
+              />
+            )}
+          </div>
+          <Facts request={request} />
+        </header>
+        {elsewhere && request.decision && (
+          <div className="detail-conflict" role="alert" data-testid="conflict">
+            <Notice tone="warn">
+              <p>
+                <DecisionLine decision={request.decision} mine={request.decision.by === me.name} />, elsewhere, while
+                this was open here.
+              </p>
+            </Notice>
+          </div>
+        )}
+        {changed && (
+          <div className="detail-conflict" role="alert">
+            <Notice tone="warn" title="This request has changed since you opened it">
+              <p>Read it again before you decide.</p>
+            </Notice>
+          </div>
+        )}
+        <RequestBody
+          key={request.revision}
+          request={request}
+          onDecided={(result) => {
+            if (result.status === "pending") read.reload();
+            onDecided(result);
+          }}
+          onStale={read.reload}
+          onRevealed={setRevealed}
+        >
+          {!wide && <Rail request={request} loading={read.loading} />}
+        </RequestBody>
+      </main>
+      {wide && railOpen && (
+        <aside className="inbox-rail" aria-label="Context" tabIndex={0}>
+          <Rail request={request} loading={read.loading} />
+        </aside>
+      )}
+    </>
+  );
+}
+
+function Facts({ request }: { request: RequestDetail }): ReactElement {
+  const digest = request.digest;
+  return (
+    <dl className="facts">
+      <div>
+        <dt>Agent</dt>
+        <dd>{request.shown.agent ?? request.agent}</dd>
+      </div>
+      <div>
+        <dt>Run</dt>
+        <dd>
+          <Link to={`/runs/${encodeURIComponent(request.run)}`} className="mono">
+            {request.run}
+          </Link>
+        </dd>
+      </div>
+      {request.requester && (
+        <div>
+          <dt>For</dt>
+          <dd>{request.shown.requester ?? request.requester}</dd>
+        </div>
+      )}
+      <div>
+        <dt>Asked</dt>
+        <dd>
+          <Age at={request.created_at} />
+        </dd>
+      </div>
+      {request.status === "pending" && request.expires_at && (
+        <div>
+          <dt>Expires</dt>
+          <dd>
+            <Countdown until={request.expires_at} always />
+            <span className="muted"> then {request.policy?.on_expiry === "approve" ? "approved" : "nothing runs"}</span>
+          </dd>
+        </div>
+      )}
+      {request.quorum > 1 && (
+        <div>
+          <dt>Approvals</dt>
+          <dd>
+            <QuorumDots request={request} /> {request.votes.length} of {request.quorum}
+          </dd>
+        </div>
+      )}
+      <div>
+        <dt>Request</dt>
+        <dd>
+          <span className="mono">{request.id}</span>
+          <CopyButton text={request.id} label="Copy the request id" />
+        </dd>
+      </div>
+      {digest && (
+        <div>
+          <dt>Digest</dt>
+          <dd>
+            <span className="mono" title={digest}>
+              {digest.slice(0, 12)}
+            </span>
+            <CopyButton text={digest} label="Copy the whole digest" />
+          </dd>
+        </div>
+      )}
+    </dl>
+  );
+}

@@ -1,0 +1,140 @@
+/** What the inbox says when no request is open, or when there is none. */
+
+import type { ReactElement } from "react";
+import { Button } from "../shared/components/Button";
+import { CopyButton } from "../shared/components/CopyButton";
+import { StatusBadge } from "../shared/components/Badge";
+import { Empty } from "../shared/components/States";
+import { Age } from "../shared/components/Time";
+import { title } from "../shared/decision/values";
+import { api } from "../shared/api";
+import { useChanges } from "../shared/live";
+import { useResource } from "../shared/resource";
+import { Link } from "../shared/router";
+import { useMe } from "../shared/session";
+import { visible } from "../shared/visible";
+import { clearFilters, FILTERS } from "./Filters";
+
+export function Overview({ waiting, filtered }: { waiting: number | null; filtered: boolean }): ReactElement {
+  const me = useMe();
+  const last = useResource("last", (signal) => api.requests({ status: "closed", sort: "newest", limit: 1 }, signal));
+  useChanges(() => last.reload(), 400);
+  const decided = last.data?.items[0];
+  const never = waiting === 0 && !filtered && last.data?.items.length === 0;
+  return (
+    <div className="overview">
+      <h1>{heading(waiting, filtered)}</h1>
+      {waiting !== null && waiting > 0 && (
+        <p className="muted">
+          Choose one from the list, or press <kbd>j</kbd>. <kbd>?</kbd> shows all keys.
+        </p>
+      )}
+      {decided && (
+        <p className="overview-last">
+          <span className="muted">Last decision:</span> <StatusBadge status={decided.status} />{" "}
+          <Link to={`/inbox/${decided.id}`} className="mono">
+            {title(decided)}
+          </Link>{" "}
+          <span className="muted">
+            {decided.decision ? (
+              <>
+                by {visible(decided.decision.by)}, <Age at={decided.decision.at} />
+              </>
+            ) : (
+              <Age at={decided.created_at} />
+            )}
+          </span>
+        </p>
+      )}
+      {me.agents > 0 && !me.demo && (
+        <p className="muted">{me.agents === 1 ? "One agent runs" : `${me.agents} agents run`} beside this server.</p>
+      )}
+      {me.demo ? <DemoHint /> : never && <Connect />}
+    </div>
+  );
+}
+
+function heading(waiting: number | null, filtered: boolean): string {
+  if (waiting === null) return "Inbox";
+  if (waiting === 0) return filtered ? "Nothing matches" : "Nothing is waiting";
+  return waiting === 1 ? "One request waits for a decision" : `${waiting} requests wait for a decision`;
+}
+
+const TRY: [string, string][] = [
+  ["What is the weather in Oslo?", "one call that needs a yes"],
+  ["Do two things in Oslo", "two calls in one turn, decided one by one"],
+  ["Deploy 1.4.2 to production", "of medium risk, and staging is not asked about"],
+  ["Delete the old records", "approve or reject only, with a preview"],
+  ["Order a pizza", "questions with options, several choices and own words"],
+];
+
+/** For newcomers to the demo: what to type, and where to look afterwards. */
+function DemoHint(): ReactElement {
+  return (
+    <section className="hint card" aria-label="What to try">
+      <h2>Try it</h2>
+      <p>
+        This is a demo with a scripted agent: no key, no model. Write one of these in the <Link to="/chat">chat</Link>,
+        then decide there or here. <strong>What really ran</strong>, at the foot of this page, lists every real
+        execution.
+      </p>
+      <ul className="tries">
+        {TRY.map(([words, why]) => (
+          <li key={words}>
+            <span>
+              <q>{words}</q>
+              <span className="muted"> {why}</span>
+            </span>
+            <CopyButton text={words} label={`Copy “${words}”`} />
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function Connect(): ReactElement {
+  const lines = [
+    "assent token create my-agent --role agent",
+    "export ASSENT_TOKEN=   # what it printed",
+    `curl -X POST ${location.origin}/api/requests -H "Authorization: Bearer $ASSENT_TOKEN" -H "Idempotency-Key: first" -H "Content-Type: application/json" -d '{"text": "May I go on?"}'`,
+  ];
+  return (
+    <section className="hint card" aria-label="Connect a first agent">
+      <h2>Connect a first agent</h2>
+      <p>Agents that are started with this server appear by themselves. Anything else asks over HTTP:</p>
+      <ol className="connect">
+        {lines.map((line) => (
+          <li key={line}>
+            <code className="wrap">{line}</code>
+            <CopyButton text={line} label={`Copy line: ${line.slice(0, 24)}`} />
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+export function NothingWaits(): ReactElement {
+  return (
+    <Empty icon="check" title="Nothing is waiting.">
+      <p className="muted">New requests appear here by themselves.</p>
+    </Empty>
+  );
+}
+
+export function FilteredEmpty({ query }: { query: URLSearchParams }): ReactElement {
+  const active = FILTERS.filter((name) => query.get(name)).map((name) =>
+    name === "q"
+      ? `“${visible(query.get("q")!)}”`
+      : name === "mine" || name === "expiring"
+        ? name
+        : `${name} ${visible(query.get(name)!)}`,
+  );
+  return (
+    <Empty icon="search" title="No request matches.">
+      <p className="muted">Filters: {active.join(", ")}.</p>
+      <Button onClick={clearFilters}>Clear filters</Button>
+    </Empty>
+  );
+}

@@ -1,0 +1,193 @@
+/** Context beside the request: why it was asked, what was said, how like calls went, what has happened. */
+
+import { useEffect, useRef, type ReactElement, type ReactNode } from "react";
+import { StatusBadge } from "../shared/components/Badge";
+import { Skeleton } from "../shared/components/States";
+import { Age } from "../shared/components/Time";
+import { reasonOf } from "../shared/decision/Context";
+import { Link } from "../shared/router";
+import type { Like, RequestDetail, RequestEvent, Turn } from "../shared/types";
+import { visible } from "../shared/visible";
+
+function Part({ title, children }: { title: string; children: ReactNode }): ReactElement {
+  return (
+    <section className="rail-part" aria-label={title}>
+      <h2>{title}</h2>
+      {children}
+    </section>
+  );
+}
+
+export function Rail({ request, loading }: { request: RequestDetail; loading: boolean }): ReactElement {
+  const { conversation, like, events } = request;
+  return (
+    <div className="rail">
+      <Part title="Why it was asked">
+        <Why request={request} />
+      </Part>
+      {request.quorum > 1 && (
+        <Part title="Approvals so far">
+          <Votes request={request} />
+        </Part>
+      )}
+      {loading && !conversation && <Skeleton rows={4} label="Loading the context" />}
+      {conversation && conversation.length > 0 && (
+        <Part title="Conversation">
+          <Conversation turns={conversation} />
+        </Part>
+      )}
+      {like && request.tool && (
+        <Part title="Calls like this">
+          <Likes like={like} />
+        </Part>
+      )}
+      {events && events.length > 0 && (
+        <Part title="Timeline">
+          <Timeline events={events} />
+        </Part>
+      )}
+    </div>
+  );
+}
+
+function Why({ request }: { request: RequestDetail }): ReactElement {
+  const { risk, policy, reviewers } = request;
+  return (
+    <dl className="why">
+      <div>
+        <dt>Rule</dt>
+        <dd>
+          {request.rule ? <code className="wrap">{visible(request.rule)}</code> : "The tool itself asks for approval"}
+        </dd>
+      </div>
+      {policy?.description && policy.description !== request.shown.description && (
+        <div>
+          <dt>Says</dt>
+          <dd className="wrap">{policy.description}</dd>
+        </div>
+      )}
+      {risk.reasons.length > 0 && (
+        <div>
+          <dt>Risk</dt>
+          <dd>{risk.reasons.map(visible).join("; ")}</dd>
+        </div>
+      )}
+      {reviewers.length > 0 && (
+        <div>
+          <dt>For</dt>
+          <dd>{reviewers.map((name) => visible(name.replace(/^group:/, "group "))).join(", ")}</dd>
+        </div>
+      )}
+      {policy?.digest && (
+        <div>
+          <dt>Policy</dt>
+          <dd className="mono" title={policy.digest}>
+            {policy.digest.slice(0, 12)}
+          </dd>
+        </div>
+      )}
+    </dl>
+  );
+}
+
+function Votes({ request }: { request: RequestDetail }): ReactElement {
+  const missing = Math.max(0, request.quorum - request.votes.length);
+  return (
+    <ul className="votes">
+      {request.votes.map((vote) => (
+        <li key={vote.by}>
+          <strong>{visible(vote.by)}</strong> agreed <Age at={vote.at} />{" "}
+          <span className="muted">({vote.assurance})</span>
+        </li>
+      ))}
+      {request.status === "pending" && missing > 0 && (
+        <li className="muted">
+          {missing === 1 ? "One more person has to agree" : `${missing} more people have to agree`}
+        </li>
+      )}
+    </ul>
+  );
+}
+
+const WHO: Record<string, string> = {
+  user: "Person",
+  assistant: "Agent",
+  tool: "Result",
+  approval: "Decision",
+  system: "Instructions",
+};
+
+function Conversation({ turns }: { turns: Turn[] }): ReactElement {
+  const box = useRef<HTMLOListElement>(null);
+  useEffect(() => {
+    // The end of the conversation is what led here.
+    if (box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [turns.length]);
+  return (
+    <ol className="rail-turns" ref={box} tabIndex={0} aria-label="The last messages">
+      {turns.map((turn) => (
+        <li key={turn.seq} className={turn.current ? "rail-turn rail-turn-current" : "rail-turn"}>
+          <p className="rail-turn-who">
+            {WHO[turn.role] ?? turn.role}
+            {turn.name && <span className="mono"> {turn.name}</span>}
+            {turn.current && <span className="rail-turn-mark">asked here</span>}
+          </p>
+          {turn.text && <p className="wrap">{turn.text}</p>}
+          {turn.calls?.map((call) => (
+            <p key={call.id} className="mono small wrap rail-turn-call">
+              {call.name} {typeof call.shown_args === "string" ? call.shown_args : JSON.stringify(call.shown_args)}
+            </p>
+          ))}
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function Likes({ like }: { like: Like }): ReactElement {
+  const counts: [string, number][] = [
+    ["approved", like.approved],
+    ["edited", like.edited],
+    ["rejected", like.rejected],
+    ["answered", like.responded],
+  ];
+  const told = counts.filter(([, count]) => count > 0);
+  if (told.length === 0) return <p className="muted">This agent has not called this tool before.</p>;
+  return (
+    <>
+      <p>{told.map(([word, count]) => `${word} ${count}×`).join(", ")}</p>
+      <ul className="likes">
+        {like.recent.map((each) => (
+          <li key={each.id}>
+            <Link to={`/inbox/${each.id}`}>
+              <StatusBadge status={each.status} />
+              <span className="like-text">{each.summary}</span>
+            </Link>
+            <span className="muted small">
+              {each.by ? `${each.by}, ` : ""}
+              <Age at={each.at} />
+            </span>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function Timeline({ events }: { events: RequestEvent[] }): ReactElement {
+  return (
+    <ol className="rail-timeline">
+      {events.map((event, index) => (
+        <li key={index}>
+          <span className="rail-timeline-type">{event.type.replaceAll("_", " ")}</span>
+          {event.actor && <span> by {event.actor}</span>}
+          <span className="muted">
+            {" "}
+            <Age at={event.at} />
+          </span>
+          {reasonOf(event) && <p className="muted small wrap">{reasonOf(event)}</p>}
+        </li>
+      ))}
+    </ol>
+  );
+}

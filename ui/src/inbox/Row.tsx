@@ -1,0 +1,77 @@
+import type { ReactElement } from "react";
+import { KindMark, RiskBadge, StatusBadge } from "../shared/components/Badge";
+import { Age, Countdown } from "../shared/components/Time";
+import { showsRisk, title } from "../shared/decision/values";
+import { Link } from "../shared/router";
+import type { Request } from "../shared/types";
+
+/** Yeses so far: filled dots of all that are needed. */
+export function QuorumDots({ request }: { request: Request }): ReactElement | null {
+  if (request.quorum < 2) return null;
+  const have = Math.min(request.votes.length, request.quorum);
+  return (
+    <span className="dots" title={`${have} of ${request.quorum} approvals`}>
+      <span aria-hidden="true">
+        {"●".repeat(have)}
+        {"○".repeat(request.quorum - have)}
+      </span>
+      <span className="sr-only">
+        {have} of {request.quorum} approvals
+      </span>
+    </span>
+  );
+}
+
+/** Ids that were made up are told apart by their beginning; names that people gave stay whole. */
+function shortRun(run: string): string {
+  return /^run_[0-9a-f]{16,}$/.test(run) ? run.slice(0, 10) : run;
+}
+
+interface Props {
+  request: Request;
+  to: string;
+  current: boolean;
+  /** One row of the list is in the tab order; arrows move which. */
+  reachable: boolean;
+  onFocus: () => void;
+}
+
+export function Row({ request, to, current, reachable, onFocus }: Props): ReactElement {
+  const settled = request.status !== "pending";
+  return (
+    <li className={`row${settled ? " row-settled" : ""}`}>
+      <Link
+        to={to}
+        className="row-link"
+        aria-current={current ? "true" : undefined}
+        tabIndex={reachable ? 0 : -1}
+        data-row={request.id}
+        data-testid="row"
+        onFocus={onFocus}
+      >
+        <span className="row-top">
+          {settled ? (
+            <StatusBadge status={request.status} />
+          ) : (
+            showsRisk(request) && <RiskBadge level={request.risk.level} />
+          )}
+          {request.kind !== "question" && (
+            <span className={request.tool ? "row-tool mono" : "row-tool"}>{title(request)}</span>
+          )}
+          <KindMark kind={request.kind} />
+          <span className="row-age muted">
+            {!settled && <Countdown until={request.expires_at} />}
+            <QuorumDots request={request} />
+            <Age at={request.created_at} bare />
+          </span>
+        </span>
+        <span className="row-bottom">
+          <span className="row-summary">{request.shown.summary || "no arguments"}</span>
+          <span className="row-agent muted">
+            {request.shown.agent ?? request.agent} · <span className="mono">{shortRun(request.run)}</span>
+          </span>
+        </span>
+      </Link>
+    </li>
+  );
+}

@@ -1,0 +1,13 @@
+import { useSyncExternalStore } from "react";
+
+/** Whether a media query holds now. */
+export function useMedia(query: string): boolean {
+  return useSyncExternalStore(
+    (watch) => {
+      const list = matchMedia(query);
+      list.addEventListener("change", watch);
+      return () => list.removeEventListener("change", watch);
+    },
+    () => matchMedia(query).matches,
+  );
+}

@@ -1,0 +1,171 @@
+import type { ReactElement, ReactNode } from "react";
+import { api } from "../shared/api";
+import { Empty, Failed, Notice, Skeleton } from "../shared/components/States";
+import { Age } from "../shared/components/Time";
+import { useChanges } from "../shared/live";
+import { useResource } from "../shared/resource";
+import { Link, useQuery } from "../shared/router";
+import type { Stats } from "../shared/types";
+import { visible } from "../shared/visible";
+import { percent, span } from "./figures";
+import { Hatches } from "./Hatches";
+import { Bars, PerDay, Tools } from "./plots";
+import "./insights.css";
+
+const RANGES = [7, 30, 90];
+/** Above this share of yeses in under three seconds, people no longer read. */
+const TIRED = 0.25;
+const ENOUGH = 8;
+
+/** How deciding goes: how long it takes, how much there is, and whether people still read. */
+export default function InsightsPage(): ReactElement {
+  const [query, setQuery] = useQuery();
+  const wanted = Number(query.get("days"));
+  const days = RANGES.includes(wanted) ? wanted : RANGES[0]!;
+  const stats = useResource(`stats ${days}`, (signal) => api.stats(days, signal));
+  useChanges(stats.reload, 2_000);
+  return (
+    <main className="page insights">
+      <div className="page-head">
+        <h1>Insights</h1>
+        <div className="ranges" role="group" aria-label="Time range">
+          {RANGES.map((range) => (
+            <button
+              key={range}
+              type="button"
+              aria-pressed={range === days}
+              onClick={() => setQuery({ days: range === RANGES[0] ? null : String(range) })}
+            >
+              {range} days
+            </button>
+          ))}
+        </div>
+      </div>
+      {stats.error && !stats.data ? (
+        <Failed what="The figures" error={stats.error} retry={stats.reload} />
+      ) : stats.data ? (
+        <Figures stats={stats.data} days={days} />
+      ) : (
+        <Skeleton rows={8} label="Loading the figures" />
+      )}
+    </main>
+  );
+}
+
+function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement {
+  const { open, decided } = stats;
+  const asked = stats.per_day.reduce((sum, day) => sum + day.asked, 0);
+  if (asked === 0 && open.count === 0 && decided.count === 0) {
+    return (
+      <Empty icon="clock" title={`Nothing was asked in the last ${days} days`}>
+        <p className="muted">When agents ask and people decide, the figures stand here.</p>
+      </Empty>
+    );
+  }
+  const yeses = stats.tools.reduce((sum, tool) => sum + tool.approved + tool.edited, 0);
+  const hasty = yeses ? decided.under_three_seconds / yeses : 0;
+  return (
+    <>
+      {hasty > TIRED && yeses >= ENOUGH && (
+        <Notice tone="warn" title={`${percent(hasty, 1)} of the yeses came in under three seconds`}>
+          <p>Nobody reads that fast. Ask less often for what is always approved, or ask for more than one person.</p>
+        </Notice>
+      )}
+      <dl className="tiles">
+        <Tile name="Open now" value={open.count}>
+          {open.oldest_at ? (
+            <>
+              oldest <Age at={open.oldest_at} />
+            </>
+          ) : (
+            "nothing waits"
+          )}
+        </Tile>
+        <Tile name="Decided" value={decided.count}>
+          of {asked} asked
+        </Tile>
+        <Tile name="Median time" value={span(decided.median_seconds)}>
+          to a decision
+        </Tile>
+        <Tile name="95th percentile" value={span(decided.p95_seconds)}>
+          1 in 20 was slower
+        </Tile>
+        <Tile name="Yes in under 3 s" value={decided.under_three_seconds} tone={hasty > TIRED && yeses >= ENOUGH ? "warn" : undefined}>
+          {percent(decided.under_three_seconds, yeses)} of the yeses
+        </Tile>
+        <Tile name="Expired" value={decided.expired} tone={decided.expired > 0 ? "warn" : undefined}>
+          decided by nobody
+        </Tile>
+      </dl>
+      <Hatches />
+      <div className="plots">
+        <Bars title="Time to decision" unit="decisions" data={stats.histogram} />
+        <PerDay days={stats.per_day} />
+        {stats.tools.length > 0 && <Tools tools={stats.tools} />}
+        <div className="plots-column">
+          <Bars title="Open by age" unit="requests" data={open.by_age} mark="bar-open" />
+          <Reviewers rows={stats.reviewers} />
+        </div>
+      </div>
+    </>
+  );
+}
+
+function Tile({ name, value, tone, children }: { name: string; value: ReactNode; tone?: "warn"; children: ReactNode }): ReactElement {
+  return (
+    <div className="card tile" data-tone={tone}>
+      <dt>{name}</dt>
+      <dd>
+        <span className="tile-value">{value}</span>
+        <span className="tile-note">{children}</span>
+      </dd>
+    </div>
+  );
+}
+
+function Reviewers({ rows }: { rows: Stats["reviewers"] }): ReactElement {
+  return (
+    <section className="card plot">
+      <div className="plot-head">
+        <h2 id="reviewers">Reviewers</h2>
+        <Link to="/history" className="small">
+          All decisions
+        </Link>
+      </div>
+      {rows.length === 0 ? (
+        <p className="muted plot-note">Nobody has decided anything in this time.</p>
+      ) : (
+        <div className="plot-table" role="region" aria-labelledby="reviewers" tabIndex={0}>
+          <table className="table">
+            <thead>
+              <tr>
+                <th scope="col">Who</th>
+                <th scope="col" className="number">
+                  Decisions
+                </th>
+                <th scope="col" className="number">
+                  Median
+                </th>
+                <th scope="col" className="number">
+                  Yes in &lt; 3 s
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map((row) => (
+                <tr key={row.name}>
+                  <th scope="row" className="cell-head">
+                    {visible(row.name)}
+                  </th>
+                  <td className="number">{row.count}</td>
+                  <td className="number">{span(row.median_seconds)}</td>
+                  <td className="number">{row.under_three}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,42 @@
+import { describe, expect, it } from "vitest";
+import { column, dayName, everyNth, percent, span, ticks } from "./figures";
+
+describe("ticks", () => {
+  it("are round, begin at zero and reach the most", () => {
+    expect(ticks(39)).toEqual([0, 10, 20, 30, 40]);
+    expect(ticks(4)).toEqual([0, 1, 2, 3, 4]);
+    expect(ticks(1)).toEqual([0, 1]);
+    expect(ticks(0)).toEqual([0, 1]);
+    expect(ticks(1_234)).toEqual([0, 500, 1_000, 1_500]);
+    for (const most of [1, 3, 7, 11, 99, 101, 5_001]) expect(ticks(most).at(-1)).toBeGreaterThanOrEqual(most);
+  });
+});
+
+it("spans of time are told with at most two units", () => {
+  expect(span(null)).toBe("–");
+  expect(span(0.84)).toBe("0.8 s");
+  expect(span(42.4)).toBe("42 s");
+  expect(span(185)).toBe("3 m 5 s");
+  expect(span(3_600)).toBe("1 h");
+  expect(span(90_000)).toBe("1 d 1 h");
+});
+
+it("a share of nothing is no number", () => {
+  expect(percent(1, 0)).toBe("–");
+  expect(percent(21, 28)).toBe("75 %");
+});
+
+it("days are the server's, whatever the reader's clock says", () => {
+  expect(dayName("2026-11-01")).toContain("1");
+  expect(dayName("2026-11-01")).toBe(dayName("2026-11-01T23:59:59Z"));
+});
+
+it("a crowded axis leaves labels out", () => {
+  expect(everyNth(7, 600)).toBe(1);
+  expect(everyNth(90, 600)).toBe(8);
+});
+
+it("a low column has no round corners that stick out", () => {
+  expect(column(0, 9, 10, 1)).toContain("V10");
+  expect(column(0, 10, 10, 0)).toBe("M0,10V10Q0,10 0,10H10Q10,10 10,10V10Z");
+});

@@ -1,0 +1,153 @@
+/** Standing yeses: what runs without being asked about, and how to end that. */
+
+import { useEffect, useState, type ReactElement } from "react";
+import { ApiError, api } from "../shared/api";
+import { Button } from "../shared/components/Button";
+import { Dialog } from "../shared/components/Dialog";
+import { Empty, Failed, Skeleton } from "../shared/components/States";
+import { Age } from "../shared/components/Time";
+import { toast } from "../shared/components/Toasts";
+import { scopeLines } from "../shared/decision/grant";
+import { useChanges, useOffline } from "../shared/live";
+import { useResource } from "../shared/resource";
+import { setQuery, useQuery } from "../shared/router";
+import { exact, long, useNow } from "../shared/time";
+import type { Grant } from "../shared/types";
+import { visible } from "../shared/visible";
+
+function endOf(grant: Grant, now: number): string {
+  if (grant.revoked_at) return "revoked";
+  if (grant.uses_left === 0) return "used up";
+  if (!grant.ends_at) return "no end";
+  const left = (Date.parse(grant.ends_at) - now) / 1_000;
+  return left <= 0 ? "ended" : `in ${long(left)}`;
+}
+
+function Row({ grant, onRevoke }: { grant: Grant; onRevoke: () => void }): ReactElement {
+  const now = useNow(10);
+  const offline = useOffline();
+  return (
+    <tr className={grant.live ? undefined : "muted"} data-testid="grant">
+      <td>
+        <span className="mono">{visible(grant.tool)}</span>
+        <div className="muted small">{visible(grant.agent)}</div>
+      </td>
+      <td className="mono small wrap">{scopeLines(grant).join("\n")}</td>
+      <td className="nowrap">{grant.uses_left === null ? "any number" : grant.uses_left}</td>
+      <td className="nowrap">
+        {grant.ends_at ? (
+          <time dateTime={grant.ends_at} title={exact(grant.ends_at)}>
+            {endOf(grant, now)}
+          </time>
+        ) : (
+          endOf(grant, now)
+        )}
+      </td>
+      <td>
+        {visible(grant.by)}
+        <div className="muted small">
+          <Age at={grant.created_at} />
+        </div>
+      </td>
+      <td>
+        {grant.live && (
+          <Button
+            small
+            tone="danger"
+            disabled={offline}
+            aria-label={`Revoke ${grant.tool} ${grant.id}`}
+            onClick={onRevoke}
+          >
+            Revoke
+          </Button>
+        )}
+      </td>
+    </tr>
+  );
+}
+
+export default function GrantsPage(): ReactElement {
+  const [query] = useQuery();
+  const all = query.get("all") !== null;
+  const grants = useResource(`grants ${all}`, (signal) => api.grants(all, signal));
+  const [asking, setAsking] = useState<Grant | null>(null);
+  useChanges(() => grants.reload(), 400);
+  useEffect(() => {
+    document.title = "Standing grants · Assent";
+  }, []);
+  const revoke = async (grant: Grant) => {
+    setAsking(null);
+    try {
+      await api.revoke(grant.id);
+      toast(`Revoked: ${grant.tool} is asked about again`, "good");
+    } catch (error) {
+      toast(error instanceof ApiError ? error.message : String(error), "bad");
+    }
+    grants.reload();
+  };
+  const items = grants.data?.items;
+  return (
+    <main className="page">
+      <div className="page-head">
+        <div>
+          <h1>Standing grants</h1>
+          <p className="muted">
+            Calls within these scopes run without being asked about, until the grant ends or is revoked.
+          </p>
+        </div>
+        <label className="check">
+          <input
+            type="checkbox"
+            checked={all}
+            onChange={(event) => setQuery({ all: event.target.checked ? "1" : null })}
+          />
+          Show ended ones
+        </label>
+      </div>
+      {grants.error && <Failed what="The grants" error={grants.error} retry={grants.reload} />}
+      {grants.loading && <Skeleton />}
+      {items && items.length === 0 && (
+        <Empty icon="key" title="There are no standing grants.">
+          <p className="muted">“Always allow…”, beside Approve, makes one.</p>
+        </Empty>
+      )}
+      {items && items.length > 0 && (
+        <div className="card scroll-x" role="region" aria-label="Grants" tabIndex={0}>
+          <table className="table">
+            <thead>
+              <tr>
+                <th scope="col">Tool and agent</th>
+                <th scope="col">Scope</th>
+                <th scope="col">Uses left</th>
+                <th scope="col">Ends</th>
+                <th scope="col">Given by</th>
+                <th scope="col">
+                  <span className="sr-only">Revoke</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {items.map((grant) => (
+                <Row key={grant.id} grant={grant} onRevoke={() => setAsking(grant)} />
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      {asking && (
+        <Dialog title="Revoke this grant?" onClose={() => setAsking(null)}>
+          <p>
+            <span className="mono">{visible(asking.tool)}</span> of {visible(asking.agent)} will be asked about again,
+            from the next call on.
+          </p>
+          <div className="dialog-actions">
+            <Button onClick={() => setAsking(null)}>Keep it</Button>
+            <Button tone="danger" onClick={() => void revoke(asking)}>
+              Revoke grant
+            </Button>
+          </div>
+        </Dialog>
+      )}
+    </main>
+  );
+}

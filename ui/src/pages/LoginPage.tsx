@@ -1,0 +1,80 @@
+/** Sign-in: a one-time link carries its token behind the #, which no server log ever sees. */
+
+import { useEffect, useRef, useState, type ReactElement } from "react";
+import { ApiError, api } from "../shared/api";
+import { Button } from "../shared/components/Button";
+import { navigate } from "../shared/router";
+
+/** Only a path of this site; `//host` and `/\host` would leave it. */
+export function safeNext(next: string | null): string {
+  return next && /^\/(?![/\\])/.test(next) && !next.startsWith("/login") ? next : "/inbox";
+}
+
+export default function LoginPage(): ReactElement {
+  const [token, setToken] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState("");
+  const tried = useRef(false);
+  const enter = async (secret: string) => {
+    setBusy(true);
+    setError("");
+    const next = safeNext(new URLSearchParams(location.search).get("next"));
+    try {
+      await api.login(secret.trim());
+      navigate(next, { replace: true });
+    } catch (problem) {
+      setError(problem instanceof ApiError ? problem.message : String(problem));
+      setBusy(false);
+    }
+  };
+  useEffect(() => {
+    const secret = decodeURIComponent(location.hash.slice(1)).replace(/^token=/, "");
+    if (!secret || tried.current) return;
+    tried.current = true;
+    history.replaceState(null, "", location.pathname + location.search);
+    void enter(secret);
+  }, []);
+  return (
+    <main className="login">
+      <form
+        className="login-card"
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (token.trim()) void enter(token);
+        }}
+      >
+        <svg width="36" height="36" viewBox="0 0 32 32" aria-hidden="true" focusable="false">
+          <rect className="brand-box" width="32" height="32" rx="8" />
+          <path className="brand-tick" d="M9 16.5l5 5 9-11" />
+        </svg>
+        <h1>Sign in to Assent</h1>
+        <p className="muted">
+          Open the link that <code>assent serve</code> printed when it started, or paste a token here.
+        </p>
+        <label className="field">
+          <span className="field-label">Token</span>
+          <input
+            type="password"
+            autoComplete="off"
+            spellCheck={false}
+            value={token}
+            aria-invalid={error ? true : undefined}
+            aria-describedby={error ? "login-error" : undefined}
+            onChange={(event) => setToken(event.target.value)}
+          />
+        </label>
+        {error && (
+          <p id="login-error" className="field-error" role="alert">
+            {error}
+          </p>
+        )}
+        <Button type="submit" tone="primary" disabled={busy || !token.trim()}>
+          {busy ? "Signing in…" : "Sign in"}
+        </Button>
+        <p className="muted small">
+          Make one with <code>assent token create NAME --role reviewer</code>.
+        </p>
+      </form>
+    </main>
+  );
+}

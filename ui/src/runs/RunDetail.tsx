@@ -1,0 +1,131 @@
+import type { ReactElement } from "react";
+import { api } from "../shared/api";
+import { RiskBadge, StatusBadge } from "../shared/components/Badge";
+import { CopyButton } from "../shared/components/CopyButton";
+import { Icon } from "../shared/components/Icon";
+import { Empty, Failed, Skeleton } from "../shared/components/States";
+import { Age } from "../shared/components/Time";
+import { useChanges } from "../shared/live";
+import { useResource } from "../shared/resource";
+import { Link } from "../shared/router";
+import type { Request, RunDetail as Detail } from "../shared/types";
+import { visible } from "../shared/visible";
+import { outputText } from "./output";
+import { RunStatus } from "./RunStatus";
+import { Talk } from "./Talk";
+import { Timeline } from "./Timeline";
+
+/** One run: what was said, what it asked, and every step with who took it. */
+export function RunDetail({ id }: { id: string }): ReactElement {
+  const run = useResource(id, (signal) => api.run(id, signal));
+  useChanges((events) => {
+    if (events.some((event) => !("run" in event) || event.run === id)) run.reload();
+  }, 400);
+  return (
+    <main className="page runs">
+      <Link to="/runs" className="back">
+        <Icon name="chevronLeft" size={14} />
+        All runs
+      </Link>
+      {run.error?.status === 404 ? (
+        <Empty icon="search" title="There is no such run">
+          <p className="muted">It may have been pruned, or the address is not whole.</p>
+        </Empty>
+      ) : run.error && !run.data ? (
+        <Failed what="This run" error={run.error} retry={run.reload} />
+      ) : run.data ? (
+        <Told run={run.data} />
+      ) : (
+        <Skeleton rows={8} label="Loading the run" />
+      )}
+    </main>
+  );
+}
+
+function Told({ run }: { run: Detail }): ReactElement {
+  const output = outputText(run.output);
+  return (
+    <>
+      <header className="run-head">
+        <h1>
+          <code className="wrap">{visible(run.id)}</code>
+          <CopyButton text={run.id} label="Copy the run's id" />
+        </h1>
+        <RunStatus status={run.status} />
+      </header>
+      <dl className="run-facts">
+        <div>
+          <dt>Agent</dt>
+          <dd>{visible(run.agent)}</dd>
+        </div>
+        <div>
+          <dt>For</dt>
+          <dd>{run.requester ? visible(run.requester) : "–"}</dd>
+        </div>
+        <div>
+          <dt>Began</dt>
+          <dd>
+            <Age at={run.created_at} />
+          </dd>
+        </div>
+        <div>
+          <dt>Thread</dt>
+          <dd>
+            <Link to={`/runs?thread=${encodeURIComponent(run.thread)}`}>
+              <code className="wrap">{visible(run.thread)}</code>
+            </Link>
+          </dd>
+        </div>
+      </dl>
+      {(output || run.stop) && (
+        <section className="card run-output" aria-label="How it ended" data-tone={run.status === "failed" ? "bad" : undefined}>
+          <h2 className="run-ended">{run.status === "failed" ? "Why it failed" : output ? "Last words" : "Why it stopped"}</h2>
+          <p className="wrap">{output || visible(run.stop ?? "")}</p>
+        </section>
+      )}
+      <div className="run-columns">
+        <div className="run-main">
+          <section aria-labelledby="run-requests">
+            <h2 id="run-requests">Requests</h2>
+            {run.requests.length === 0 ? (
+              <p className="muted">It asked nobody.</p>
+            ) : (
+              <ul className="card run-requests">
+                {run.requests.map((request) => (
+                  <RequestRow key={request.id} request={request} />
+                ))}
+              </ul>
+            )}
+          </section>
+          <section aria-labelledby="run-talk">
+            <h2 id="run-talk">Conversation</h2>
+            <Talk turns={run.conversation} />
+          </section>
+        </div>
+        <section className="run-side" aria-labelledby="run-timeline">
+          <h2 id="run-timeline">Timeline</h2>
+          <Timeline steps={run.timeline} />
+        </section>
+      </div>
+    </>
+  );
+}
+
+function RequestRow({ request }: { request: Request }): ReactElement {
+  const { decision } = request;
+  return (
+    <li>
+      <Link to={`/inbox/${encodeURIComponent(request.id)}`} className="run-request">
+        <span className="run-request-what">
+          <code>{request.tool ? visible(request.tool) : request.kind === "question" ? "Question" : "Approval"}</code>
+          <span className="what-summary">{request.shown.summary}</span>
+        </span>
+        <RiskBadge level={request.risk.level} />
+        <span className="run-request-end">
+          <StatusBadge status={request.status} />
+          {decision && <span className="muted small">by {visible(decision.by)}</span>}
+        </span>
+      </Link>
+    </li>
+  );
+}

@@ -1,0 +1,132 @@
+import type { ReactElement } from "react";
+import { api, withQuery } from "../shared/api";
+import { Button } from "../shared/components/Button";
+import { Select } from "../shared/components/Select";
+import { Empty, Failed, Notice, Skeleton } from "../shared/components/States";
+import { Age } from "../shared/components/Time";
+import { useChanges } from "../shared/live";
+import { usePages } from "../shared/pages";
+import { useResource } from "../shared/resource";
+import { Link, useQuery } from "../shared/router";
+import type { Run } from "../shared/types";
+import { visible } from "../shared/visible";
+import { outputText } from "./output";
+import { RunStatus, STATUSES } from "./RunStatus";
+
+/** Every run, the newest first. */
+export function RunList(): ReactElement {
+  const [query, setQuery] = useQuery();
+  const status = STATUSES.some(({ value }) => value === query.get("status")) ? query.get("status") : null;
+  const wanted = { status, agent: query.get("agent"), thread: query.get("thread"), limit: 50 };
+  const pages = usePages<Run>(
+    withQuery("", wanted),
+    (run) => run.id,
+    (after, signal) => api.runs({ ...wanted, after }, signal),
+  );
+  useChanges(pages.reload, 800);
+  const agents = useResource("agents", api.agents).data?.items ?? [];
+  const clear = () => setQuery({ status: null, agent: null, thread: null });
+  return (
+    <main className="page runs">
+      <div className="page-head">
+        <h1>Runs</h1>
+        <div className="filters runs-filters" role="group" aria-label="Filters">
+          <Select label="Status" all="Any status" value={status} options={STATUSES} onChange={(value) => setQuery({ status: value || null })} />
+          {agents.length > 1 && (
+            <Select
+              label="Agent"
+              all="Any agent"
+              value={wanted.agent}
+              options={agents.map(({ name }) => ({ value: name, label: name }))}
+              onChange={(value) => setQuery({ agent: value || null })}
+            />
+          )}
+          {wanted.thread && (
+            <Button small icon="cross" onClick={() => setQuery({ thread: null })}>
+              One thread only
+            </Button>
+          )}
+        </div>
+      </div>
+      {pages.error && pages.items.length === 0 ? (
+        <Failed what="The runs" error={pages.error} retry={pages.reload} />
+      ) : pages.loading ? (
+        <Skeleton rows={6} label="Loading the runs" />
+      ) : pages.items.length === 0 ? (
+        wanted.status || wanted.agent || wanted.thread ? (
+          <Empty icon="filter" title="No run fits these filters">
+            <Button onClick={clear}>Clear the filters</Button>
+          </Empty>
+        ) : (
+          <Empty icon="play" title="Nothing has run yet">
+            <p className="muted">
+              A run begins when somebody writes to an agent, in the <Link to="/chat">chat</Link> for instance.
+            </p>
+          </Empty>
+        )
+      ) : (
+        <>
+          {pages.error && <Notice tone="warn" title="This list may be old">{pages.error.message}</Notice>}
+          <div className="card rows">
+            <table className="table stacked" data-testid="runs">
+              <thead>
+                <tr>
+                  <th scope="col">Run</th>
+                  <th scope="col">Status</th>
+                  <th scope="col">Agent</th>
+                  <th scope="col">For</th>
+                  <th scope="col">Began</th>
+                </tr>
+              </thead>
+              <tbody>
+                {pages.items.map((run) => (
+                  <Row key={run.id} run={run} />
+                ))}
+              </tbody>
+            </table>
+          </div>
+          {pages.more && (
+            <div className="more">
+              <Button onClick={pages.loadMore} disabled={pages.busy}>
+                {pages.busy ? "Loading…" : "Show older"}
+              </Button>
+            </div>
+          )}
+        </>
+      )}
+    </main>
+  );
+}
+
+function Row({ run }: { run: Run }): ReactElement {
+  return (
+    <tr data-testid="run-row">
+      <td className="what">
+        <Link to={`/runs/${encodeURIComponent(run.id)}`} className="what-link">
+          <code>{visible(run.id)}</code>
+        </Link>
+        <span className="what-summary">{told(run)}</span>
+      </td>
+      <td>
+        <span className="through">
+          <RunStatus status={run.status} />
+          {run.open > 0 && <span className="badge tone-wait">{run.open === 1 ? "1 open" : `${run.open} open`}</span>}
+        </span>
+      </td>
+      <td className="wrap" data-label="Agent">
+        {visible(run.agent)}
+      </td>
+      <td className="wrap" data-label="For">
+        {run.requester ? visible(run.requester) : <span className="muted">–</span>}
+      </td>
+      <td className="nowrap muted" data-label="Began">
+        <Age at={run.created_at} />
+      </td>
+    </tr>
+  );
+}
+
+/** The last word of a run, on one line. */
+function told(run: Run): string {
+  return outputText(run.output) || (run.stop ? visible(run.stop) : `Thread ${visible(run.thread)}`);
+}

@@ -1,0 +1,23 @@
+import type { ReactElement } from "react";
+import { Icon, type IconName } from "../shared/components/Icon";
+
+const WORDS: Record<string, [string, IconName, string]> = {
+  running: ["Running", "play", "info"],
+  paused: ["Paused", "clock", "warn"],
+  done: ["Done", "check", "good"],
+  failed: ["Failed", "warning", "bad"],
+  cancelled: ["Cancelled", "cross", "muted"],
+};
+
+export const STATUSES = Object.entries(WORDS).map(([value, [label]]) => ({ value, label }));
+
+/** Icon and word: never colour alone. */
+export function RunStatus({ status }: { status: string }): ReactElement {
+  const [word, icon, tone] = WORDS[status] ?? [status, "clock", "muted"];
+  return (
+    <span className={`badge run-${tone}`} data-testid="run-status">
+      <Icon name={icon as IconName} size={14} />
+      {word}
+    </span>
+  );
+}

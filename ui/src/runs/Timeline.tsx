@@ -1,0 +1,58 @@
+import type { ReactElement } from "react";
+import { Icon } from "../shared/components/Icon";
+import { actorOf, factOf, reasonOf } from "../shared/facts";
+import { Link } from "../shared/router";
+import { exact } from "../shared/time";
+import type { Json, RunDetail } from "../shared/types";
+import { visible } from "../shared/visible";
+
+type Step = RunDetail["timeline"][number] & { body?: Json };
+
+/** Who did what, and when, from the first step to the last. */
+export function Timeline({ steps }: { steps: Step[] }): ReactElement {
+  if (steps.length === 0) return <p className="muted">Nothing is written down yet.</p>;
+  return (
+    <ol className="timeline" data-testid="timeline">
+      {steps.map((step, index) => {
+        const fact = factOf(step.type, step.body);
+        const reason = reasonOf(step.body);
+        return (
+          <li key={index} className="step">
+            <span className={`event-icon fact-${fact.tone}`}>
+              <Icon name={fact.icon} size={14} />
+            </span>
+            <div className="step-words">
+              <p>
+                <strong>{actorOf(step.actor)}</strong> {fact.words}
+                {step.tool && step.request && (
+                  <>
+                    {" "}
+                    <Link to={`/inbox/${encodeURIComponent(step.request)}`}>
+                      <code>{visible(step.tool)}</code>
+                    </Link>
+                  </>
+                )}
+              </p>
+              {reason && <p className="step-reason wrap">{reason}</p>}
+              <p className="muted small">
+                <time dateTime={step.at}>{exact(step.at)}</time>
+                {between(steps[index - 1]?.at, step.at)}
+              </p>
+            </div>
+          </li>
+        );
+      })}
+    </ol>
+  );
+}
+
+/** How long nothing happened before a step, where it was long enough to matter. */
+export function between(before: string | undefined, now: string): string {
+  if (!before) return "";
+  const seconds = (Date.parse(now) - Date.parse(before)) / 1_000;
+  if (seconds < 1) return "";
+  if (seconds < 60) return ` · ${Math.round(seconds)} s later`;
+  if (seconds < 3_600) return ` · ${Math.round(seconds / 60)} min later`;
+  if (seconds < 172_800) return ` · ${Math.round(seconds / 3_600)} h later`;
+  return ` · ${Math.round(seconds / 86_400)} days later`;
+}

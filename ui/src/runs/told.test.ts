@@ -1,0 +1,20 @@
+import { expect, it } from "vitest";
+import { outputText } from "./output";
+import { between } from "./Timeline";
+
+it("a run's output is a sentence, also when it is stored as JSON", () => {
+  expect(outputText('"Final answer: done."')).toBe("Final answer: done.");
+  expect(outputText("Final answer: done.")).toBe("Final answer: done.");
+  expect(outputText('{"size":"large"}')).toBe('{"size":"large"}');
+  expect(outputText({ size: "large" })).toBe('{"size":"large"}');
+  expect(outputText(null)).toBe("");
+});
+
+it("a pause is told where it was long enough to matter", () => {
+  const at = (second: number) => new Date(second * 1_000).toISOString();
+  expect(between(undefined, at(0))).toBe("");
+  expect(between(at(0), at(0.4))).toBe("");
+  expect(between(at(0), at(7))).toBe(" · 7 s later");
+  expect(between(at(0), at(600))).toBe(" · 10 min later");
+  expect(between(at(0), at(86_400 * 3))).toBe(" · 3 days later");
+});

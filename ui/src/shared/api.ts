@@ -1,0 +1,135 @@
+/** The one place that talks to the server. Every failure is an `ApiError` with a sentence for people. */
+
+import type {
+  Agent,
+  AuditRow,
+  Chat,
+  Check,
+  Decision,
+  DecisionBody,
+  Effect,
+  Grant,
+  JsonObject,
+  Me,
+  Page,
+  Request,
+  RequestDetail,
+  Run,
+  RunDetail,
+  Stats,
+  Verification,
+} from "./types";
+
+export class ApiError extends Error {
+  constructor(
+    /** 0 when the server was not reached, so that nobody knows whether it heard us. */
+    readonly status: number,
+    readonly kind: string,
+    message: string,
+    readonly field?: string,
+    readonly decision?: Decision,
+    readonly request?: string,
+  ) {
+    super(message);
+  }
+}
+
+export type Query = Record<string, string | number | boolean | null | undefined>;
+
+export function withQuery(path: string, query: Query = {}): string {
+  const params = new URLSearchParams();
+  for (const [key, value] of Object.entries(query)) {
+    if (value !== undefined && value !== null && value !== "" && value !== false) params.set(key, String(value));
+  }
+  const text = params.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+interface Options {
+  method?: string;
+  body?: unknown;
+  signal?: AbortSignal;
+}
+
+/** The server's messages also end log lines, so they begin small; names of fields stay as they are. */
+function sentence(text: string): string {
+  return /^[a-z]+[ ,]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
+}
+
+async function failure(response: Response): Promise<ApiError> {
+  const raw = await response.text().catch(() => "");
+  try {
+    const body = JSON.parse(raw) as Record<string, unknown>;
+    return new ApiError(
+      response.status,
+      typeof body.error === "string" ? body.error : "Error",
+      typeof body.message === "string" ? sentence(body.message) : `The server answered ${response.status}.`,
+      body.field as string | undefined,
+      body.decision as Decision | undefined,
+      body.request as string | undefined,
+    );
+  } catch {
+    return new ApiError(response.status, "Error", `The server answered ${response.status}. Try again.`);
+  }
+}
+
+/** Fetch JSON; colleagues' pages use this for routes that have no function below. */
+export async function call<T>(path: string, options: Options = {}): Promise<T> {
+  const method = options.method ?? "GET";
+  const headers: Record<string, string> = { Accept: "application/json" };
+  if (method !== "GET") headers["X-Assent"] = "1";
+  if (options.body !== undefined) headers["Content-Type"] = "application/json";
+  let response: Response;
+  try {
+    response = await fetch(path, {
+      method,
+      headers,
+      body: options.body === undefined ? undefined : JSON.stringify(options.body),
+      signal: options.signal,
+      credentials: "same-origin",
+    });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ApiError(0, "Unreachable", "The server could not be reached. Check the connection and try again.");
+  }
+  if (!response.ok) throw await failure(response);
+  if (response.status === 204) return undefined as T;
+  return (await response.json()) as T;
+}
+
+const at = (id: string) => `/api/requests/${encodeURIComponent(id)}`;
+const post = <T>(path: string, body?: unknown, signal?: AbortSignal) =>
+  call<T>(path, { method: "POST", body: body ?? {}, signal });
+
+export const api = {
+  me: (signal?: AbortSignal) => call<Me>("/api/me", { signal }),
+  login: (token: string) => post<void>("/api/login", { token }),
+  logout: () => post<void>("/api/logout"),
+  agents: (signal?: AbortSignal) => call<{ items: Agent[] }>("/api/agents", { signal }),
+
+  requests: (query: Query, signal?: AbortSignal) => call<Page<Request>>(withQuery("/api/requests", query), { signal }),
+  request: (id: string, signal?: AbortSignal) => call<RequestDetail>(at(id), { signal }),
+  check: (id: string, args: JsonObject, signal?: AbortSignal) => post<Check>(`${at(id)}/check`, { args }, signal),
+  decide: (id: string, body: DecisionBody) => post<Request>(`${at(id)}/decision`, body),
+  decideAll: (items: ({ id: string } & DecisionBody)[]) =>
+    post<{ items: { id: string; request?: Request; error?: { error: string; message: string } | string }[] }>(
+      "/api/decisions",
+      items,
+    ),
+  cancel: (id: string, message?: string) => post<Request>(`${at(id)}/cancel`, { message }),
+  reveal: (id: string) => post<RequestDetail>(`${at(id)}/reveal`),
+
+  grants: (all: boolean, signal?: AbortSignal) =>
+    call<{ items: Grant[] }>(withQuery("/api/grants", { all }), { signal }),
+  revoke: (id: string) => call<Grant>(`/api/grants/${encodeURIComponent(id)}`, { method: "DELETE" }),
+
+  runs: (query: Query, signal?: AbortSignal) => call<Page<Run>>(withQuery("/api/runs", query), { signal }),
+  run: (id: string, signal?: AbortSignal) => call<RunDetail>(`/api/runs/${encodeURIComponent(id)}`, { signal }),
+  audit: (query: Query, signal?: AbortSignal) => call<Page<AuditRow>>(withQuery("/api/audit", query), { signal }),
+  verify: () => post<Verification>("/api/audit/verify"),
+  stats: (days: number, signal?: AbortSignal) => call<Stats>(withQuery("/api/stats", { days }), { signal }),
+  chats: (signal?: AbortSignal) => call<{ items: Chat[] }>("/api/chats", { signal }),
+
+  effects: (signal?: AbortSignal) => call<Effect[]>("/demo/effects", { signal }),
+  clearEffects: () => call<void>("/demo/effects", { method: "DELETE" }),
+};

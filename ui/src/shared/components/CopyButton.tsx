@@ -1,0 +1,34 @@
+import { useEffect, useState, type ReactElement } from "react";
+import { Icon } from "./Icon";
+
+/** Copies a text and says so. */
+export function CopyButton({ text, label }: { text: string; label: string }): ReactElement {
+  const [done, setDone] = useState(false);
+  useEffect(() => {
+    if (!done) return;
+    const timer = setTimeout(() => setDone(false), 1_600);
+    return () => clearTimeout(timer);
+  }, [done]);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      setDone(true);
+    } catch {
+      // No permission: the text can still be selected by hand.
+    }
+  };
+  return (
+    <button
+      type="button"
+      className="icon-button icon-button-small"
+      aria-label={label}
+      title={label}
+      onClick={() => void copy()}
+    >
+      <Icon name={done ? "check" : "copy"} size={14} />
+      <span className="sr-only" role="status">
+        {done ? "Copied" : ""}
+      </span>
+    </button>
+  );
+}

@@ -1,0 +1,76 @@
+import type { ReactElement, ReactNode } from "react";
+import type { ApiError } from "../api";
+import { Button } from "./Button";
+import { Icon, type IconName } from "./Icon";
+
+/** Nothing to show, and what to do about it. */
+export function Empty({
+  icon,
+  title,
+  children,
+}: {
+  icon?: IconName;
+  title: string;
+  children?: ReactNode;
+}): ReactElement {
+  return (
+    <div className="state">
+      {icon && (
+        <span className="state-icon">
+          <Icon name={icon} size={20} />
+        </span>
+      )}
+      <p className="state-title">{title}</p>
+      {children}
+    </div>
+  );
+}
+
+/** What failed, and a way to try again. */
+export function Failed({ error, retry, what }: { error: ApiError; retry: () => void; what: string }): ReactElement {
+  return (
+    <div className="state state-error" role="alert">
+      <span className="state-icon">
+        <Icon name="warning" size={20} />
+      </span>
+      <p className="state-title">{what} could not be read</p>
+      <p className="muted">{error.message}</p>
+      <Button onClick={retry}>Try again</Button>
+    </div>
+  );
+}
+
+/** Grey bars where text will be. */
+export function Skeleton({ rows = 4, label = "Loading" }: { rows?: number; label?: string }): ReactElement {
+  return (
+    <div className="skeleton" role="status" aria-label={label}>
+      {Array.from({ length: rows }, (_, index) => (
+        <div key={index} className="skeleton-row" aria-hidden="true">
+          <span />
+          <span />
+        </div>
+      ))}
+    </div>
+  );
+}
+
+/** A strip of text with a tone: what people should know before they go on. */
+export function Notice({
+  tone = "info",
+  title,
+  children,
+}: {
+  tone?: "info" | "warn" | "bad" | "good";
+  title?: string;
+  children?: ReactNode;
+}): ReactElement {
+  return (
+    <div className={`notice notice-${tone}`}>
+      <Icon name={tone === "good" ? "check" : tone === "info" ? "medium" : "warning"} />
+      <div>
+        {title && <p className="notice-title">{title}</p>}
+        {children}
+      </div>
+    </div>
+  );
+}

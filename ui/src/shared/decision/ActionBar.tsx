@@ -1,0 +1,264 @@
+/** What can be done with a request, always in reach; a button that cannot be used says why, beside it. */
+
+import { useEffect, useState, type ReactElement } from "react";
+import { Button } from "../components/Button";
+import { useShortcuts } from "../keys";
+import type { Check, DecisionType, GrantWish, Json, Kind, Request } from "../types";
+import { Approve } from "./Approve";
+import { setDraft, type Draft } from "./draft";
+import { GrantDialog } from "./GrantDialog";
+import { ceremony, hindrance, type Circumstances } from "./guard";
+import { RejectPanel, RespondPanel } from "./Panels";
+import type { Deciding } from "./useDecide";
+
+interface Words {
+  reject: string;
+  rejectWord: string;
+  respond: string;
+  respondLabel: string;
+  respondHint: string;
+  respondWord: string;
+  approve: string;
+}
+
+const WORDS: Record<Kind, Words> = {
+  approval: {
+    reject: "Reject",
+    rejectWord: "Reject request",
+    respond: "Respond",
+    respondLabel: "Answer in place of running it",
+    respondHint: "The tool does not run. The agent gets this as its result.",
+    respondWord: "Send response",
+    approve: "Approve",
+  },
+  question: {
+    reject: "Decline",
+    rejectWord: "Decline to answer",
+    respond: "Answer",
+    respondLabel: "Answer",
+    respondHint: "",
+    respondWord: "Send answer",
+    approve: "Approve",
+  },
+  in_doubt: {
+    reject: "Give up",
+    rejectWord: "Give up on it",
+    respond: "It did run",
+    respondLabel: "Its result",
+    respondHint: "You found out that it did run. The agent gets this as its result, and it is not run again.",
+    respondWord: "Record the result",
+    approve: "Run it again",
+  },
+};
+
+/** For a moment after a request is drawn, nothing counts: keys and clicks may have been meant for the one before. */
+const WARM = 350;
+
+function useWarming(key: string): boolean {
+  const [warm, setWarm] = useState("");
+  useEffect(() => {
+    const timer = setTimeout(() => setWarm(key), WARM);
+    return () => clearTimeout(timer);
+  }, [key]);
+  return warm !== key;
+}
+
+export interface ActionBarProps {
+  request: Request;
+  draft: Draft;
+  deciding: Deciding;
+  now: Circumstances;
+  /** The answer to a question, or why there is none yet. */
+  answer?: { value?: Json; missing?: string };
+  /** The server's opinion of the edit; `editBad` while the form holds something that is no value. */
+  check?: Check;
+  editBad?: boolean;
+  onEdit: () => void;
+  /** Keys work in one card of a page only. */
+  shortcuts?: boolean;
+}
+
+export function ActionBar(props: ActionBarProps): ReactElement {
+  const { request, draft, deciding, now, shortcuts = true } = props;
+  const [granting, setGranting] = useState(false);
+  const words = WORDS[request.kind];
+  const warming = useWarming(`${request.id} ${request.revision}`);
+  // An edit may be begun before all was read; it is sent under the same conditions as a yes.
+  const why = (type: DecisionType) => hindrance(request, type, type === "edit" ? { ...now, unseen: [] } : now);
+  const allowed = (type: DecisionType) => request.allowed.includes(type);
+  const set = (mode: Draft["mode"]) => {
+    deciding.clear();
+    setDraft(request.id, { mode });
+  };
+  const open = (mode: "reject" | "respond") => {
+    if (!warming && allowed(mode) && !why(mode)) set(mode);
+  };
+  const idle = draft.mode === "none";
+  const question = request.kind === "question";
+  useShortcuts(
+    {
+      r: () => open("reject"),
+      m: () => (question ? focusAnswer() : open("respond")),
+      e: () => allowed("edit") && !question && !why("edit") && !warming && props.onEdit(),
+    },
+    shortcuts && idle,
+  );
+  const common = { id: request.id, draft, busy: deciding.busy || now.offline, onCancel: () => set("none") };
+  if (draft.mode === "reject") {
+    const send = (message: string) => void deciding.send({ type: "reject", message });
+    return (
+      <Bar>
+        <RejectPanel {...common} word={words.rejectWord} onSend={send} />
+      </Bar>
+    );
+  }
+  if (draft.mode === "respond") {
+    const send = (value: Json) => void deciding.send({ type: "respond", value });
+    return (
+      <Bar>
+        <RespondPanel
+          {...common}
+          label={words.respondLabel}
+          hint={words.respondHint}
+          word={words.respondWord}
+          onSend={send}
+        />
+      </Bar>
+    );
+  }
+  if (draft.mode === "edit") return <EditBar {...props} warming={warming} onCancel={() => set("none")} />;
+  const key = (letter: string) => (shortcuts ? letter : undefined);
+  const busy = deciding.busy;
+  const reason = reasonBeside(request, question ? "respond" : "approve", now, props.answer?.missing);
+  const canGrant =
+    !question && request.kind === "approval" && request.tool !== null && request.risk.level !== "critical";
+  return (
+    <Bar>
+      {reason && (
+        <p className="decide-reason" id="bar-reason" data-testid="reason">
+          {reason}
+        </p>
+      )}
+      <div className="decide-buttons">
+        {allowed("reject") && (
+          <Button
+            tone="danger"
+            icon="cross"
+            shortcut={key("R")}
+            disabled={busy || why("reject") !== ""}
+            onClick={() => open("reject")}
+          >
+            {words.reject}
+          </Button>
+        )}
+        {!question && allowed("respond") && (
+          <Button
+            icon="reply"
+            shortcut={key("M")}
+            disabled={busy || why("respond") !== ""}
+            onClick={() => open("respond")}
+          >
+            {words.respond}
+          </Button>
+        )}
+        {!question && allowed("edit") && (
+          <Button icon="edit" shortcut={key("E")} disabled={busy || why("edit") !== ""} onClick={props.onEdit}>
+            Edit
+          </Button>
+        )}
+        <div className="decide-yes">
+          {canGrant && allowed("approve") && (
+            <Button tone="ghost" disabled={busy || why("approve") !== ""} onClick={() => setGranting(true)}>
+              Always allow…
+            </Button>
+          )}
+          {question
+            ? allowed("respond") && (
+                <Button
+                  tone="primary"
+                  icon="reply"
+                  disabled={busy || warming || why("respond") !== "" || props.answer?.value === undefined}
+                  data-warming={warming ? "" : undefined}
+                  onClick={() => void deciding.send({ type: "respond", value: props.answer!.value })}
+                >
+                  Send answer
+                </Button>
+              )
+            : allowed("approve") && (
+                <Approve
+                  request={request}
+                  label={words.approve}
+                  ceremony={ceremony(request)}
+                  hindrance={busy ? "Sending…" : why("approve")}
+                  warming={warming}
+                  shortcut={key("A")}
+                  onYes={() => void deciding.send({ type: "approve" })}
+                />
+              )}
+        </div>
+      </div>
+      {granting && (
+        <GrantDialog
+          request={request}
+          onClose={() => setGranting(false)}
+          onGrant={(grant: GrantWish) => void deciding.send({ type: "approve", grant })}
+        />
+      )}
+    </Bar>
+  );
+}
+
+function reasonBeside(request: Request, main: DecisionType, now: Circumstances, missing?: string): string {
+  if (!request.allowed.includes(main)) return "";
+  return hindrance(request, main, now) || missing || "";
+}
+
+function focusAnswer(): void {
+  document
+    .querySelector<HTMLElement>(".question input, .question textarea, .question select, textarea.question")
+    ?.focus();
+}
+
+function Bar({ children }: { children: React.ReactNode }): ReactElement {
+  return (
+    <div className="decide-bar" role="group" aria-label="Decide">
+      {children}
+    </div>
+  );
+}
+
+function EditBar(props: ActionBarProps & { warming: boolean; onCancel: () => void }): ReactElement {
+  const { request, draft, deciding, now, check } = props;
+  useShortcuts({ Escape: props.onCancel });
+  const blocked =
+    hindrance(request, "edit", now) ||
+    (props.editBad ? "Finish the field that is marked." : "") ||
+    (!check ? "Checking the edit…" : "") ||
+    (check && !check.ok ? "Correct what does not fit." : "") ||
+    (check && check.diff.length === 0 ? "Change something, or go back and approve." : "");
+  return (
+    <Bar>
+      {blocked && (
+        <p className="decide-reason" data-testid="reason">
+          {blocked}
+        </p>
+      )}
+      <div className="decide-buttons">
+        <Button onClick={props.onCancel}>Cancel edit</Button>
+        <Button tone="ghost" onClick={() => setDraft(request.id, { args: request.args })}>
+          Start over
+        </Button>
+        <div className="decide-yes">
+          <Approve
+            request={request}
+            label="Approve with edits"
+            ceremony={ceremony(request, check?.risk?.level)}
+            hindrance={deciding.busy ? "Sending…" : (blocked ?? "")}
+            warming={false}
+            onYes={() => void deciding.send({ type: "edit", args: draft.args })}
+          />
+        </div>
+      </div>
+    </Bar>
+  );
+}

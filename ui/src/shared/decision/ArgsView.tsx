@@ -1,0 +1,104 @@
+/** "What will run": the arguments as typed fields, as JSON, and as plain lines. */
+
+import { useState, type ReactElement } from "react";
+import { CopyButton } from "../components/CopyButton";
+import { Tabs } from "../components/Tabs";
+import type { Json, Request } from "../types";
+import { EndMark, LongValue } from "./LongValue";
+import type { Seen } from "./useSeen";
+import { ALL, lineCount, longParts, typeName } from "./values";
+import { ValueView } from "./ValueView";
+
+type View = "fields" | "json" | "raw";
+
+function FieldRow({ name, value, long, seen }: { name: string; value: Json; long: boolean; seen: Seen }): ReactElement {
+  const body = <ValueView value={value} />;
+  return (
+    <tr data-testid={`arg-${name}`}>
+      <th scope="row" className="mono">
+        {name}
+        <span className="field-type">{typeName(value)}</span>
+      </th>
+      <td>
+        {long ? (
+          <LongValue name={name} lines={lineCount(value)} onSeen={() => seen.see(name)}>
+            {body}
+          </LongValue>
+        ) : (
+          body
+        )}
+      </td>
+    </tr>
+  );
+}
+
+function Fields({ args, seen }: { args: Json; seen: Seen }): ReactElement {
+  const long = longParts(args);
+  if (args === null || typeof args !== "object" || Array.isArray(args)) return <ValueView value={args} />;
+  const entries = Object.entries(args);
+  if (entries.length === 0) return <p className="muted args-none">No arguments.</p>;
+  const table = (
+    <table className="args-table">
+      <colgroup>
+        <col className="args-names" />
+        <col />
+      </colgroup>
+      <thead className="sr-only">
+        <tr>
+          <th scope="col">Field</th>
+          <th scope="col">Value</th>
+        </tr>
+      </thead>
+      <tbody>
+        {entries.map(([name, value]) => (
+          <FieldRow key={name} name={name} value={value} long={long.includes(name)} seen={seen} />
+        ))}
+      </tbody>
+    </table>
+  );
+  if (!long.includes(ALL)) return table;
+  return (
+    <LongValue name={ALL} lines={lineCount(args)} onSeen={() => seen.see(ALL)}>
+      {table}
+    </LongValue>
+  );
+}
+
+/** The whole text in a box of its own; whoever reaches its end has seen everything. */
+function Whole({ text, seen }: { text: string; seen: Seen }): ReactElement {
+  return (
+    <>
+      <pre className="args-pre wrap">{text}</pre>
+      {seen.unseen.length > 0 && <EndMark name="the text" onSeen={seen.seeAll} />}
+    </>
+  );
+}
+
+export function ArgsView({ request, seen }: { request: Request; seen: Seen }): ReactElement {
+  const [view, setView] = useState<View>("fields");
+  const { args, lines } = request.shown;
+  const json = JSON.stringify(args, null, 2);
+  return (
+    <div className="args">
+      <Tabs<View>
+        label="How to show it"
+        current={view}
+        onChange={setView}
+        tabs={[
+          { key: "fields", label: "Fields" },
+          { key: "json", label: "JSON" },
+          { key: "raw", label: "Raw" },
+        ]}
+      >
+        <div className="args-panel">
+          {view === "fields" && <Fields args={args} seen={seen} />}
+          {view === "json" && <Whole text={json} seen={seen} />}
+          {view === "raw" && <Whole text={lines.join("\n")} seen={seen} />}
+        </div>
+      </Tabs>
+      <div className="args-copy">
+        <CopyButton text={json} label="Copy the arguments as JSON" />
+      </div>
+    </div>
+  );
+}

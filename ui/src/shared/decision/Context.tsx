@@ -1,0 +1,147 @@
+/** What stands around the arguments: warnings, the tool's own words, the agent's words, the preview. */
+
+import { useState, type ReactElement } from "react";
+import { ApiError, api } from "../api";
+import { Button } from "../components/Button";
+import { Icon } from "../components/Icon";
+import { Notice } from "../components/States";
+import { Age } from "../components/Time";
+import { toast } from "../components/Toasts";
+import type { Json, Request, RequestDetail, RequestEvent } from "../types";
+import { LARGE } from "./values";
+import { ValueView } from "./ValueView";
+
+const MARKED = /hidden|mixes|brackets|normalised/;
+
+/** Everything that a reader should know before reading. */
+export function Warnings({
+  request,
+  onRevealed,
+}: {
+  request: RequestDetail;
+  onRevealed?: (request: RequestDetail) => void;
+}): ReactElement | null {
+  const [busy, setBusy] = useState(false);
+  const reveal = async () => {
+    setBusy(true);
+    try {
+      onRevealed?.(await api.reveal(request.id));
+    } catch (error) {
+      toast(error instanceof ApiError ? error.message : String(error), "bad");
+    }
+    setBusy(false);
+  };
+  const large = request.size > LARGE;
+  const again = askedAgain(request.events);
+  const none = !request.masked && !large && request.original === null && request.shown.warnings.length === 0;
+  if (none && again === null) return null;
+  return (
+    <div className="warnings" role="group" aria-label="Warnings" data-testid="warnings">
+      {request.shown.warnings.map((warning) => (
+        <Notice key={warning} tone="warn" title={MARKED.test(warning) ? sentence(warning) : undefined}>
+          {MARKED.test(warning) ? (
+            <p>{/hidden/.test(warning) ? "Each is written out where it stands, as ⟨U+…⟩." : ""}</p>
+          ) : (
+            warning
+          )}
+        </Notice>
+      ))}
+      {again !== null && (
+        <Notice tone="warn" title="It was approved before, and is asked again">
+          <p>{again}</p>
+        </Notice>
+      )}
+      {request.masked && (
+        <Notice tone="warn" title="Some values look like secrets and are masked">
+          <p>Nothing can be approved from this view. That you revealed them is written into the record.</p>
+          {onRevealed && (
+            <Button small icon="eye" disabled={busy} onClick={() => void reveal()}>
+              Reveal masked values
+            </Button>
+          )}
+        </Notice>
+      )}
+      {large && (
+        <Notice
+          tone="warn"
+          title={`Large payload: ${Math.round(request.size / 1_024).toLocaleString("en")} KB of arguments`}
+        />
+      )}
+      {request.original !== null && (
+        <Notice tone="info" title="The arguments were edited">
+          <details>
+            <summary>What the agent asked for</summary>
+            <ValueView value={request.shown.original} />
+          </details>
+        </Notice>
+      )}
+    </div>
+  );
+}
+
+/** Why an approval does not hold any more: the tool, the policy or the surroundings are not what they were. */
+function askedAgain(events: RequestEvent[] = []): string | null {
+  const last = events.findLast((event) => event.type === "reasked");
+  return last ? sentence(reasonOf(last) ?? "something changed since") : null;
+}
+
+/** The reason that an event carries, if it has one. */
+export function reasonOf(event: RequestEvent): string | null {
+  const { body } = event;
+  if (body === null || typeof body !== "object" || Array.isArray(body)) return null;
+  const told = body.reason ?? body.message;
+  return typeof told === "string" && told !== "" ? told : null;
+}
+
+function sentence(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** The agent's own explanation: useful, and no evidence. */
+export function AgentSays({ request }: { request: Request }): ReactElement | null {
+  const [open, setOpen] = useState(true);
+  if (!request.shown.note) return null;
+  return (
+    <section className="agent-says" aria-label="Agent says">
+      <button type="button" className="disclosure" aria-expanded={open} onClick={() => setOpen(!open)}>
+        <Icon name={open ? "chevronDown" : "chevronRight"} size={14} />
+        Agent says
+        <span className="agent-label">written by the agent, not verified</span>
+      </button>
+      {open && <p className="wrap">{request.shown.note}</p>}
+    </section>
+  );
+}
+
+interface Dated {
+  at: string;
+  revision: number;
+  shows: Json;
+}
+
+/** A preview that a tool made says when, and of which revision; any other came with the request. */
+function dated(preview: Json): Dated | null {
+  if (preview === null || typeof preview !== "object" || Array.isArray(preview)) return null;
+  const { at, revision, shows } = preview;
+  if (typeof at !== "string" || typeof revision !== "number" || shows === undefined) return null;
+  return { at, revision, shows };
+}
+
+export function Preview({ request }: { request: Request }): ReactElement | null {
+  const preview = request.shown.preview ?? null;
+  if (preview === null) return null;
+  const made = dated(preview);
+  const old = made !== null && made.revision !== request.revision;
+  return (
+    <section className="preview" aria-label="Preview">
+      <h3>
+        Preview{" "}
+        <span className="preview-when">
+          {made ? "made" : "given by the agent"} <Age at={made?.at ?? request.created_at} />
+          {old ? ", before the arguments were edited" : "; things may have changed since"}
+        </span>
+      </h3>
+      <ValueView value={made ? made.shows : preview} />
+    </section>
+  );
+}

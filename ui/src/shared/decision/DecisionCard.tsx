@@ -1,0 +1,35 @@
+/** A request as a card among other things, in a conversation for instance. Keys do not reach it. */
+
+import type { ReactElement } from "react";
+import { KindMark, RiskBadge } from "../components/Badge";
+import { Countdown } from "../components/Time";
+import type { api } from "../api";
+import type { Request } from "../types";
+import { RequestBody } from "./RequestBody";
+import { showsRisk, title } from "./values";
+
+interface Props {
+  request: Request;
+  onDecided: (request: Request) => void;
+  onStale: () => void;
+  decide?: typeof api.decide;
+}
+
+export function DecisionCard(props: Props): ReactElement {
+  const { request } = props;
+  return (
+    <article
+      className="card decision-card"
+      aria-label={`${title(request)}: ${request.status}`}
+      data-testid="decision-card"
+    >
+      <header className="decision-card-head">
+        {showsRisk(request) && <RiskBadge level={request.risk.level} long />}
+        <KindMark kind={request.kind} />
+        {request.kind !== "question" && <strong className="mono wrap">{title(request)}</strong>}
+        <Countdown until={request.status === "pending" ? request.expires_at : null} />
+      </header>
+      <RequestBody {...props} shortcuts={false} />
+    </article>
+  );
+}

@@ -1,0 +1,161 @@
+/** Correcting the arguments: a form or JSON, checked by the server as one types, with its diff. */
+
+import { useEffect, useState, type ReactElement } from "react";
+import { ApiError, api } from "../api";
+import { RiskBadge } from "../components/Badge";
+import { Notice } from "../components/States";
+import { Tabs } from "../components/Tabs";
+import type { Check, Json, JsonObject, Request } from "../types";
+import { DiffView } from "./DiffView";
+import { setDraft } from "./draft";
+import { fieldPath, formSchema, readJson } from "./schema";
+import { SchemaForm, type Problem } from "./SchemaForm";
+
+const PAUSE = 300;
+
+export interface Checked {
+  /** The answer for exactly these arguments; absent while it is on its way. */
+  check?: Check;
+  error?: ApiError;
+}
+
+/** Ask the server what it thinks of these arguments, when the typing pauses. */
+export function useCheck(request: Request, args: JsonObject | undefined): Checked {
+  const key = args === undefined ? "" : `${request.id} ${request.revision} ${JSON.stringify(args)}`;
+  const [state, setState] = useState<{ key: string } & Checked>({ key: "" });
+  useEffect(() => {
+    if (!args) return;
+    const stop = new AbortController();
+    const timer = setTimeout(() => {
+      api
+        .check(request.id, args, stop.signal)
+        .then((check) => setState({ key, check }))
+        .catch((error: unknown) => {
+          if (!stop.signal.aborted && error instanceof ApiError) setState({ key, error });
+        });
+    }, PAUSE);
+    return () => {
+      clearTimeout(timer);
+      stop.abort();
+    };
+  }, [key]);
+  return state.key === key ? state : {};
+}
+
+interface Props {
+  request: Request;
+  args: JsonObject;
+  checked: Checked;
+  /** Some field holds text that is no value yet. */
+  onBad: (bad: boolean) => void;
+}
+
+export function EditForm({ request, args, checked, onBad }: Props): ReactElement {
+  const [view, setView] = useState<"form" | "json">("form");
+  const [bad, setBad] = useState<Set<string>>(new Set());
+  const [text, setText] = useState<string | null>(null);
+  const json = text === null ? undefined : readJson(text);
+  useEffect(() => onBad(bad.size > 0 || json?.error !== undefined), [bad, json?.error]);
+  const set = (value: Json) => setDraft(request.id, { args: value as JsonObject });
+  const problems: Problem[] = (checked.check?.errors ?? []).map((each) => ({ ...each, field: fieldPath(each.field) }));
+  const mark = (path: string, isBad: boolean) =>
+    setBad((old) => {
+      if (old.has(path) === isBad) return old;
+      const next = new Set(old);
+      if (isBad) next.add(path);
+      else next.delete(path);
+      return next;
+    });
+  const type = (next: string) => {
+    setText(next);
+    const { value } = readJson(next);
+    if (value !== null && typeof value === "object" && !Array.isArray(value)) set(value);
+  };
+  const switchTo = (next: "form" | "json") => {
+    if (next === "form" && json?.error !== undefined) return;
+    setText(next === "json" ? JSON.stringify(args, null, 2) : null);
+    setBad(new Set());
+    setView(next);
+  };
+  const known = formSchema(request.schema, request.args);
+  return (
+    <div className="edit" data-testid="edit-form">
+      <Tabs
+        label="How to edit"
+        current={view}
+        onChange={switchTo}
+        tabs={[
+          { key: "form", label: "Form" },
+          { key: "json", label: "JSON" },
+        ]}
+      >
+        {view === "form" ? (
+          <SchemaForm schema={known} value={args} problems={problems} onChange={set} onBad={mark} />
+        ) : (
+          <label className="field">
+            <span className="field-label">Arguments as JSON</span>
+            <textarea
+              className="mono"
+              rows={Math.min(24, (text ?? "").split("\n").length + 1)}
+              spellCheck={false}
+              aria-invalid={json?.error ? true : undefined}
+              value={text ?? ""}
+              onChange={(event) => type(event.target.value)}
+            />
+            {json?.error && <span className="field-error">{json.error}</span>}
+          </label>
+        )}
+      </Tabs>
+      <CheckView request={request} checked={checked} problems={problems} />
+    </div>
+  );
+}
+
+function CheckView({
+  request,
+  checked,
+  problems,
+}: {
+  request: Request;
+  checked: Checked;
+  problems: Problem[];
+}): ReactElement {
+  const { check, error } = checked;
+  const riskier = check && check.risk && check.risk.level !== request.risk.level;
+  const more = check && check.quorum > request.quorum;
+  return (
+    <div className="check-view" aria-live="polite">
+      {error && (
+        <Notice tone="bad" title="The edit could not be checked">
+          {error.message}
+        </Notice>
+      )}
+      {problems.length > 0 && (
+        <Notice tone="bad" title="These arguments do not fit">
+          <ul>
+            {problems.map((problem) => (
+              <li key={problem.field + problem.message}>
+                {problem.field && <code>{problem.field}</code>} {problem.message}
+              </li>
+            ))}
+          </ul>
+        </Notice>
+      )}
+      {check?.verdict === "deny" && <Notice tone="bad" title="The policy forbids the edited call" />}
+      {(riskier || more) && (
+        <Notice tone="warn" title="This edit changes what is needed">
+          <p>
+            {riskier && (
+              <>
+                It becomes <RiskBadge level={check.risk.level} long />.{" "}
+              </>
+            )}
+            {more && `It needs ${check.quorum} people.`}
+          </p>
+        </Notice>
+      )}
+      <h3>Changes</h3>
+      {check ? <DiffView diff={check.diff} /> : <p className="muted">{error ? "" : "Checking…"}</p>}
+    </div>
+  );
+}

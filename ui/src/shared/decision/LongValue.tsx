@@ -1,0 +1,49 @@
+import { useEffect, useRef, useState, type ReactElement, type ReactNode } from "react";
+import { Button } from "../components/Button";
+import { LONG } from "./values";
+
+/** Tells when this place was on the screen. */
+export function EndMark({ name, onSeen }: { name: string; onSeen: () => void }): ReactElement {
+  const ref = useRef<HTMLParagraphElement>(null);
+  const seen = useRef(onSeen);
+  seen.current = onSeen;
+  useEffect(() => {
+    const watcher = new IntersectionObserver((entries) => {
+      if (entries.some((entry) => entry.isIntersecting)) seen.current();
+    });
+    watcher.observe(ref.current!);
+    return () => watcher.disconnect();
+  }, []);
+  return (
+    <p className="end-mark" ref={ref}>
+      End of {name}
+    </p>
+  );
+}
+
+interface Props {
+  name: string;
+  lines: number;
+  onSeen: () => void;
+  children: ReactNode;
+}
+
+/** A value that is too long for a glance: folded, and once it is open, read to its end. */
+export function LongValue({ name, lines, onSeen, children }: Props): ReactElement {
+  const [open, setOpen] = useState(false);
+  return (
+    <div className={open ? "long long-open" : "long"}>
+      <div className="long-body" inert={!open}>
+        {children}
+        {open && <EndMark name={name} onSeen={onSeen} />}
+      </div>
+      <Button small aria-expanded={open} onClick={() => setOpen(!open)}>
+        {open
+          ? `Fold ${name}`
+          : lines > LONG
+            ? `Show all ${lines.toLocaleString("en")} lines of ${name}`
+            : `Show all of ${name}`}
+      </Button>
+    </div>
+  );
+}

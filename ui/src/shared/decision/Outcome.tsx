@@ -1,0 +1,88 @@
+/** How a request ended: who, when, with what words; and what became of the call. */
+
+import type { ReactElement } from "react";
+import { StatusBadge } from "../components/Badge";
+import { Age } from "../components/Time";
+import type { Decision, Request } from "../types";
+import { visible } from "../visible";
+import { ValueView } from "./ValueView";
+
+const VERB: Record<string, string> = {
+  approve: "approved",
+  edit: "edited and approved",
+  reject: "rejected",
+  respond: "answered",
+};
+const ENDED: Record<string, string> = {
+  expired: "Nobody decided in time. Nothing ran.",
+  cancelled: "It was called off. Nothing ran.",
+  superseded: "The agent asked anew, so this one does not count any more.",
+};
+const RAN: Record<string, string> = {
+  none: "It has not run.",
+  ready: "It will run when the agent goes on.",
+  running: "It is running.",
+  done: "It ran.",
+  failed: "It failed.",
+  in_doubt: "Nobody knows whether it ran.",
+};
+
+export function DecisionLine({ decision, mine }: { decision: Decision; mine?: boolean }): ReactElement {
+  return (
+    <>
+      <strong>{mine ? "You" : visible(decision.by)}</strong> {VERB[decision.type] ?? decision.type} this{" "}
+      <Age at={decision.at} />
+    </>
+  );
+}
+
+export function Outcome({ request, me }: { request: Request; me: string }): ReactElement | null {
+  if (request.status === "pending") return null;
+  const { decision, execution } = request;
+  const result = execution.result;
+  return (
+    <section className="outcome" aria-label="Outcome" data-testid="outcome">
+      <p className="outcome-line">
+        <StatusBadge status={request.status} />
+        <span>
+          {decision ? <DecisionLine decision={decision} mine={decision.by === me} /> : ENDED[request.status]}
+          {decision && (
+            <span className="muted">
+              {" "}
+              via {decision.channel} ({decision.assurance})
+            </span>
+          )}
+        </span>
+      </p>
+      {decision?.message && <blockquote className="wrap">{visible(decision.message)}</blockquote>}
+      {decision?.type === "respond" && decision.value !== undefined && (
+        <div className="outcome-value">
+          <h3>Answer</h3>
+          <ValueView value={visibleJson(decision.value)} />
+        </div>
+      )}
+      {request.kind !== "question" && decision && decision.type !== "reject" && decision.type !== "respond" && (
+        <div className="outcome-value">
+          <p className="muted">{RAN[execution.status] ?? execution.status}</p>
+          {result !== null && result !== undefined && <ValueView value={visibleJson(result)} />}
+        </div>
+      )}
+      {request.original !== null && (
+        <details>
+          <summary>What the agent asked for</summary>
+          <ValueView value={request.shown.original} />
+        </details>
+      )}
+    </section>
+  );
+}
+
+/** Results are written by tools, so they are drawn as inert as everything else. */
+export function visibleJson<T>(value: T): T {
+  if (typeof value === "string") return visible(value) as T;
+  if (Array.isArray(value)) return value.map(visibleJson) as T;
+  if (value !== null && typeof value === "object") {
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [visible(key), visibleJson(item)])) as T;
+  }
+  return value;
+}

@@ -1,0 +1,121 @@
+/** The two small forms of the action bar: why not, and what to answer instead. */
+
+import { useEffect, useRef, type KeyboardEvent, type ReactElement, type ReactNode } from "react";
+import { Button } from "../components/Button";
+import type { Json } from "../types";
+import { setDraft, type Draft } from "./draft";
+import { readJson } from "./schema";
+
+interface PanelProps {
+  label: string;
+  hint: string;
+  text: string;
+  onText: (text: string) => void;
+  onCancel: () => void;
+  onSend: () => void;
+  error?: string;
+  children: ReactNode;
+}
+
+function Panel({ label, hint, text, onText, onCancel, onSend, error, children }: PanelProps): ReactElement {
+  const box = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => box.current?.focus(), []);
+  const keys = (event: KeyboardEvent) => {
+    if (event.key === "Escape") {
+      event.preventDefault();
+      onCancel();
+    } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      onSend();
+    }
+  };
+  return (
+    <div className="panel" onKeyDown={keys}>
+      <label className="field">
+        <span className="field-label">{label}</span>
+        <textarea
+          ref={box}
+          rows={3}
+          value={text}
+          aria-invalid={error ? true : undefined}
+          onChange={(event) => onText(event.target.value)}
+        />
+        <span className="field-hint">{hint}</span>
+        {error && <span className="field-error">{error}</span>}
+      </label>
+      <div className="panel-actions">{children}</div>
+    </div>
+  );
+}
+
+interface Common {
+  id: string;
+  draft: Draft;
+  busy: boolean;
+  onCancel: () => void;
+}
+
+export function RejectPanel(props: Common & { word: string; onSend: (message: string) => void }): ReactElement {
+  const { draft, id, busy, onCancel } = props;
+  const send = () => !busy && props.onSend(draft.reason.trim());
+  return (
+    <Panel
+      label="Reason"
+      hint="The agent is told this, so say what to do instead."
+      text={draft.reason}
+      onText={(reason) => setDraft(id, { reason })}
+      onCancel={onCancel}
+      onSend={send}
+    >
+      <Button onClick={onCancel}>Cancel</Button>
+      <Button tone="danger" icon="cross" disabled={busy} onClick={send}>
+        {props.word}
+      </Button>
+    </Panel>
+  );
+}
+
+/** Text goes as text; JSON only when it is asked for. */
+export function replyValue(draft: Draft): { value?: Json; error?: string } {
+  if (!draft.asJson) return draft.answer === "" ? { error: "Write what the agent gets." } : { value: draft.answer };
+  return readJson(draft.answer);
+}
+
+interface RespondProps extends Common {
+  label: string;
+  hint: string;
+  word: string;
+  onSend: (value: Json) => void;
+}
+
+export function RespondPanel(props: RespondProps): ReactElement {
+  const { draft, id, busy, onCancel } = props;
+  const reply = replyValue(draft);
+  const send = () => {
+    if (!busy && reply.error === undefined) props.onSend(reply.value!);
+  };
+  return (
+    <Panel
+      label={props.label}
+      hint={props.hint}
+      text={draft.answer}
+      onText={(answer) => setDraft(id, { answer })}
+      onCancel={onCancel}
+      onSend={send}
+      error={draft.asJson && draft.answer !== "" ? reply.error : undefined}
+    >
+      <label className="check panel-json">
+        <input
+          type="checkbox"
+          checked={draft.asJson}
+          onChange={(event) => setDraft(id, { asJson: event.target.checked })}
+        />
+        This is JSON
+      </label>
+      <Button onClick={onCancel}>Cancel</Button>
+      <Button tone="primary" icon="reply" disabled={busy || reply.error !== undefined} onClick={send}>
+        {props.word}
+      </Button>
+    </Panel>
+  );
+}

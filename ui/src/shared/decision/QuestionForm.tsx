@@ -1,0 +1,105 @@
+/** A question and the ways to answer it: pick one, pick several, own words, or a form. */
+
+import { useId, type ReactElement } from "react";
+import type { Question } from "../types";
+import { pick, pickOther, type Answer } from "./answer";
+import { blank } from "./schema";
+import { SchemaForm, type Problem } from "./SchemaForm";
+
+interface Props {
+  question: Question;
+  /** The same question with its text made visible: this is drawn, the other is sent. */
+  shown: Question;
+  answer: Answer;
+  problems?: Problem[];
+  disabled?: boolean;
+  onChange: (answer: Answer) => void;
+  onBad?: (bad: boolean) => void;
+}
+
+export function QuestionForm(props: Props): ReactElement {
+  const { question, shown, answer, onChange, disabled } = props;
+  const id = useId();
+  if (question.schema) {
+    const value = answer.form ?? blank(question.schema, question.schema);
+    return (
+      <fieldset className="question" disabled={disabled}>
+        <legend className="sr-only">{shown.text}</legend>
+        <SchemaForm
+          schema={question.schema}
+          value={value}
+          problems={props.problems ?? []}
+          onChange={(form) => onChange({ ...answer, form })}
+          onBad={(_, bad) => props.onBad?.(bad)}
+        />
+      </fieldset>
+    );
+  }
+  if (question.options.length === 0) {
+    return (
+      <label className="field question">
+        <span className="field-label">Your answer</span>
+        <textarea
+          rows={3}
+          disabled={disabled}
+          value={answer.text}
+          onChange={(event) => onChange({ ...answer, text: event.target.value })}
+        />
+      </label>
+    );
+  }
+  const type = question.multiple ? "checkbox" : "radio";
+  return (
+    <fieldset className="question" disabled={disabled}>
+      <legend className="sr-only">{shown.text}</legend>
+      {question.multiple && <p className="muted">Pick one or more.</p>}
+      {shown.options.map((option, index) => (
+        <label key={index} className="option">
+          <input
+            type={type}
+            name={id}
+            aria-describedby={option.description ? `${id}-${index}` : undefined}
+            checked={answer.picked.includes(index)}
+            onChange={(event) => onChange(pick(question, answer, index, event.target.checked))}
+          />
+          <span>
+            <span className="option-label">{option.label}</span>
+            {option.description && (
+              <span className="option-text" id={`${id}-${index}`} aria-hidden="true">
+                {option.description}
+              </span>
+            )}
+          </span>
+        </label>
+      ))}
+      {question.free_text && (
+        <div className="option option-other">
+          <input
+            type={type}
+            name={id}
+            id={`${id}-other`}
+            checked={answer.other}
+            onChange={(event) => onChange(pickOther(question, answer, event.target.checked))}
+          />
+          <span>
+            <label className="option-label" htmlFor={`${id}-other`}>
+              Something else
+            </label>
+            <textarea
+              rows={2}
+              aria-label="Your own answer"
+              placeholder="Your own words"
+              value={answer.text}
+              onChange={(event) =>
+                onChange({
+                  ...pickOther(question, answer, event.target.value !== "" || answer.other),
+                  text: event.target.value,
+                })
+              }
+            />
+          </span>
+        </div>
+      )}
+    </fieldset>
+  );
+}

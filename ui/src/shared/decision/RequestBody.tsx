@@ -1,0 +1,169 @@
+/** The middle of a request, for the inbox and the chat alike: read it, answer it, decide it. */
+
+import { useEffect, useRef, useState, type ReactElement, type ReactNode } from "react";
+import { ApiError, api } from "../api";
+import { Notice } from "../components/States";
+import { useOffline } from "../live";
+import { useMe } from "../session";
+import type { Request, RequestDetail } from "../types";
+import { ActionBar } from "./ActionBar";
+import { answerOf, NO_ANSWER, type Answer } from "./answer";
+import { ArgsView } from "./ArgsView";
+import { AgentSays, Preview, Warnings } from "./Context";
+import { setDraft, useDraft } from "./draft";
+import { EditForm, useCheck } from "./EditForm";
+import { DecisionLine, Outcome } from "./Outcome";
+import { QuestionForm } from "./QuestionForm";
+import { fieldPath } from "./schema";
+import { useDecide } from "./useDecide";
+import { useSeen } from "./useSeen";
+
+interface Props {
+  request: RequestDetail;
+  onDecided: (request: Request) => void;
+  /** Somebody else was first, or it is gone: read it again. */
+  onStale: () => void;
+  onRevealed?: (request: RequestDetail) => void;
+  /** How the decision is sent, where it is not the inbox's route. */
+  decide?: typeof api.decide;
+  shortcuts?: boolean;
+  /** Drawn between the request and the action bar. */
+  children?: ReactNode;
+}
+
+export function RequestBody(props: Props): ReactElement {
+  const { request } = props;
+  const me = useMe();
+  const offline = useOffline();
+  const draft = useDraft(request.id);
+  const seen = useSeen(request);
+  const deciding = useDecide(request, props.onDecided, props.onStale, props.decide);
+  const [answer, setAnswer] = useState<Answer>(NO_ANSWER);
+  const [bad, setBad] = useState(false);
+  const editing = draft.mode === "edit" && request.status === "pending";
+  const { check, error } = useCheck(request, editing ? draft.args : undefined);
+  const pending = request.status === "pending";
+  const reply = request.question ? answerOf(request.question, answer) : undefined;
+  const blocked = bad && request.question ? { missing: "Finish the field that is marked." } : reply;
+  const field = deciding.error?.field
+    ? [{ field: fieldPath(deciding.error.field), message: deciding.error.message }]
+    : [];
+  return (
+    <div className="request-body">
+      <div className="request-scroll">
+        <Outcome request={request} me={me.name} />
+        <Unsent request={request} />
+        {pending && <Warnings request={request} onRevealed={props.onRevealed} />}
+        {request.kind === "in_doubt" && pending && <Doubt request={request} />}
+        {request.shown.question ? (
+          <section className="section" aria-label="Question">
+            <p className="question-text wrap">{request.shown.question.text}</p>
+            {pending && (
+              <QuestionForm
+                question={request.question!}
+                shown={request.shown.question}
+                answer={answer}
+                problems={field}
+                disabled={offline || !request.can.includes("respond")}
+                onChange={setAnswer}
+                onBad={setBad}
+              />
+            )}
+          </section>
+        ) : (
+          <section className="section" aria-label="What will run" data-testid="what-will-run">
+            <h2>{editing ? "Edit what will run" : heading(request)}</h2>
+            {request.shown.description && <p className="muted wrap description">{request.shown.description}</p>}
+            {editing ? (
+              <EditForm request={request} args={draft.args ?? request.args} checked={{ check, error }} onBad={setBad} />
+            ) : (
+              <ArgsView key={`${request.id} ${request.revision}`} request={request} seen={seen} />
+            )}
+          </section>
+        )}
+        <Preview request={request} />
+        <AgentSays request={request} />
+        {props.children}
+      </div>
+      {pending && (
+        <div className="request-actions">
+          <Failure error={deciding.error} />
+          <ActionBar
+            request={request}
+            draft={draft}
+            deciding={deciding}
+            now={{ offline, busy: deciding.busy, unseen: seen.unseen }}
+            answer={blocked}
+            check={check}
+            editBad={bad}
+            shortcuts={props.shortcuts}
+            onEdit={() => setDraft(request.id, { mode: "edit", args: draft.args ?? request.args })}
+          />
+        </div>
+      )}
+    </div>
+  );
+}
+
+function heading(request: Request): string {
+  if (request.status === "edited") return "What was approved";
+  if (request.status !== "pending") return "What was asked";
+  return request.kind === "in_doubt" ? "What may have run" : request.tool ? "What will run" : "What is asked";
+}
+
+/** What went wrong with a decision, and whether it was recorded. */
+function Failure({ error }: { error: ApiError | null }): ReactElement | null {
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (error) box.current?.scrollIntoView({ block: "nearest" });
+  }, [error]);
+  if (!error) return null;
+  const unknown = error.status === 0;
+  return (
+    <div role="alert" ref={box} data-testid="decision-error">
+      <Notice tone="bad" title={unknown ? "It is not known whether this was recorded" : "Not recorded"}>
+        <p className="wrap">
+          {error.decision ? <DecisionLine decision={error.decision} /> : error.message}
+          {unknown && " What you wrote is still here; a second try of the same answer does no harm."}
+        </p>
+        {error.decision?.message && <blockquote className="wrap">{error.decision.message}</blockquote>}
+      </Notice>
+    </div>
+  );
+}
+
+/** Somebody else decided while an edit or a reason was being written: it is shown, not lost. */
+function Unsent({ request }: { request: Request }): ReactElement | null {
+  const draft = useDraft(request.id);
+  if (request.status === "pending" || draft.mode === "none") return null;
+  const text = { edit: JSON.stringify(draft.args, null, 2), reject: draft.reason, respond: draft.answer }[draft.mode];
+  if (!text) return null;
+  return (
+    <Notice tone="warn" title="What you wrote was not sent">
+      <pre className="wrap">{text}</pre>
+    </Notice>
+  );
+}
+
+function Doubt({ request }: { request: Request }): ReactElement {
+  const tool = request.shown.tool ?? request.tool ?? "it";
+  return (
+    <Notice tone="warn" title="Nobody knows whether this ran">
+      <p>
+        <code>{tool}</code> had started when its process went away ({request.execution.attempts}
+        {request.execution.attempts === 1 ? " attempt" : " attempts"}). Look at its effects first, then say:
+      </p>
+      <ul className="doubt-answers">
+        <li>
+          <strong>It did run</strong>: you know its result, and the agent gets it.
+        </li>
+        <li>
+          <strong>Run it again</strong>: it did not run, or twice does no harm.
+        </li>
+        <li>
+          <strong>Give up</strong>: it is closed as failed, and the agent is told.
+        </li>
+      </ul>
+    </Notice>
+  );
+}

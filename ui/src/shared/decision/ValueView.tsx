@@ -1,0 +1,56 @@
+/** One JSON value, typed and whole: wrapped, never cut, text nodes only. */
+
+import type { ReactElement } from "react";
+import type { Json } from "../types";
+import { isDeep } from "./values";
+
+/** Blanks at the ends would not be seen, and an empty text would be nothing at all. */
+function needsQuotes(text: string): boolean {
+  return text === "" || text !== text.trim();
+}
+
+function Leaf({ value, quoted }: { value: Json; quoted: boolean }): ReactElement {
+  if (typeof value === "string") {
+    const marks = quoted || needsQuotes(value);
+    return (
+      <span className="value value-text">
+        {marks && <span className="value-quote">“</span>}
+        {value}
+        {marks && <span className="value-quote">”</span>}
+      </span>
+    );
+  }
+  if (value === null) return <span className="value value-null">null</span>;
+  return <span className={`value value-${typeof value}`}>{JSON.stringify(value)}</span>;
+}
+
+function Branch({ value }: { value: Json[] | { [key: string]: Json } }): ReactElement {
+  const entries: [string, Json][] = Array.isArray(value)
+    ? value.map((item, index) => [String(index + 1), item])
+    : Object.entries(value);
+  if (entries.length === 0) {
+    return <span className="value value-null">{Array.isArray(value) ? "empty list" : "empty object"}</span>;
+  }
+  return (
+    <dl className={Array.isArray(value) ? "branch branch-list" : "branch"}>
+      {entries.map(([name, item]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>
+            <Part value={item} quoted={typeof item === "string"} />
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function Part({ value, quoted = false }: { value: Json; quoted?: boolean }): ReactElement {
+  if (value !== null && typeof value === "object") return <Branch value={value} />;
+  return <Leaf value={value} quoted={quoted} />;
+}
+
+export function ValueView({ value, quoted }: { value: Json; quoted?: boolean }): ReactElement {
+  if (isDeep(value)) return <pre className="value wrap">{JSON.stringify(value, null, 2)}</pre>;
+  return <Part value={value} quoted={quoted} />;
+}

@@ -1,0 +1,96 @@
+import { describe, expect, it } from "vitest";
+import type { Question } from "../types";
+import { answerOf, NO_ANSWER, pick, pickOther } from "./answer";
+import { grantWish, patternScope, scopeLines } from "./grant";
+
+const ask = (over: Partial<Question> = {}): Question => ({
+  text: "Which?",
+  options: [
+    { label: "One", value: 1, description: "" },
+    { label: "Two", value: "two", description: "" },
+  ],
+  multiple: false,
+  free_text: false,
+  schema: null,
+  ...over,
+});
+
+describe("answerOf", () => {
+  it("sends the value of the option, not its label", () => {
+    const question = ask();
+    expect(answerOf(question, NO_ANSWER).missing).toBeTruthy();
+    expect(answerOf(question, pick(question, NO_ANSWER, 0, true))).toEqual({ value: 1 });
+  });
+
+  it("takes one of one, and several of several", () => {
+    const one = ask();
+    expect(answerOf(one, pick(one, pick(one, NO_ANSWER, 0, true), 1, true))).toEqual({ value: "two" });
+    const many = ask({ multiple: true });
+    expect(answerOf(many, pick(many, pick(many, NO_ANSWER, 1, true), 0, true))).toEqual({ value: [1, "two"] });
+    expect(answerOf(many, NO_ANSWER).missing).toBeTruthy();
+  });
+
+  it("takes own words in place of an option, or beside several", () => {
+    const one = ask({ free_text: true });
+    const own = { ...pickOther(one, pick(one, NO_ANSWER, 0, true), true), text: "three" };
+    expect(answerOf(one, own)).toEqual({ value: "three" });
+    expect(answerOf(one, { ...own, text: " " }).missing).toBeTruthy();
+    const many = ask({ free_text: true, multiple: true });
+    expect(answerOf(many, { ...pick(many, NO_ANSWER, 0, true), other: true, text: "x" })).toEqual({ value: [1, "x"] });
+  });
+
+  it("forgets own words when an option is picked after them", () => {
+    const one = ask({ free_text: true });
+    const own = { ...pickOther(one, NO_ANSWER, true), text: "three" };
+    expect(answerOf(one, pick(one, own, 1, true))).toEqual({ value: "two" });
+  });
+
+  it("takes plain text, and the value of a form", () => {
+    expect(answerOf(ask({ options: [] }), { ...NO_ANSWER, text: "hello" })).toEqual({ value: "hello" });
+    const schema = { type: "object", properties: { a: { type: "integer" } }, required: ["a"] };
+    expect(answerOf(ask({ options: [], schema }), NO_ANSWER)).toEqual({ value: { a: null } });
+    expect(answerOf(ask({ options: [], schema }), { ...NO_ANSWER, form: { a: 3 } })).toEqual({ value: { a: 3 } });
+  });
+});
+
+describe("grants", () => {
+  it("holds each field as its rule says, and allows no other", () => {
+    const { scope, error } = patternScope(
+      { path: "/tmp/a.b", mode: 7, note: "x" },
+      { path: { kind: "starts", text: "/tmp/a." }, note: { kind: "any" } },
+    );
+    expect(error).toBe("");
+    expect(scope).toEqual({
+      type: "object",
+      properties: { path: { type: "string", pattern: "^\\/tmp\\/a\\." }, mode: { const: 7 }, note: {} },
+      required: ["path", "mode", "note"],
+      additionalProperties: false,
+    });
+  });
+
+  it("refuses a pattern that the call itself does not fit", () => {
+    expect(patternScope({ path: "/etc" }, { path: { kind: "starts", text: "/tmp" } }).error).toBeTruthy();
+    expect(patternScope({ path: "/etc" }, { path: { kind: "matches", text: "[" } }).error).toBeTruthy();
+    expect(patternScope({ path: "/etc" }, { path: { kind: "matches", text: "/e" } }).error).toBeTruthy();
+    expect(patternScope({ path: "/etc" }, { path: { kind: "matches", text: "/e.c" } }).error).toBe("");
+  });
+
+  it("tells a scope in words, or as it is", () => {
+    const { scope } = patternScope(
+      { path: "/tmp/a", mode: 7, note: "x" },
+      { path: { kind: "starts", text: "/tmp" }, note: { kind: "any" } },
+    );
+    expect(scopeLines({ scope, shown_scope: [] })).toEqual(["path: matches ^\\/tmp", "mode: 7", "note: anything"]);
+    expect(scopeLines({ scope: {}, shown_scope: [] })).toEqual(["Any arguments"]);
+    expect(scopeLines({ scope: { const: { a: 1 } }, shown_scope: ["const:", "  a: 1"] })).toEqual(["const:", "  a: 1"]);
+    const odd = { properties: { a: { not: {} } } };
+    expect(scopeLines({ scope: odd, shown_scope: "whole" })).toEqual(["whole"]);
+  });
+
+  it("reads the number of uses", () => {
+    expect(grantWish("exact", "", 60).grant).toEqual({ scope: "exact", ends_in: 60 });
+    expect(grantWish("any", " 3 ", 60).grant).toEqual({ scope: "any", ends_in: 60, uses: 3 });
+    expect(grantWish("any", "0", 60).error).toBeTruthy();
+    expect(grantWish("any", "two", 60).error).toBeTruthy();
+  });
+});

@@ -1,0 +1,72 @@
+import { describe, expect, it } from "vitest";
+import { lineDiff, within } from "./diff";
+
+const told = (before: string | null, after: string | null) =>
+  lineDiff(before, after).map(
+    (line) =>
+      `${line.kind[0]} ${line.pieces.map((piece) => (piece.changed ? `[${piece.text}]` : piece.text)).join("")}`,
+  );
+
+describe("within", () => {
+  it("marks what is between the common ends", () => {
+    expect(within("1.4.2", "1.4.3")).toEqual([
+      [
+        { text: "1.4.", changed: false },
+        { text: "2", changed: true },
+      ],
+      [
+        { text: "1.4.", changed: false },
+        { text: "3", changed: true },
+      ],
+    ]);
+  });
+
+  it("does not count a common end twice", () => {
+    expect(
+      within("aa", "aaa")[1]
+        .map((piece) => piece.text)
+        .join(""),
+    ).toBe("aaa");
+    expect(within("", "")).toEqual([[], []]);
+  });
+
+  it("does not cut a character in two", () => {
+    const [before, after] = within("😀", "😁");
+    expect(before).toEqual([{ text: "😀", changed: true }]);
+    expect(after).toEqual([{ text: "😁", changed: true }]);
+  });
+});
+
+describe("lineDiff", () => {
+  it("keeps what is the same, in order", () => {
+    expect(told("a\nb\nc", "a\nx\nc")).toEqual(["s a", "r [b]", "a [x]", "s c"]);
+  });
+
+  it("shows added and removed lines whole", () => {
+    expect(told("a", "a\nb\nc")).toEqual(["s a", "a [b]", "a [c]"]);
+    expect(told("a\nb", "b")).toEqual(["r [a]", "s b"]);
+  });
+
+  it("tells nothing from something empty", () => {
+    expect(told(null, "")).toEqual(["a []"]);
+    expect(told("x", null)).toEqual(["r [x]"]);
+  });
+
+  it("gives both texts whole again", () => {
+    const before = "one\ntwo\n\nthree\nfour";
+    const after = "zero\none\n2\n\nfour\nfive";
+    const lines = lineDiff(before, after);
+    const side = (kind: string) =>
+      lines
+        .filter((line) => line.kind === kind || line.kind === "same")
+        .map((line) => line.pieces.map((piece) => piece.text).join(""))
+        .join("\n");
+    expect(side("removed")).toBe(before);
+    expect(side("added")).toBe(after);
+  });
+
+  it("does not hang on long texts", () => {
+    const before = Array.from({ length: 20_000 }, (_, index) => `line ${index}`).join("\n");
+    expect(lineDiff(before, `${before}\nmore`).length).toBeGreaterThan(20_000);
+  });
+});

@@ -1,0 +1,83 @@
+/** Drawing what an edit changes: whole lines first, then the part of a line that differs. */
+
+export interface Piece {
+  text: string;
+  changed: boolean;
+}
+
+export interface LineDiff {
+  kind: "same" | "removed" | "added";
+  pieces: Piece[];
+}
+
+/** Past this many lines the comparison would take too long; the two texts are shown whole. */
+const MOST = 1_500;
+
+/** The longest common run of lines, by the usual table. */
+function common(before: string[], after: string[]): [number, number][] {
+  const width = after.length + 1;
+  const table = new Uint32Array((before.length + 1) * width);
+  for (let i = before.length - 1; i >= 0; i -= 1) {
+    for (let j = after.length - 1; j >= 0; j -= 1) {
+      table[i * width + j] =
+        before[i] === after[j]
+          ? table[(i + 1) * width + j + 1]! + 1
+          : Math.max(table[(i + 1) * width + j]!, table[i * width + j + 1]!);
+    }
+  }
+  const pairs: [number, number][] = [];
+  let i = 0;
+  let j = 0;
+  while (i < before.length && j < after.length) {
+    if (before[i] === after[j]) pairs.push([i++, j++]);
+    else if (table[(i + 1) * width + j]! >= table[i * width + j + 1]!) i += 1;
+    else j += 1;
+  }
+  return pairs;
+}
+
+/** Mark what differs between two lines: all but their common beginning and end. */
+export function within(before: string, after: string): [Piece[], Piece[]] {
+  const a = [...before];
+  const b = [...after];
+  let head = 0;
+  while (head < a.length && head < b.length && a[head] === b[head]) head += 1;
+  let tail = 0;
+  while (tail < a.length - head && tail < b.length - head && a[a.length - 1 - tail] === b[b.length - 1 - tail])
+    tail += 1;
+  const cut = (chars: string[]): Piece[] =>
+    [
+      { text: chars.slice(0, head).join(""), changed: false },
+      { text: chars.slice(head, chars.length - tail).join(""), changed: true },
+      { text: chars.slice(chars.length - tail).join(""), changed: false },
+    ].filter((piece) => piece.text !== "");
+  return [cut(a), cut(b)];
+}
+
+const whole = (text: string, changed: boolean): Piece[] => [{ text, changed }];
+
+/** Lines of both texts in reading order. */
+export function lineDiff(before: string | null, after: string | null): LineDiff[] {
+  const old = before === null ? [] : before.split("\n");
+  const fresh = after === null ? [] : after.split("\n");
+  const pairs = old.length > MOST || fresh.length > MOST ? [] : common(old, fresh);
+  const out: LineDiff[] = [];
+  let i = 0;
+  let j = 0;
+  for (const [nextI, nextJ] of [...pairs, [old.length, fresh.length] as [number, number]]) {
+    out.push(...changedBlock(old.slice(i, nextI), fresh.slice(j, nextJ)));
+    if (nextI < old.length) out.push({ kind: "same", pieces: whole(old[nextI]!, false) });
+    i = nextI + 1;
+    j = nextJ + 1;
+  }
+  return out;
+}
+
+function changedBlock(old: string[], fresh: string[]): LineDiff[] {
+  const alike = old.length === fresh.length;
+  const pairs = alike ? old.map((line, index) => within(line, fresh[index]!)) : [];
+  return [
+    ...old.map((line, index): LineDiff => ({ kind: "removed", pieces: pairs[index]?.[0] ?? whole(line, true) })),
+    ...fresh.map((line, index): LineDiff => ({ kind: "added", pieces: pairs[index]?.[1] ?? whole(line, true) })),
+  ];
+}

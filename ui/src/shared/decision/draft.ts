@@ -1,0 +1,36 @@
+/** What somebody began to write for a request: kept while the page is open, so that no failure loses it. */
+
+import { useSyncExternalStore } from "react";
+import type { JsonObject } from "../types";
+
+export interface Draft {
+  mode: "none" | "edit" | "reject" | "respond";
+  args?: JsonObject;
+  reason: string;
+  answer: string;
+  asJson: boolean;
+}
+
+const EMPTY: Draft = { mode: "none", reason: "", answer: "", asJson: false };
+const drafts = new Map<string, Draft>();
+const watchers = new Set<() => void>();
+
+export function setDraft(id: string, change: Partial<Draft>): void {
+  drafts.set(id, { ...(drafts.get(id) ?? EMPTY), ...change });
+  watchers.forEach((watch) => watch());
+}
+
+export function dropDraft(id: string): void {
+  drafts.delete(id);
+  watchers.forEach((watch) => watch());
+}
+
+export function useDraft(id: string): Draft {
+  return useSyncExternalStore(
+    (watch) => {
+      watchers.add(watch);
+      return () => watchers.delete(watch);
+    },
+    () => drafts.get(id) ?? EMPTY,
+  );
+}

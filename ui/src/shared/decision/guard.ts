@@ -1,0 +1,55 @@
+/** How hard a yes is made, and why there may be none yet. */
+
+import type { DecisionType, Request, RiskLevel } from "../types";
+import { ALL, hasFingerprint } from "./values";
+
+/** `direct`: one key. `confirm`: the key, then Enter within two seconds. `type`: the tool's name is typed. */
+export type Ceremony = "direct" | "confirm" | "type";
+
+const ORDER: RiskLevel[] = ["low", "medium", "high", "critical"];
+
+export function higher(a: RiskLevel, b: RiskLevel): RiskLevel {
+  return ORDER.indexOf(a) >= ORDER.indexOf(b) ? a : b;
+}
+
+export function riskRank(level: RiskLevel): number {
+  return ORDER.indexOf(level);
+}
+
+export function ceremony(request: Request, edited?: RiskLevel): Ceremony {
+  const level = edited ? higher(request.risk.level, edited) : request.risk.level;
+  if (level === "critical") return "type";
+  // Running something again that may have run already is never a matter of one key.
+  return level === "high" || request.kind === "in_doubt" ? "confirm" : "direct";
+}
+
+/** What has to be typed for a critical call. */
+export function phrase(request: Request): string {
+  return request.tool ?? "approve";
+}
+
+export interface Circumstances {
+  offline: boolean;
+  busy: boolean;
+  unseen: string[];
+}
+
+/** Why this decision cannot be made now, in words that stand beside the button; empty if it can. */
+export function hindrance(request: Request, type: DecisionType, now: Circumstances): string {
+  if (now.offline) return "Offline: nothing is decided, and nothing is queued.";
+  if (request.status !== "pending") return `It is ${request.status}.`;
+  if (!request.can.includes(type)) {
+    return request.why_not ? `You cannot decide this: ${request.why_not}.` : "The policy does not allow this answer.";
+  }
+  if (type === "reject" || type === "respond") return "";
+  if (type === "edit" && (request.masked || hasFingerprint(request.args))) {
+    return "Reveal the masked values first: an edit sends all arguments.";
+  }
+  if (request.masked || request.digest === null) return "Some values are masked. Reveal them first.";
+  if (now.unseen.length > 0) return `Scroll to the end of ${now.unseen.map(named).join(" and ")} first.`;
+  return "";
+}
+
+function named(part: string): string {
+  return part === ALL ? part : `“${part}”`;
+}

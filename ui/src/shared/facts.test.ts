@@ -1,0 +1,33 @@
+import { expect, it } from "vitest";
+import { actorOf, factOf, reasonOf } from "./facts";
+
+it("a decision is told by what was decided", () => {
+  expect(factOf("decided", { decision: "approve" }).words).toBe("approved");
+  expect(factOf("decided", { decision: "reject" })).toMatchObject({ words: "rejected", tone: "bad" });
+  expect(factOf("decided").words).toBe("decided");
+});
+
+it("a failure does not look like a success", () => {
+  expect(factOf("recorded", { ok: true }).tone).toBe("good");
+  expect(factOf("recorded", { ok: false }).tone).toBe("bad");
+  expect(factOf("finished", { status: "failed" }).tone).toBe("bad");
+});
+
+it("an event that the page does not know is still told", () => {
+  expect(factOf("key_rotated").words).toBe("key rotated");
+});
+
+it("actors are people, agents, workers and rules", () => {
+  expect(actorOf("ana")).toBe("ana");
+  expect(actorOf("agent:mailer")).toBe("mailer");
+  expect(actorOf("worker:vm-1:7954:ab")).toBe("Worker vm-1");
+  expect(actorOf("policy:needs_approval")).toBe("The rule needs_approval");
+  expect(actorOf("clock")).toBe("The time");
+  expect(actorOf("a\u200bna")).toBe("a⟨U+200B⟩na");
+});
+
+it("a reason is shown where there is one", () => {
+  expect(reasonOf({ message: "", reason: "too late" })).toBe("too late");
+  expect(reasonOf({ message: "Not today" })).toBe("Not today");
+  expect(reasonOf(null)).toBe("");
+});

@@ -1,0 +1,12 @@
+/** Who is signed in, for whoever draws something that depends on it. */
+
+import { createContext, useContext } from "react";
+import type { Me } from "./types";
+
+export const MeContext = createContext<Me | null>(null);
+
+export function useMe(): Me {
+  const me = useContext(MeContext);
+  if (!me) throw new Error("useMe is for pages that are drawn after sign-in");
+  return me;
+}

@@ -1,0 +1,321 @@
+/** What the server sends, field by field. Text of agents is drawn from `shown` only. */
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+export type JsonObject = { [key: string]: Json };
+
+export type RiskLevel = "low" | "medium" | "high" | "critical";
+export type Kind = "approval" | "question" | "in_doubt";
+export type DecisionType = "approve" | "edit" | "reject" | "respond";
+export type Status =
+  "pending" | "approved" | "edited" | "rejected" | "responded" | "expired" | "cancelled" | "superseded";
+
+export interface Option {
+  label: string;
+  value: Json;
+  description: string;
+}
+
+export interface Question {
+  text: string;
+  options: Option[];
+  multiple: boolean;
+  free_text: boolean;
+  schema: Schema | null;
+}
+
+/** The part of JSON Schema that forms are made from; the rest is passed on untouched. */
+export interface Schema {
+  type?: string | string[];
+  title?: string;
+  description?: string;
+  default?: Json;
+  enum?: Json[];
+  const?: Json;
+  properties?: Record<string, Schema>;
+  required?: string[];
+  additionalProperties?: boolean | Schema;
+  items?: Schema;
+  anyOf?: Schema[];
+  oneOf?: Schema[];
+  allOf?: Schema[];
+  $ref?: string;
+  $defs?: Record<string, Schema>;
+  definitions?: Record<string, Schema>;
+  format?: string;
+  minimum?: number;
+  maximum?: number;
+  minLength?: number;
+  maxLength?: number;
+  minItems?: number;
+  maxItems?: number;
+  pattern?: string;
+  writeOnly?: boolean;
+  [key: string]: unknown;
+}
+
+export interface Decision {
+  type: DecisionType;
+  by: string;
+  at: string;
+  channel: string;
+  assurance: string;
+  message?: string;
+  args?: JsonObject;
+  value?: Json;
+}
+
+export interface Shown {
+  args: Json;
+  lines: string[];
+  description: string;
+  note: string;
+  warnings: string[];
+  hidden: number;
+  question: Question | null;
+  original: Json | null;
+  summary: string;
+  preview?: Json;
+  schema?: Schema | null;
+  tool?: string;
+  agent?: string;
+  requester?: string;
+}
+
+export interface Request {
+  id: string;
+  kind: Kind;
+  status: Status;
+  agent: string;
+  run: string;
+  thread: string;
+  tool: string | null;
+  args: JsonObject;
+  schema: Schema | null;
+  question: Question | null;
+  description: string;
+  note: string;
+  preview: Json;
+  digest: string | null;
+  revision: number;
+  allowed: DecisionType[];
+  reviewers: string[];
+  quorum: number;
+  votes: { by: string; at: string; assurance: string }[];
+  risk: { level: RiskLevel; reasons: string[] };
+  rule: string;
+  requester: string;
+  created_at: string;
+  expires_at: string | null;
+  decision: Decision | null;
+  execution: { status: string; attempts: number; result: Json };
+  original: JsonObject | null;
+  masked: boolean;
+  shown: Shown;
+  size: number;
+  can: DecisionType[];
+  why_not?: string;
+}
+
+export interface Turn {
+  seq: number;
+  role: "user" | "assistant" | "tool" | "approval";
+  text: string;
+  calls?: { id: string; name: string; shown_args: Json }[];
+  name?: string;
+  current: boolean;
+}
+
+export interface RequestEvent {
+  at: string;
+  type: string;
+  actor: string;
+  body: Json;
+}
+
+export interface Like {
+  approved: number;
+  edited: number;
+  rejected: number;
+  responded: number;
+  expired?: number;
+  recent: { id: string; status: Status; by: string | null; at: string; summary: string }[];
+}
+
+export interface RequestDetail extends Request {
+  conversation?: Turn[];
+  events?: RequestEvent[];
+  like?: Like;
+  policy?: {
+    rule: string;
+    description: string;
+    digest: string;
+    requester_decides?: boolean;
+    assurance?: string;
+    on_expiry?: string;
+  };
+  run_status?: string;
+}
+
+export interface Page<T> {
+  items: T[];
+  next: string | null;
+}
+
+export interface Me {
+  name: string;
+  role: string;
+  groups: string[];
+  assurance: string;
+  auth: boolean;
+  demo: boolean;
+  version: string;
+  environment: string;
+  agents: number;
+}
+
+export interface AgentTool {
+  name: string;
+  description: string;
+  schema: Schema;
+  needs_approval: "always" | "never" | "sometimes";
+  allowed: DecisionType[];
+}
+
+export interface Agent {
+  name: string;
+  default: boolean;
+  tools: AgentTool[];
+}
+
+export interface GrantWish {
+  scope: "exact" | "any" | Schema;
+  uses?: number;
+  ends_in?: number;
+}
+
+export interface DecisionBody {
+  type: DecisionType;
+  args?: JsonObject;
+  message?: string;
+  value?: Json;
+  seen_digest: string | null;
+  grant?: GrantWish;
+}
+
+export interface DiffLine {
+  path: string;
+  before: string | null;
+  after: string | null;
+}
+
+export interface Check {
+  ok: boolean;
+  errors: { field: string; message: string }[];
+  shown: { before: string[]; after: string[] };
+  diff: DiffLine[];
+  verdict: string;
+  risk: Request["risk"];
+  quorum: number;
+}
+
+export interface Grant {
+  id: string;
+  agent: string;
+  tool: string;
+  scope: Schema;
+  /** The scope as lines of text, made visible. */
+  shown_scope: string | string[];
+  by: string;
+  created_at: string;
+  ends_at: string | null;
+  uses_left: number | null;
+  revoked_at: string | null;
+  live: boolean;
+}
+
+/** One line of the live feed. */
+export interface Change {
+  type: string;
+  thread: string;
+  run: string;
+  request: string | null;
+  at: string;
+  actor: string;
+}
+
+export interface Run {
+  id: string;
+  thread: string;
+  agent: string;
+  status: string;
+  stop: string | null;
+  requester: string;
+  created_at: string;
+  output?: Json;
+  open: number;
+}
+
+export interface RunDetail extends Run {
+  timeline: { at: string; type: string; actor: string; request: string | null; tool: string | null; text: string }[];
+  requests: Request[];
+  conversation: Turn[];
+}
+
+export interface AuditRow {
+  cursor: string;
+  thread: string;
+  seq: number;
+  at: string;
+  type: string;
+  run: string | null;
+  request: string | null;
+  actor: string;
+  body: Json;
+  hash: string;
+}
+
+export interface Verification {
+  ok: boolean;
+  events: number;
+  threads: number;
+  seals: number;
+  problems: string[];
+}
+
+export interface Stats {
+  open: { count: number; oldest_at: string | null; by_age: { label: string; count: number }[] };
+  decided: {
+    count: number;
+    median_seconds: number | null;
+    p95_seconds: number | null;
+    under_three_seconds: number;
+    expired: number;
+  };
+  per_day: { day: string; asked: number; decided: number; expired: number }[];
+  tools: {
+    tool: string;
+    asked: number;
+    approved: number;
+    edited: number;
+    rejected: number;
+    responded: number;
+    expired: number;
+    rate: number | null;
+  }[];
+  reviewers: { name: string; count: number; median_seconds: number | null; under_three: number }[];
+  histogram: { label: string; count: number }[];
+}
+
+export interface Effect {
+  tool: string;
+  args: JsonObject;
+  at: string;
+}
+
+export interface Chat {
+  id: string;
+  agent: string;
+  title: string;
+  updated_at: string;
+  status: string;
+}

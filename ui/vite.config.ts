@@ -1,0 +1,35 @@
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vitest/config";
+
+// File names carry no hash: the build is committed, and a check compares it byte by byte.
+export default defineConfig({
+  plugins: [react()],
+  build: {
+    outDir: "../src/assent/server/static",
+    emptyOutDir: true,
+    target: "es2022",
+    cssCodeSplit: false,
+    modulePreload: { polyfill: false },
+    assetsInlineLimit: 0,
+    rollupOptions: {
+      output: {
+        entryFileNames: "assets/app.js",
+        chunkFileNames: "assets/[name].js",
+        assetFileNames: (asset) =>
+          asset.names.some((name) => name.endsWith(".css")) ? "assets/app.css" : "assets/[name][extname]",
+        manualChunks: (id) => {
+          if (/node_modules\/(react|react-dom|scheduler)\//.test(id)) return "react";
+          if (id.includes("/src/shared/")) return "shared";
+          return undefined;
+        },
+      },
+    },
+  },
+  server: {
+    proxy: {
+      "/api": "http://127.0.0.1:8321",
+      "/demo": "http://127.0.0.1:8321",
+    },
+  },
+  test: { environment: "node", include: ["src/**/*.test.{ts,tsx}"] },
+});
