@@ -47,8 +47,9 @@ pages: ui/node_modules/.ready ## types and tests of the web app, and whether the
 	cd ui && npm run --silent check && npm test --silent && npm run --silent build -- --outDir ../build/static
 	diff -r build/static $(STATIC)
 
+# Not `npm ci`: it refuses a lock that leaves out the binaries of platforms it was not made on.
 ui/node_modules/.ready: ui/package-lock.json
-	cd ui && npm ci --silent --no-audit --no-fund
+	cd ui && npm install --no-save --silent --no-audit --no-fund
 	@touch $@
 
 docs: $(READY) ## write the generated pages anew

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -72,7 +71,7 @@ class Demo:
         while time.monotonic() < ends:
             runs = self.http.get("/api/runs", params={"thread": chat}).json()["items"]
             if runs and runs[0]["status"] == "done":
-                return json.loads(runs[0]["output"])
+                return str(runs[0]["output"])
             time.sleep(0.02)
         raise AssertionError(f"{chat} did not end: {runs}")
 

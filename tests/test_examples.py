@@ -15,6 +15,11 @@ MOST_SECONDS = 60
 
 #: Lines that must be printed, in this order.
 EXPECTED = {
+    "agent_framework_flight.py": [
+        "wants: book_flight {'destination': 'Paris', 'day': 'Friday', 'seat': 'aisle'}",
+        "  booked: Paris on Friday, window",
+        "Your flight to Paris is booked.",
+    ],
     "ask_question.py": [
         "asked: Which size?",
         "  not an answer: answer with 'small' or 'large'",
@@ -79,6 +84,14 @@ EXPECTED = {
         "  a person may approve or reject",
         "rejected: ana rejected it: all of them? add a WHERE",
     ],
+    "pydantic_ai_refunds.py": [
+        "waits: refund {'order': 'A-17', 'euros': 20, 'reason': 'none given'}",
+        "waits: refund {'order': 'B-4', 'euros': 900, 'reason': 'none given'}",
+        "  refunded: 20 euros for A-17",
+        "paused: 1 left",
+        "  refunded: 90 euros for B-4",
+        "Both customers have their money.",
+    ],
     "quorum_and_grants.py": [
         "ana approves: 1 of 2",
         "cy approves: 2 of 2",
@@ -93,10 +106,12 @@ EXPECTED = {
 }
 #: What must be printed so often and no more: effects happen once.
 ONCE = {
+    "agent_framework_flight.py": "booked: Paris on Friday, window",
     "crash_and_resume.py": "the bank takes 120 euros",
     "deployment_assistant.py": "production runs 2.5.0 now",
     "flight_agent.py": "booked: Paris on Friday",
     "guard_function.py": "the bank moves 120 euros",
+    "pydantic_ai_refunds.py": "refunded: 90 euros for B-4",
 }
 
 

@@ -7,35 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_framework import (
-    Agent,
-    BaseChatClient,
-    ChatMiddlewareLayer,
-    ChatResponse,
-    Content,
-    FunctionInvocationLayer,
-    Message,
-)
+from agent_framework import Agent, ChatResponse, Content, Message
+from agent_framework_bench import Client
 
 from assent.adapters.agent_framework import guard
 from assent.testing import Stage
-
-
-class Client(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatClient[Any]):
-    """A chat client whose model is a function of the messages."""
-
-    def __init__(self, reply: Any) -> None:
-        super().__init__()
-        self.reply = reply
-
-    def _inner_get_response(
-        self, *, messages: Sequence[Message], stream: bool, options: Any, **kwargs: Any
-    ) -> Any:
-        async def answer() -> ChatResponse[Any]:
-            response: ChatResponse[Any] = self.reply(messages)
-            return response
-
-        return answer()
 
 
 class AgentFrameworkStage(Stage):

@@ -25,7 +25,7 @@ from agent_framework import (
     tool,
 )
 from agent_framework_bench import Bench, call, pay_of
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from assent import Policy, Rule
 from assent.adapters.agent_framework import guard
@@ -130,6 +130,29 @@ async def test_ids_that_a_provider_gives_twice(bench: Bench) -> None:
         await bench.decide(lambda request: request.approve())
     assert (await guarded.resume("t")).status == "done"
     assert bench.ran == [("ana", 1), ("bob", 1)]
+
+
+class Payment(BaseModel):
+    to: str
+
+    @field_validator("to")
+    @classmethod
+    def known(cls, to: str) -> str:
+        if to == "eve":
+            raise ValueError("eve has no account")
+        return to
+
+
+async def test_an_edit_that_only_the_function_can_judge_goes_back_to_people(bench: Bench) -> None:
+    pay = FunctionTool(name="pay", func=lambda to: bench.ran.append(to), input_model=Payment)
+    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay])
+    await guard(agent, bench.gate, ASK).run("go", thread="t")
+    await bench.decide(lambda request: request.edit({"to": "eve"}))
+    stands = await guard(agent, bench.gate, ASK).resume("t")
+    assert (stands.status, bench.ran, len(bench.shown)) == ("paused", [], 1)
+    await bench.decide(lambda request: request.edit({"to": "bob"}))
+    assert (await guard(agent, bench.gate, ASK).resume("t")).status == "done"
+    assert bench.ran == ["bob"]
 
 
 # -- what is kept

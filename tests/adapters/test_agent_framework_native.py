@@ -232,6 +232,14 @@ async def test_a_reason_is_lost_by_the_bare_framework_and_told_by_the_middleware
     assert ("she left" in bench.results["c1"], bench.ran) == (True, [])
 
 
+async def test_two_gates_around_one_call_ask_once(bench: Bench) -> None:
+    guarded = guard(native(bench), bench.gate, ASK)
+    await guarded.run("go", thread="t")
+    await bench.decide(lambda request: request.edit({"to": "bob"}))
+    assert (await guarded.resume("t")).status == "done"
+    assert bench.ran == [("bob", 5)]
+
+
 async def test_without_a_session_nothing_runs(bench: Bench) -> None:
     with pytest.raises(MiddlewareFailure, match="session"):
         await native(bench).run("go")

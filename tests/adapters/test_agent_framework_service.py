@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_framework import Agent, ChatResponse, Message
+from agent_framework import Agent, BaseChatClient, ChatResponse, Content, Message
 from agent_framework_bench import Bench, Client, call, pay_of
 
 from assent import Policy, Rule
 from assent.adapters.agent_framework import guard
+from assent.errors import AssentError
 
 
 @pytest.fixture
@@ -48,6 +49,28 @@ class StoringClient(Client):
 def teller(bench: Bench, service: Service) -> Any:
     agent = Agent(StoringClient(service.reply), tools=[pay_of(bench)])
     return guard(agent, bench.gate)
+
+
+class Bare(BaseChatClient[Any]):
+    """Calls no middleware at all."""
+
+    def _inner_get_response(self, **options: Any) -> Any:
+        raise NotImplementedError
+
+
+def test_a_client_without_a_place_for_a_gate(bench: Bench) -> None:
+    with pytest.raises(AssentError, match="no middleware"):
+        guard(Agent(Bare(), tools=[pay_of(bench)]), bench.gate)
+
+
+async def test_what_nobody_can_decide_at_a_gate_does_not_wait(bench: Bench) -> None:
+    def reply(messages: Sequence[Message]) -> ChatResponse[Any]:
+        consent = Content.from_oauth_consent_request(consent_link="https://example.com/consent")
+        return ChatResponse(messages=[Message("assistant", [consent])])
+
+    guarded = guard(Agent(Client(reply), tools=[pay_of(bench)]), bench.gate)
+    with pytest.raises(AssentError, match="oauth_consent_request"):
+        await guarded.run("go", thread="t")
 
 
 async def test_only_what_is_new_is_sent(bench: Bench) -> None:

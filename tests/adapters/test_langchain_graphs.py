@@ -6,6 +6,7 @@ import asyncio
 from typing import Annotated, Any
 
 import pytest
+from langchain.agents.middleware import ToolRetryMiddleware, wrap_tool_call
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import InjectedToolCallId, tool
 from langchain_world import CONFIG, World, answer, go, interrupts
@@ -17,6 +18,7 @@ from typing_extensions import TypedDict
 
 import assent
 from assent.adapters.langchain import GuardedAgent, guard, node, resume
+from assent.agent.resumable import Resumable
 from assent.gate.guard import this_call
 from assent.types import Request
 from assent.worker import Worker
@@ -320,6 +322,45 @@ async def test_a_failing_tool_is_told_and_not_repeated(world: World) -> None:
     assert (await agent.resume("t")).output == "Done."
     assert ran == ["hard"]
     assert "no bank today" in world.told()[0]
+
+
+def test_people_see_what_other_middleware_made_of_a_call_and_a_retry_is_none(world: World) -> None:
+    ran: list[str] = []
+
+    def fail(how: str) -> str:
+        """Fail."""
+        ran.append(how)
+        raise RuntimeError("no bank today")
+
+    @wrap_tool_call
+    async def louder(request: Any, handler: Any) -> Any:
+        call = request.tool_call
+        return await handler(request.override(tool_call={**call, "args": {"how": "HARD"}}))
+
+    retry = ToolRetryMiddleware(max_retries=3, initial_delay=0.0, jitter=False)
+    call: Any = [("c1", "fail", {"how": "hard"})]
+    bare = world.agent(call, "Done.", tools=[fail], middleware=[retry, louder])
+    agent = guard(bare, world.gate)
+    (request,) = agent.run_sync("go", thread="t").interruptions
+    assert request.args == {"how": "HARD"}
+    world.decide()
+    assert agent.resume_sync("t").output == "Done."
+    assert ran == ["HARD"]
+    assert "no bank today" in world.told()[0]
+
+
+def test_a_stream_ends_with_the_interrupt(world: World) -> None:
+    agent = guard(world.agent(ONE, "Done."), world.gate)
+    start: Any = {"messages": [{"role": "user", "content": "go"}]}
+    *_, last = agent.graph.stream(start, CONFIG, stream_mode="updates")
+    (shown,) = last["__interrupt__"]
+    assert shown.value["request_id"] == world.pending()[0].id
+
+
+def test_it_is_what_servers_and_workers_take(world: World) -> None:
+    agent = guard(world.agent(ONE, "Done."), world.gate)
+    assert isinstance(agent, Resumable)
+    assert (agent.name, agent.names) == ("mailer", ("mailer",))
 
 
 def test_go_without_a_gate_is_langchains_own(world: World) -> None:

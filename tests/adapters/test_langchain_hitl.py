@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from langchain.agents.middleware import AgentMiddleware
 from langchain_world import CONFIG, World, answer, go, interrupts, says
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -150,11 +151,24 @@ def test_wrong_answers_through_langgraph_do_not_wedge_the_thread(world: World) -
     assert sorted(ran) == ["ana", "bob"]
 
 
-def test_a_name_that_no_tool_has_is_an_error_before_the_model_is_asked(world: World) -> None:
-    agent = world.agent(ONE, "Done.", middleware=hitl(world, interrupt_on={"sned": True}))
-    with pytest.raises(InvalidPolicy, match=r"sned.*send, look|sned.*look, send"):
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+def test_a_name_that_no_tool_has_is_an_error_before_anything_runs(world: World, mode: Any) -> None:
+    middleware = hitl(world, interrupt_on={"sned": True}, interrupt_mode=mode)
+    agent = world.agent(ONE, "Done.", middleware=middleware)
+    with pytest.raises(InvalidPolicy, match=r"sned.*look, send"):
         go(agent)
-    assert (world.chat.seen, world.ran) == ([], [])
+    assert (world.pending(), world.ran) == ([], [])
+
+
+def test_a_tool_that_the_model_is_not_shown_may_be_named(world: World) -> None:
+    class Fewer(AgentMiddleware[Any, Any]):
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            return handler(request.override(tools=request.tools[:1]))
+
+    middleware = [Fewer(), *hitl(world, interrupt_on={"send": True, "look": True})]
+    agent = world.agent(ONE, "Done.", middleware=middleware)
+    go(agent)
+    assert [request.tool for request in world.pending()] == ["send"]
 
 
 @pytest.mark.parametrize("mode", ["batched", "per_call"])

@@ -232,6 +232,14 @@ async def test_people_see_what_other_capabilities_made_of_the_call(bench: Bench)
     assert bench.ran == [("ana@example.com", 1)]
 
 
+async def test_two_gates_around_one_call_ask_once(bench: Bench) -> None:
+    agent = native(bench, [call("pay", to="ana")], "Done.", policy=ASK, tools=[pay_of(bench)])
+    await guard(agent, bench.gate, ASK).run("go", thread="t")
+    await bench.decide(lambda request: request.edit({"to": "bob"}))
+    assert (await guard(agent, bench.gate, ASK).resume("t")).status == "done"
+    assert bench.ran == [("bob", 1)]
+
+
 @dataclass
 class Brings(AbstractCapability[Any]):
     bench: Bench

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
 import pytest
 
 from assent.keys import Keyring, new_key
+from assent.stores.postgres import PostgresStore
 from assent.stores.sqlite import SqliteStore
 from assent.testing import FakeClock
 from assent.testing.postgres_server import shared_url
@@ -74,9 +75,48 @@ class Place(NamedTuple):
 _numbers = count(1)
 
 
-@pytest.fixture
-def place(worker_id: str) -> Iterator[Place]:
-    place = Place(shared_url(), f"test {worker_id} {next(_numbers)}")
-    yield place
+def _drop(place: Place) -> None:
     with psycopg.connect(place.url, autocommit=True) as connection:
         connection.execute(f'DROP SCHEMA IF EXISTS "{place.schema}" CASCADE')
+
+
+@pytest.fixture
+def place(worker_id: str) -> Iterator[Place]:
+    """A schema that nobody has used before."""
+    place = Place(shared_url(), f"test {worker_id} {next(_numbers)}")
+    yield place
+    _drop(place)
+
+
+@pytest.fixture(scope="module")
+def _kept_place(worker_id: str) -> Iterator[Place]:
+    place = Place(shared_url(), f"kept {worker_id} {next(_numbers)}")
+    yield place
+    _drop(place)
+
+
+@pytest.fixture
+def swept_place(_kept_place: Place) -> Iterator[Place]:
+    """A schema without rows; to sweep one takes less time than to make one."""
+    yield _kept_place
+    tables = _kept_place.sql("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+    names = [row[0] for row in tables if row[0] != "meta"]
+    _kept_place.sql("; ".join(f'DELETE FROM "{name}"' for name in names) or "SELECT 1")
+
+
+PgOpener = Callable[..., PostgresStore]
+
+
+@pytest.fixture
+def open_pg(place: Place, keys: Keyring) -> Iterator[PgOpener]:
+    """Opens stores on the test's schema, on the database's own clock; all are closed in the end."""
+    opened: list[PostgresStore] = []
+
+    def opener(url: str = "", **options: Any) -> PostgresStore:
+        options = {"keys": keys, "schema": place.schema, **options}
+        opened.append(PostgresStore(url or place.url, **options))
+        return opened[-1]
+
+    yield opener
+    for store in opened:
+        store.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conftest import Place
 
 from assent.keys import Keyring
 from assent.stores.base import Store
@@ -14,6 +13,7 @@ from assent.stores.postgres import PostgresStore
 from assent.stores.sqlite import SqliteStore
 from assent.testing import StoreSuite
 from assent.types import Micros
+from conftest import Place
 
 
 class TestMemory(StoreSuite):
@@ -32,8 +32,8 @@ class TestSqlite(StoreSuite):
 
 class TestPostgres(StoreSuite):
     @pytest.fixture(autouse=True)
-    def _place(self, place: Place) -> None:
-        self.place = place
+    def _place(self, swept_place: Place) -> None:
+        self.place = swept_place
 
     def make_store(self, clock: Callable[[], Micros], keys: Keyring) -> Store:
         return PostgresStore(self.place.url, schema=self.place.schema, clock=clock, keys=keys)

@@ -141,5 +141,13 @@ def run_json(run: Run) -> dict[str, Json]:
         "requester": inline(run.requester),
         "created_at": moment(run.created).isoformat(),
         "open": run.asked + run.doubted,
-        "output": None if run.output is None else inert(run.output),
+        "output": None if run.output is None else inert(_output(run.output)),
     }
+
+
+def _output(kept: str) -> Json:
+    """What a run came to: JSON where an agent gave an answer, words where it failed."""
+    try:
+        return codec.parse(kept)
+    except InvalidCall:
+        return kept

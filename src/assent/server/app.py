@@ -71,7 +71,9 @@ def create_app(
         gate=Gate(kept, policy=policy, agent="remote", wait=0),
         agents=named,
         default=next(iter(named), ""),
-        worker=Worker(named.values(), kept, concurrency=workers, on_step=metrics.step),
+        worker=Worker(
+            named.values(), kept, concurrency=workers, on_step=metrics.step, streams=True
+        ),
         feed=Feed(kept),
         limits=limits or Limits(),
         metrics=metrics,

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
+from assent.agent import Agent
+from assent.agent.events import Ended
 from assent.agent.resumable import Resumable, Standing
 from assent.engine.commands import Doubt, Expire
 from assent.errors import AssentError
@@ -37,7 +39,8 @@ Step = Callable[[str, str, float], None]
 class Worker:
     """Resumes due runs of these agents, a few at a time, until it is stopped.
 
-    ``on_step`` hears of each step: the agent, how it ended, and the seconds it took.
+    ``on_step`` hears of each step: the agent, how it ended, and the seconds it took. ``streams``
+    lets the agents' listeners hear the model's words as they come.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Worker:
         *,
         concurrency: int = 8,
         on_step: Step | None = None,
+        streams: bool = False,
     ) -> None:
         if concurrency < 0:
             raise ValueError(f"concurrency={concurrency}: give 0 for none, or a whole number")
@@ -54,6 +58,7 @@ class Worker:
         self.concurrency = concurrency
         self._agents = _by_name(agents)
         self._on_step = on_step
+        self._streams = streams
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._left: Counter[str] = Counter()
         self._backoff = Backoff()
@@ -153,8 +158,7 @@ class Worker:
         began = time.monotonic()
         status = "broke"
         try:
-            standing: Standing = await self._agents[run.agent].resume(run.id)
-            status = standing.status
+            status = await self._resumed(self._agents[run.agent], run.id)
             self._backoff.forget(run.id)
         except asyncio.CancelledError:
             raise
@@ -169,6 +173,14 @@ class Worker:
             log.info("run %s of %s: %s in %.3f s", run.id, run.agent, status, seconds)
             if self._on_step is not None:
                 self._on_step(run.agent, status, seconds)
+
+    async def _resumed(self, agent: Resumable, run: str) -> str:
+        if self._streams and isinstance(agent, Agent):
+            async for event in agent.stream_resume(run):
+                if isinstance(event, Ended):
+                    return event.result.status
+        standing: Standing = await agent.resume(run)
+        return standing.status
 
     async def _drained(self) -> None:
         if self._tasks:

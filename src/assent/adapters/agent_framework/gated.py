@@ -28,11 +28,12 @@ from assent.gate.scope import open_scopes
 from assent.policy import Policy
 from assent.rows import Call, CallStatus
 from assent.twin import hop, look
-from assent.types import Json, Verdict
+from assent.types import Json, Terms, Verdict
 
 #: Set on a tool that stands in for one that the framework itself would stop at.
 NEEDS_APPROVAL, BODILESS = "_assent_needs_approval", "_assent_bodiless"
 _NO_BODY = ("respond", "reject")
+_ASKED = "assent_asked"
 
 
 class Gated(FunctionMiddleware):
@@ -54,6 +55,10 @@ class Gated(FunctionMiddleware):
     async def process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
     ) -> None:
+        if context.metadata.get(_ASKED):
+            await call_next()  # another one of us stands around this one
+            return
+        context.metadata[_ASKED] = True
         if context.session is None:
             raise MiddlewareFailure(
                 f"{context.function.name} was not run: a gate needs to know the conversation, so "
@@ -105,6 +110,7 @@ class _Made:
 
     async def settled(self) -> Any:
         """What the framework is given: a result, words for the model, or a pause."""
+        await self._check_edit()
         call = ForeignCall(
             id=self.id,
             tool=self._face(),
@@ -148,6 +154,21 @@ class _Made:
             raise InvalidCall(f"{path or 'value'}: {first['msg']}", path) from None
         return read.model_dump(mode="json", by_alias=True)
 
+    async def _check_edit(self) -> None:
+        """An edit that the function does not take goes back to people, and not to the model."""
+        row = await look(self.thread.store, self.thread.row, self.id)
+        edited = row is not None and row.original is not None and row.status is CallStatus.READY
+        if row is None or not edited or self.tool.input_model is None:
+            return
+        try:
+            self._read(codec.loads(row.args))
+        except InvalidCall as error:
+            await self._ask_again(row, f"the function does not take the edit: {error}")
+
+    async def _ask_again(self, row: Call, reason: str, terms: Terms | None = None) -> None:
+        command = Reask(thread=row.thread, run=row.run, call=row.id, reason=reason, terms=terms)
+        await hop(self.thread.store.transact, command)
+
     # -- what runs
 
     async def _run(self, args: dict[str, Json]) -> Any:
@@ -178,11 +199,7 @@ class _Made:
         row = await self._row()
         if self._wants is not None and row.status is CallStatus.READY:
             terms = replace(row.terms, verdict=Verdict.ASK, allowed=_NO_BODY)
-            reason = f"{row.tool} asks for input: {self._wants}"
-            await hop(
-                self.thread.store.transact,
-                Reask(thread=row.thread, run=row.run, call=row.id, reason=reason, terms=terms),
-            )
+            await self._ask_again(row, f"{row.tool} asks for input: {self._wants}", terms)
             row = await self._row()
         return approval_request(row, self.occurrence, str(self.context.metadata["call_id"]))
 

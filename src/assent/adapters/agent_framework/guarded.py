@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agent_framework import (
+    AgentMiddlewareLayer,
     AgentResponse,
+    ChatMiddlewareLayer,
     Content,
+    FunctionInvocationLayer,
     HistoryProvider,
     InMemoryHistoryProvider,
     Message,
@@ -47,7 +50,9 @@ class Guarded(Driven):
     def __init__(self, agent: Any, gate: Gate, policy: Policy | None = None, **kept: Any) -> None:
         self.inbox: Inbox
         super().__init__(gate, Inbox(gate.store))
-        _check_history(agent)
+        if isinstance(agent, RawAgent):
+            _check_layers(agent)
+            _check_history(agent)
         self.agent = agent
         self.policy = policy
         self.kept = kept
@@ -114,6 +119,7 @@ class Guarded(Driven):
                 given, session=talk.session, **self._options(talk, replies)
             )
             waiting = response.user_input_requests
+            _check_known(waiting)
             if any(not _is_hosted(content) for content in waiting):
                 await talk.keep()
                 raise Paused(talk.calls.run, ())
@@ -146,13 +152,34 @@ def _is_hosted(content: Content) -> bool:
     return call is not None and bool(call.hosted)
 
 
+def _check_known(waiting: Sequence[Content]) -> None:
+    """What no person can decide at a gate must not look as if it waited for one."""
+    for content in waiting:
+        if not _is_hosted(content) and "assent" not in content.additional_properties:
+            raise AssentError(
+                f"the agent asks for {content.type}, which cannot be put to people at a gate: run "
+                "it without one until that is settled"
+            )
+
+
+def _check_layers(agent: RawAgent[Any]) -> None:
+    client = agent.client
+    layers = isinstance(client, ChatMiddlewareLayer) and isinstance(client, FunctionInvocationLayer)
+    if not isinstance(agent, AgentMiddlewareLayer) or not layers:
+        raise AssentError(
+            "this agent or its client calls no middleware, so that a gate has no place in it: use "
+            "agent_framework.Agent with a client that has FunctionInvocationLayer and "
+            "ChatMiddlewareLayer"
+        )
+
+
 def _output(response: AgentResponse[Any]) -> Any:
     value = response.value
     return response.text if value is None else to_jsonable_python(value, by_alias=True)
 
 
-def _check_history(agent: Any) -> None:
-    for provider in getattr(agent, "context_providers", ()):
+def _check_history(agent: RawAgent[Any]) -> None:
+    for provider in agent.context_providers:
         in_memory = isinstance(provider, InMemoryHistoryProvider)
         if isinstance(provider, HistoryProvider) and provider.load_messages and not in_memory:
             raise AssentError(

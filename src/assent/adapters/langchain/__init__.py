@@ -1,7 +1,7 @@
 """LangChain and LangGraph at a gate.
 
-``guard(agent, gate)`` takes a compiled agent or graph and puts the gate around its tool nodes, so
-that no way into them leads past it; what it gives can be run and resumed by thread, here or by
+``guard(agent, gate)`` takes a compiled agent or graph and puts the gate into its tool nodes, so
+that no way to a tool leads past it; what it gives can be run and resumed by thread, here or by
 ``assent worker``. ``HumanInTheLoopMiddleware`` is a drop-in for LangChain's own, with a ``gate`` to
 stand on. ``@node(gate)`` makes a node of one's own ask durably.
 

@@ -125,7 +125,7 @@ class GuardedAgent(Driven):
 
 
 def _gated(agent: Any, tools: ToolGate) -> tuple[Any, int]:
-    """The same graph with the gate outermost around its tool nodes, also in graphs within it."""
+    """The same graph with the gate in its tool nodes, also in those of graphs within it."""
     nodes, found = dict(agent.nodes), 0
     for name, node in nodes.items():
         if isinstance(node.bound, ToolNode):
@@ -139,7 +139,8 @@ def _gated(agent: Any, tools: ToolGate) -> tuple[Any, int]:
 
 
 def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
-    """A tool node like this one, whose own wrappers are inside of ours."""
+    """A tool node like this one, with the gate inside its other wrappers: what they make of a call
+    is what people see, and what they would run again is not run again."""
     if type(inner) is not ToolNode:
         raise AssentError(
             f"{type(inner).__name__} is a ToolNode of another kind, which might not ask: use "
@@ -147,11 +148,17 @@ def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
         )
     wrap, awrap = inner._wrap_tool_call, inner._awrap_tool_call
 
-    def outer(request: Any, execute: Any) -> Any:
-        return tools.wrap(request, execute if wrap is None else lambda r: wrap(r, execute))
+    def gated(request: Any, execute: Any) -> Any:
+        def ask(changed: Any) -> Any:
+            return tools.wrap(changed, execute)
 
-    async def aouter(request: Any, execute: Any) -> Any:
-        return await tools.awrap(request, execute if awrap is None else lambda r: awrap(r, execute))
+        return ask(request) if wrap is None else wrap(request, ask)
+
+    async def agated(request: Any, execute: Any) -> Any:
+        async def ask(changed: Any) -> Any:
+            return await tools.awrap(changed, execute)
+
+        return await (ask(request) if awrap is None else awrap(request, ask))
 
     return ToolNode(
         list(inner.tools_by_name.values()),
@@ -159,9 +166,9 @@ def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
         tags=list(inner.tags or ()) or None,
         handle_tool_errors=inner._handle_tool_errors,
         messages_key=inner._messages_key,
-        wrap_tool_call=outer,
+        wrap_tool_call=gated,
         # A node with a sync wrapper alone runs it in both colours.
-        awrap_tool_call=aouter if awrap is not None or wrap is None else None,
+        awrap_tool_call=agated if awrap is not None or wrap is None else None,
     )
 
 

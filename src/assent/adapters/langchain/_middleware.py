@@ -110,12 +110,6 @@ class _AtGate(HumanInTheLoopMiddleware):
 
     async def _before(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         self._known = {tool.name: tool for tool in request.tools if not isinstance(tool, dict)}
-        unknown = sorted(set(self.interrupt_on) - set(self._known))
-        if unknown:
-            have = ", ".join(sorted(self._known)) or "none"
-            raise InvalidPolicy(
-                f"interrupt_on names {', '.join(unknown)}, and the agent's tools are: {have}"
-            )
         thread = self._thread()
         run = self.gate.store.run(thread.run)
         if run is not None:
@@ -185,6 +179,14 @@ class _AtGate(HumanInTheLoopMiddleware):
 
     def _face(self, request: ToolCallRequest) -> ForeignTool:
         runtime = request.runtime
+        # Here and not where the model is asked: other middleware may show it fewer tools.
+        have = {tool.name for tool in runtime.tools}
+        unknown = sorted(set(self.interrupt_on) - have)
+        if unknown:
+            raise InvalidPolicy(
+                f"interrupt_on names {', '.join(unknown)}, which no tool is called, so nothing is "
+                f"run; the tools are: {', '.join(sorted(have))}"
+            )
         return self._described(request.tool_call, request.tool, request.state, runtime, request)
 
     def _described(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -38,6 +39,10 @@ _DEFERRED = ("unapproved", "external")
 _BODILESS = ("respond", "reject")
 
 
+#: The calls that were let through here, by their ids.
+_running: ContextVar[frozenset[str]] = ContextVar("assent_pydantic_ai", default=frozenset())
+
+
 class _CutShort(BaseException):
     """The framework stopped a tool that took too long: nobody knows what it did."""
 
@@ -60,6 +65,9 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[D], tool: ToolsetTool[D]
     ) -> Any:
+        if ctx.tool_call_id in _running.get():
+            # Another one of us stands around this one, and has asked.
+            return await super().call_tool(name, tool_args, ctx, tool)
         thread = ForeignThread(self.gate, _thread(ctx), policy=self.policy)
         made = _Made(self, thread, name, ctx, tool)
         try:
@@ -163,6 +171,7 @@ class _Made(Generic[D]):
         row = await look(self.thread.store, self.thread.row, self.id)
         assert row is not None
         values = self._validated(codec.dumps(args))
+        token = _running.set(_running.get() | {self.id})
         try:
             return await self.toolset.wrapped.call_tool(
                 self.name, values, _informed(self.ctx, row), self.tool
@@ -174,6 +183,8 @@ class _Made(Generic[D]):
             if isinstance(error.__context__, TimeoutError) and "Timed out" in error.message:
                 raise _CutShort(error.message) from None
             raise
+        finally:
+            _running.reset(token)
 
     async def deferral(self) -> ApprovalRequired | CallDeferred:
         """How this framework stops: the call is deferred, with the request that stands for it."""

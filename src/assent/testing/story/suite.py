@@ -6,13 +6,13 @@ Write a stage, and subclass the story in a test file::
         stage = MyStage
 
 Every step is a process of its own, in fact or in effect; effects and model calls are counted in
-files. What a framework cannot do stands in ``cannot``: the name of the test, and why. Such a test
-is not skipped in silence: a test beside it has to show that the bare framework cannot either.
+files. Where a framework cannot do something, override that test with one which shows two things:
+that the bare framework cannot either, and that the adapter says so with a clear error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,8 +32,6 @@ class AdapterStory(Deciding, Together, Dying, Changing, Malformed):
     """Every promise of an adapter, as tests."""
 
     stage: ClassVar[type[Stage]]
-    #: Tests that this framework cannot pass, each with the reason.
-    cannot: ClassVar[Mapping[str, str]] = {}
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -51,16 +49,8 @@ class AdapterStory(Deciding, Together, Dying, Changing, Malformed):
             warm.close()
 
     @pytest.fixture
-    def scene(
-        self,
-        request: pytest.FixtureRequest,
-        tmp_path: Path,
-        nursery: Callable[[], Nursery],
-    ) -> Iterator[Scene]:
+    def scene(self, tmp_path: Path, nursery: Callable[[], Nursery]) -> Iterator[Scene]:
         """A fresh play on this stage."""
-        name = getattr(request.node, "originalname", request.node.name)
-        if name in self.cannot:
-            pytest.skip(f"the framework cannot: {self.cannot[name]}")
         scene = Scene(type(self).stage, tmp_path, nursery)
         yield scene
         scene.close()

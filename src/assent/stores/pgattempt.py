@@ -1,0 +1,192 @@
+"""One try at a transaction: a round trip to lock and load, and one to write and commit.
+
+Statements are sent without waiting; reading an answer waits for all that were sent so far. What
+can go wrong has three outcomes, and it matters which:
+
+- *Before COMMIT was sent*: nothing was changed, whatever happened. It may be tried again.
+- *The server answered COMMIT, or refused a statement*: it says itself what holds.
+- *COMMIT was sent, and the connection broke before the answer*: the change may be there or not.
+  Trying again blindly would be wrong, for a command that was carried out may be refused the second
+  time, and its caller would believe the refusal. So the outcome is read back: first wait until the
+  transaction is over (``pg_xact_status``), then look for a row that only it can have written. An
+  event is such a row, because its hash is over a random salt. The status alone would not do: after
+  a crash of the server, the number of a transaction that was not yet on disk is given out again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from assent.engine import Work
+from assent.errors import StoreError
+from assent.stores import sql
+from assent.stores.dialect import Execute, Reply
+from assent.stores.pgwire import Connection, Translate
+from assent.stores.rowcodec import run_from
+from assent.types import Micros
+
+#: The time, and who we are: read after the lock. A client that stops in the middle lets go of it.
+FACTS = (
+    "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, "
+    "pg_current_xact_id()::text, pg_backend_pid(), {}, "
+    "set_config('idle_in_transaction_session_timeout', '30000', true)"
+)
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(? || ':' || ?, 0))"
+_OVER_AFTER = 5.0
+
+#: Looks for what a transaction wrote; true if it is there.
+Probe = Callable[[Callable[[str, Sequence[Any]], list[Any]]], bool]
+
+
+class Answer:
+    """A reply that may still be on its way."""
+
+    def __init__(self, cursor: psycopg.Cursor[tuple[Any, ...]], pipeline: psycopg.Pipeline) -> None:
+        self._cursor = cursor
+        self._pipeline = pipeline
+
+    @property
+    def rowcount(self) -> int:
+        self._pipeline.sync()
+        return self._cursor.rowcount
+
+    def fetchone(self) -> Any:
+        return self._cursor.fetchone()
+
+    def fetchall(self) -> list[Any]:
+        return self._cursor.fetchall()
+
+
+class Session:
+    """An open transaction: a way to send statements, and what the server says of it."""
+
+    def __init__(self, execute: Execute, store: str, timeline: str) -> None:
+        self.execute = execute
+        self._store = store
+        self._timeline = timeline
+        self.xid = ""
+        self.pid = 0
+        self.timeline = ""
+
+    def lock(self, *threads: str) -> None:
+        """Take these threads, before the transaction gets its number.
+
+        So the numbers of transactions on one thread are in the order of its chain, and readers of
+        the events find it in order. A lock on the row would come too late: who waits for that has
+        its number already. It also holds threads that are not there yet.
+        """
+        for thread in threads:
+            self.execute(LOCK, (self._store, thread))
+
+    def ask_facts(self) -> Reply:
+        """Ask for the time, and for what names this transaction."""
+        return self.execute(FACTS.format(self._timeline), ())
+
+    def facts(self, reply: Reply | None = None) -> Micros:
+        """The time, once everything is locked."""
+        row = (reply or self.ask_facts()).fetchone()
+        at, self.xid, self.pid, self.timeline = row[:4]
+        return int(at)
+
+
+class Attempt(Session):
+    """A transaction of our own, and what is known of its outcome."""
+
+    def __init__(
+        self, connection: Connection, translate: Translate, store: str, timeline: str
+    ) -> None:
+        super().__init__(self._send, store, timeline)
+        self._connection = connection
+        self._translate = translate
+        self._pipeline: psycopg.Pipeline
+        self.sent = False
+        self.result: Any = None
+        self.probe: Probe = lambda rows: False
+
+    def run(self, body: Callable[[Attempt], Any], before: Callable[[Attempt], None]) -> Any:
+        """Carry out a body and commit; ``before`` is called when only the commit is left."""
+        failed: psycopg.Error | None = None
+        with self._connection.pipeline() as self._pipeline:
+            try:
+                self.execute("BEGIN", ())
+                self.result = body(self)
+                if not self.xid:
+                    self.facts()
+                before(self)
+                self.sent = True
+                self.execute("COMMIT", ())
+            except psycopg.Error as error:
+                failed = error  # raised below; the driver would log what else it finds
+                with suppress(psycopg.Error):
+                    self._pipeline.sync()
+        if failed is not None:
+            raise failed
+        return self.result
+
+    def _send(self, text: str, values: Sequence[Any]) -> Reply:
+        """Send a statement; its answer is waited for when it is read."""
+        cursor = self._connection.cursor()
+        cursor.execute(self._translate(text), values)
+        return Answer(cursor, self._pipeline)
+
+
+def probe_of(work: Work) -> Probe:
+    """How to see whether the changes of a work were committed."""
+
+    def probe(rows: Callable[[str, Sequence[Any]], list[Any]]) -> bool:
+        if work.events:
+            event = work.events[-1]
+            statement = "SELECT hash FROM event WHERE thread = ? AND seq = ?"
+            return [row[0] for row in rows(statement, (event.thread, event.seq))] == [event.hash]
+        if work.messages:
+            seq, message = work.messages[-1]
+            statement = "SELECT run, body FROM message WHERE thread = ? AND seq = ?"
+            said = rows(statement, (work.thread.id, seq))
+            return said == [(message.run, message.body)]
+        if work.run is not None and work.run_touched:
+            # Only a new run, a lease or a snapshot is written without a word. If another change
+            # covers it by now, doing it again does no harm.
+            stored = [run_from(row) for row in rows(sql.LOAD_RUN, (work.run.id,))]
+            new = [run for run in stored if work.new_run and run.created == work.run.created]
+            return bool(new) or stored == [work.run]
+        return not work.touched_calls
+
+    return probe
+
+
+def is_over(connection: Connection, attempt: Attempt) -> bool:
+    """Wait until a transaction is neither open nor about to be committed."""
+    began = time.monotonic()
+    while True:
+        try:
+            row = connection.execute("SELECT pg_xact_status(%s::xid8)", (attempt.xid,)).fetchone()
+        except errors.InvalidParameterValue:
+            return True  # no such transaction yet: it was lost with the server
+        if row is None or row[0] != "in progress":
+            return True
+        if time.monotonic() - began > _OVER_AFTER:
+            _end(connection, attempt)
+        time.sleep(0.02)
+
+
+def _end(connection: Connection, attempt: Attempt) -> None:
+    """End the session that still holds the transaction: its client, we, cannot come back to it."""
+    connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE pid = %s AND backend_xid = %s::xid8::xid",
+        (attempt.pid, attempt.xid),
+    )
+
+
+def unknown(url: str) -> StoreError:
+    """What to say when an outcome cannot be found out."""
+    return StoreError(
+        f"the connection to {url} broke while a change was being committed, and the database "
+        "cannot be asked whether it was: look at what is there before doing it again"
+    )

@@ -1,0 +1,140 @@
+"""The store inside a transaction that belongs to somebody else.
+
+An application that keeps its orders in the same database asks and writes in one transaction: either
+both are there or neither is. Nobody hears of it before that transaction is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from assent.engine import Command
+from assent.errors import Conflict, StoreError
+from assent.rows import Event
+from assent.stores.base import Boundary, Cursor, Seal, carry_out
+from assent.stores.dialect import POSTGRES, Reply
+from assent.stores.hub import Listener
+from assent.stores.pgattempt import Session
+from assent.stores.pgstream import Stream
+from assent.stores.pgtransaction import PgTransaction, news
+from assent.stores.pgwire import explained
+from assent.stores.sqlfaces import Known
+from assent.stores.sqlreads import SqlReads, move_cursor
+from assent.types import Micros
+
+if TYPE_CHECKING:
+    from assent.stores.postgres import PostgresStore
+
+# Events are read in the order of transactions, and a chain must not be read backwards.
+_OVERTAKEN = (
+    "SELECT xid > pg_current_xact_id() FROM event WHERE thread = ? ORDER BY seq DESC LIMIT 1"
+)
+
+
+class OwnTransaction(SqlReads):
+    """A store whose every change waits for the commit of a connection that was handed in."""
+
+    _dialect = POSTGRES
+
+    def __init__(self, store: PostgresStore, connection: psycopg.Connection[Any]) -> None:
+        self.url, self.keys, self.incarnation = store.url, store.keys, store.incarnation
+        self.boundary: Boundary | None = None
+        self.quick_reads = False
+        self._store = store
+        self._connection = connection
+        self._stream = Stream(self._rows)
+        self._check()
+
+    def _check(self) -> None:
+        """It must be our database, or the change would go somewhere else."""
+        try:
+            rows = self._rows("SELECT value FROM meta WHERE key = 'incarnation'")
+        except StoreError as error:
+            raise StoreError(
+                f"that connection does not see the store {self.url}: {error}"
+            ) from error
+        if rows != [(self.incarnation,)]:
+            raise StoreError(f"that connection leads to another store than {self.url}")
+
+    def _execute(self, text: str, values: Sequence[Any]) -> Reply:
+        cursor = self._connection.cursor(row_factory=tuple_row)
+        return cursor.execute(self._store._translate(text), values)
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        try:
+            return self._execute(statement, values).fetchall()
+        except psycopg.Error as error:
+            raise explained(error, self.url) from error
+
+    def transact(self, *commands: Command) -> list[Any]:
+        """Run commands of one thread; the surrounding transaction makes them durable."""
+        results: list[Any] = self._inside(lambda session: self._carry_out(session, commands))
+        return results
+
+    def _carry_out(self, session: Session, commands: Sequence[Command]) -> list[Any]:
+        # What is new here may be undone yet, so that nothing of it is remembered.
+        store = self._store
+        session.lock(commands[0].thread)
+        if self._rows(_OVERTAKEN, (commands[0].thread,)) == [(True,)]:
+            raise Conflict(
+                f"thread {commands[0].thread} went on since your transaction began to write: roll "
+                "it back and do it again, or ask first and write then"
+            )
+        transaction = PgTransaction(session, Known(), store._means, store._clock)
+        results, work = carry_out(transaction, commands)
+        news(session.execute, work, store._channel)
+        return results
+
+    def _inside(self, body: Callable[[Session], Any]) -> Any:
+        status = self._connection.info.transaction_status
+        if self._connection.autocommit and status != TransactionStatus.INTRANS:
+            raise StoreError(
+                "there is no transaction to be part of: use `with connection.transaction():`"
+            )
+        try:
+            with self._connection.transaction():
+                return body(Session(self._execute, self.incarnation, self._store._place.timeline))
+        except psycopg.Error as error:
+            raise explained(error, self.url) from error
+
+    def now(self) -> Micros:
+        """The database's clock."""
+        return self._store.now()
+
+    def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
+        """Move a named reader of the events, if the surrounding transaction is committed."""
+        return bool(self._inside(lambda at: move_cursor(at.execute, name, to, expected)))
+
+    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
+        return self._store.events(after, limit)
+
+    def tail(self) -> Cursor:
+        return self._store.tail()
+
+    def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
+        """Hear of commits, as everybody does."""
+        return self._store.subscribe(thread, listener)
+
+    def restored(self) -> bool:
+        return self._store.restored()
+
+    def mark_recovered(self) -> None:
+        raise _not_here()
+
+    def seal(self) -> Seal | None:
+        raise _not_here()
+
+    def prune(self, before: Micros, by: str) -> dict[str, int]:
+        raise _not_here()
+
+    def close(self) -> None:
+        """Nothing to let go of: connection and store belong to others."""
+
+
+def _not_here() -> StoreError:
+    return StoreError("that is a transaction of its own: do it on the store itself")

@@ -1,0 +1,114 @@
+"""Connections to one PostgreSQL database, shared by the threads of a process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from assent.errors import StoreError
+from assent.stores.pgwire import Connection, is_hopeless
+
+_FIRST_NAP = 0.01
+_LONGEST_NAP = 0.5
+
+
+class Pool:
+    """Some connections, made when needed; a broken one is replaced when it is next asked for."""
+
+    def __init__(self, connect: Callable[[], Connection], size: int, url: str) -> None:
+        self._connect = connect
+        self._size = size
+        self._url = url
+        self.closed = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._free = threading.BoundedSemaphore(self._size)
+        self._idle: list[Connection] = []
+        self._age = 0
+
+    @contextmanager
+    def connection(self, end: float) -> Iterator[Connection]:
+        """A connection for a moment; until ``end``, a server that is away is waited for."""
+        if self._pid != os.getpid():
+            self._after_fork()
+        if self.closed:
+            raise StoreError(f"{self._url} is closed: open it again")
+        if not self._free.acquire(timeout=max(end - time.monotonic(), 0.0)):
+            raise StoreError(
+                f"all {self._size} connections to {self._url} are busy: open the store with a "
+                "larger size=, or do less at once"
+            )
+        try:
+            age = self._age
+            connection = self._take(end)
+            try:
+                yield connection
+            finally:
+                self._give_back(connection, age)
+        finally:
+            self._free.release()
+
+    def _take(self, end: float) -> Connection:
+        while self._idle:
+            with suppress(IndexError):  # another thread was faster
+                return self._idle.pop()
+        nap = _FIRST_NAP
+        while True:
+            try:
+                return self._connect()
+            except psycopg.Error as error:
+                if is_hopeless(error) or time.monotonic() + nap > end:
+                    raise StoreError(f"cannot connect to {self._url}: {error}") from error
+                time.sleep(nap)
+                nap = min(2 * nap, _LONGEST_NAP)
+
+    def _give_back(self, connection: Connection, age: int) -> None:
+        """Keep a connection that is at rest; whatever it was in the middle of is undone."""
+        try:
+            if connection.info.transaction_status in (
+                TransactionStatus.INTRANS,
+                TransactionStatus.INERROR,
+            ):
+                connection.rollback()
+            rests = connection.info.transaction_status == TransactionStatus.IDLE
+        except psycopg.Error:
+            rests = False
+        if rests and not self.closed and age == self._age:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def renew(self) -> None:
+        """Make new connections from now on: the server behind the old ones is another one."""
+        self._age += 1
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().close()
+
+    def _after_fork(self) -> None:
+        """The child makes its own connections, and must not end those of its parent.
+
+        Closing one says good-bye to the server. So each is first led to nowhere.
+        """
+        with open(os.devnull, "wb") as nowhere:
+            for connection in self._idle:
+                with suppress(psycopg.Error, OSError):
+                    os.dup2(nowhere.fileno(), connection.fileno())
+                connection.close()
+        self._reset()
+
+    def close(self) -> None:
+        """Close what is at rest now, and the others when they are given back."""
+        self.closed = True
+        self._drop_idle()

@@ -1,0 +1,83 @@
+"""The stream of events: in the order of (era, transaction, position), and nothing skipped.
+
+Positions are handed out before the commit, and transactions do not end in the order in which they
+began. An event may be given out when no older transaction is open any more: then nothing can come
+to stand before it. A reader that finds only events that are not yet safe waits for a moment.
+Somebody who keeps a transaction open for long delays the stream, but not the work: that reads rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from assent.errors import StoreError
+from assent.rows import Event
+from assent.stores import sql
+from assent.stores.base import Cursor
+from assent.stores.rowcodec import event_from
+
+#: The era and the oldest transaction that is still open.
+Horizon = tuple[int, int]
+
+_ERA = "coalesce((SELECT value FROM meta WHERE key = 'era'), '1')::bigint"
+_OPEN = "pg_snapshot_xmin(pg_current_snapshot())"
+HORIZON = f"SELECT {_ERA}, {_OPEN}::text"
+_SAFE = f"(era < {_ERA} OR xid < {_OPEN})"
+_PLACE = f"era, xid::text, pos, {_SAFE}, {_OPEN}::text"
+_AFTER = (
+    f"SELECT {sql.EVENT}, {_PLACE} FROM event WHERE (era, xid, pos) > (?, ?::xid8, ?) "
+    "ORDER BY event.era, event.xid, event.pos LIMIT ?"
+)
+_LAST = f"SELECT {_PLACE} FROM event {{}} ORDER BY era DESC, event.xid DESC, pos DESC LIMIT 1"
+
+_PATIENCE = 1.0
+_NAP = 0.002
+
+
+def horizon_of(row: Any) -> Horizon:
+    """What ``HORIZON`` gave."""
+    return int(row[0]), int(row[1])
+
+
+class Stream:
+    """The events of one store, read through ``rows``."""
+
+    def __init__(self, rows: Callable[[str, Sequence[Any]], list[Any]]) -> None:
+        self._rows = rows
+        self._stuck = ""
+
+    def events(self, after: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
+        """The next events that are safe to give out."""
+        era, xid, pos = _parsed(after)
+        rows = self._when_safe(_AFTER, (era, xid, pos, limit))
+        safe = [row for row in rows if row[-2]]
+        return [(".".join(map(str, row[-5:-2])), event_from(row)) for row in safe]
+
+    def tail(self) -> Cursor:
+        """The place of the last event."""
+        rows = self._when_safe(_LAST.format(""), ())
+        if rows and not rows[0][-2]:
+            rows = self._rows(_LAST.format(f"WHERE {_SAFE}"), ())
+        return ".".join(map(str, rows[0][:3])) if rows else ""
+
+    def _when_safe(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        """Read, and again for a moment if the first event that is there is not yet safe."""
+        end = time.monotonic() + _PATIENCE
+        while True:
+            rows = self._rows(statement, values)
+            if not rows or rows[0][-2] or rows[0][-1] == self._stuck:
+                return rows
+            if time.monotonic() > end:
+                self._stuck = rows[0][-1]  # no use waiting for this one again
+                return rows
+            time.sleep(_NAP)
+
+
+def _parsed(cursor: Cursor) -> tuple[int, str, int]:
+    era, _, rest = (cursor or "0.0.0").partition(".")
+    xid, _, pos = rest.partition(".")
+    if not (era.isdecimal() and xid.isdecimal() and pos.isdecimal()):
+        raise StoreError(f"{cursor!r} is no place in the events of this store: begin with ''")
+    return int(era), xid, int(pos)

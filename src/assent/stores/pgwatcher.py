@@ -1,0 +1,72 @@
+"""Hearing of other processes: one thread per store listens and looks, while somebody wants to know.
+
+NOTIFY says that something happened; what happened is read from the events. Where no NOTIFY gets
+through, as behind a pooler, looking now and then is enough.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import psycopg
+
+from assent.errors import StoreError
+from assent.stores.hub import Hub
+from assent.stores.pgstream import HORIZON, Horizon, horizon_of
+from assent.stores.pgwire import Connection, Translate
+
+#: How often to look without having been told.
+POLL_SECONDS = 0.5
+_NAP = 0.1
+
+# All that was committed by transactions that were still open at the last look, or came later.
+_SINCE = "SELECT pos, thread, era, xid::text FROM event WHERE (era, xid, pos) >= (?, ?::xid8, 0)"
+
+
+class Watcher(threading.Thread):
+    """Tells a hub which threads moved, for as long as the hub has listeners."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        translate: Translate,
+        hub: Hub,
+        channel: str,
+        horizon: Horizon,
+    ) -> None:
+        super().__init__(name="assent-listen", daemon=True)
+        self._connect = connect
+        self._translate = translate
+        self._hub = hub
+        self._channel = channel
+        self._horizon = horizon
+        self._told: set[int] = set()
+
+    def run(self) -> None:
+        while self._hub.wanted():
+            try:
+                with self._connect() as connection:
+                    self._watch(connection)
+            except (psycopg.Error, StoreError, OSError):
+                time.sleep(_NAP)  # the server is away: nothing can have been committed meanwhile
+
+    def _watch(self, connection: Connection) -> None:
+        connection.execute(f"LISTEN {self._channel}".encode())
+        while self._hub.wanted():
+            self._tell(connection)
+            end = time.monotonic() + POLL_SECONDS
+            while time.monotonic() < end and self._hub.wanted():
+                if list(connection.notifies(timeout=_NAP, stop_after=1)):
+                    break
+
+    def _tell(self, connection: Connection) -> None:
+        horizon = horizon_of(connection.execute(self._translate(HORIZON)).fetchone())
+        era, xid = self._horizon
+        since = connection.execute(self._translate(_SINCE), (era, str(xid))).fetchall()
+        moved = {thread for pos, thread, _, _ in since if pos not in self._told}
+        # A transaction that is still open may be older than what was told already.
+        self._told = {pos for pos, _, era, xid in since if (era, int(xid)) >= horizon}
+        self._horizon = horizon
+        self._hub.publish(moved)

@@ -1,0 +1,120 @@
+"""Talking to PostgreSQL: statements in its words, connections, and what its errors mean.
+
+Nothing here depends on the state of a session: tables are named with their schema, settings last
+for one transaction. So a pooler may stand in between that gives each transaction to another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from assent.errors import AssentError, Conflict, StoreError
+
+try:
+    import psycopg
+    from psycopg import errors, sql
+    from psycopg.adapt import AdaptersMap
+    from psycopg.types.numeric import Int8BinaryDumper
+except ImportError as missing:
+    raise StoreError(
+        'PostgreSQL needs a driver: run pip install "assent[postgres]", and try again'
+    ) from missing
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_TABLES = (
+    *("meta", "thread", "message", "run", "call", "face", "face_word", "tool"),
+    *("standing", "event", "seal", "principal", "cursor"),
+)
+_TABLE = re.compile(rf"\b(FROM|INTO|UPDATE|TABLE) ({'|'.join(_TABLES)})\b")
+
+#: Nothing was changed, and the same again may well succeed.
+_PASSING = (
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.LockNotAvailable,
+    errors.ReadOnlySqlTransaction,
+)
+#: A pooler gave the transaction to a session that does not know our prepared statements.
+_UNPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+#: What is said against the values of one statement.
+_UNFIT = (psycopg.DataError, psycopg.ProgrammingError, errors.ProgramLimitExceeded)
+#: Classes of errors that trying again does not mend: who are you, what database.
+_HOPELESS = ("28", "3D")
+
+
+Translate = Callable[[str], bytes]
+
+
+def quoted(name: str) -> str:
+    """A name as it stands in a statement, whatever letters it has."""
+    return sql.Identifier(name).as_string()
+
+
+def translator(schema: str) -> Translate:
+    """A function that turns a statement of the common dialect into one of PostgreSQL's."""
+    place = quoted(schema)
+
+    @lru_cache(maxsize=1024)
+    def translate(text: str) -> bytes:
+        return _TABLE.sub(rf"\1 {place}.\2", text).replace("?", "%s").encode()
+
+    return translate
+
+
+def _adapters() -> AdaptersMap:
+    # Every integer as the same type, or each size of number would be a statement of its own.
+    adapters = AdaptersMap(psycopg.adapters)
+    adapters.register_dumper(int, Int8BinaryDumper)
+    return adapters
+
+
+class _Context:
+    adapters = _adapters()
+    connection = None
+
+
+def connect(url: str, *, prepare: bool) -> Connection:
+    """A new connection; each statement is its own transaction until somebody says BEGIN."""
+    return psycopg.connect(
+        url,
+        autocommit=True,
+        prepare_threshold=5 if prepare else None,
+        context=_Context,
+        application_name="assent",
+    )
+
+
+def is_lost(error: BaseException, connection: Connection) -> bool:
+    """Whether it was the connection that failed, rather than a statement."""
+    return isinstance(error, psycopg.OperationalError) and (connection.closed or connection.broken)
+
+
+def is_passing(error: psycopg.Error) -> bool:
+    """Whether nothing was changed, and trying again makes sense."""
+    return isinstance(error, _PASSING)
+
+
+def is_unprepared(error: psycopg.Error) -> bool:
+    """Whether prepared statements are of no use here."""
+    return isinstance(error, _UNPREPARED)
+
+
+def is_hopeless(error: psycopg.Error) -> bool:
+    """Whether a connection will be refused the next time as well."""
+    return (error.sqlstate or "")[:2] in _HOPELESS
+
+
+def explained(error: psycopg.Error, url: str) -> AssentError:
+    """What to tell the caller."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, errors.UniqueViolation):
+        return Conflict(f"another live run or call is in the way: {text}")
+    if isinstance(
+        error, psycopg.DataError | psycopg.ProgrammingError | errors.ProgramLimitExceeded
+    ):
+        return StoreError(f"that cannot be kept: {text}")
+    return StoreError(f"{url} could not be read or written: {text}")

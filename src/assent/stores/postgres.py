@@ -1,0 +1,323 @@
+"""PostgreSQL: many machines, one database, which is the only engine that they need.
+
+The thread's row is the lock; runs and grants are locked after it, always in this order. Time is
+the database's. A transaction takes two round trips; ``pgattempt`` also says what becomes of a
+commit whose answer was lost. ``pgstream`` has the order of the events, ``pgwatcher`` the news.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+
+from assent.engine import Command, Work
+from assent.errors import StoreError
+from assent.keys import Keyring
+from assent.rows import SYSTEM_THREAD, Event
+from assent.stores.base import (
+    SEAL_EVENTS,
+    SEAL_SECONDS,
+    Boundary,
+    Cursor,
+    Seal,
+    carry_out,
+    means_of,
+)
+from assent.stores.dialect import POSTGRES
+from assent.stores.hub import Hub, Listener
+from assent.stores.pgattempt import Attempt, is_over, probe_of, unknown
+from assent.stores.pgown import OwnTransaction
+from assent.stores.pgplace import Place, refused, shown, split
+from assent.stores.pgpool import Pool
+from assent.stores.pgstream import HORIZON, Stream, horizon_of
+from assent.stores.pgtransaction import PgTransaction, news
+from assent.stores.pgwatcher import Watcher
+from assent.stores.pgwire import (
+    Connection,
+    connect,
+    explained,
+    is_lost,
+    is_passing,
+    is_unprepared,
+    translator,
+)
+from assent.stores.sqlfaces import Known
+from assent.stores.sqlprune import prune
+from assent.stores.sqlreads import SqlReads, move_cursor
+from assent.stores.sqlseal import seal_moved
+from assent.types import Micros
+
+T = TypeVar("T")
+
+_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_SEALING = "SELECT pg_advisory_xact_lock(hashtext('assent seal'), hashtext(?))"
+
+
+class PostgresStore(SqlReads):
+    """A store in a schema of a PostgreSQL database, 14 or later."""
+
+    _dialect = POSTGRES
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str | None = None,
+        keys: Keyring | None = None,
+        clock: Callable[[], Micros] | None = None,
+        boundary: Boundary | None = None,
+        size: int = 10,
+        patience: float = 30.0,
+        prepare: bool = True,
+    ) -> None:
+        """Open the store; a server that goes away later is waited for as long as ``patience``.
+
+        ``prepare=False`` uses no prepared statements. An old pooler needs that; it is also found
+        out when the first of them fails.
+        """
+        self.url = shown(url)
+        self._address, named = split(url)
+        self.schema = schema or named or "assent"
+        self.boundary = boundary
+        self.quick_reads = False
+        self.keys = keys or Keyring.for_store(None)
+        self._clock = clock
+        self._patience = patience
+        self._prepare = prepare
+        self._means = means_of(self.keys)
+        self._known = Known()
+        self._translate = translator(self.schema)
+        self._place = Place(self.schema, self._translate, self.url)
+        self._pool = Pool(self._connect, size, self.url)
+        self._stream = Stream(self._rows)
+        self._hub = Hub(self._start_watching)
+        self._unsealed = 0
+        self._sealed_at = time.monotonic()
+        self._open()
+        self.incarnation = self._place.incarnation
+        self._channel = f"assent_{self.incarnation}"
+
+    def _open(self) -> None:
+        try:
+            with connect(self._address, prepare=False) as connection:
+                self._place.set_up(connection, self.keys)
+        except psycopg.Error as error:
+            raise refused(error, self.url) from error
+
+    def _connect(self) -> Connection:
+        connection = connect(self._address, prepare=self._prepare)
+        try:
+            self._place.greet(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def now(self) -> Micros:
+        """The database's clock."""
+        return int(self._rows(_NOW)[0][0]) if self._clock is None else self._clock()
+
+    # -- writing
+
+    def transact(self, *commands: Command) -> list[Any]:
+        """Run commands of one thread in one durable transaction."""
+
+        def body(attempt: Attempt) -> tuple[list[Any], Work, set[int]]:
+            transaction = PgTransaction(attempt, self._known, self._means, self._clock)
+            results, work = carry_out(transaction, commands)
+            attempt.probe = probe_of(work)
+            news(attempt.execute, work, self._channel)
+            return results, work, {face.id for face in transaction.faces}
+
+        results, work, faces = self._write("+".join(c.name for c in commands), body)
+        self._known.learn(work.tools, faces)
+        self._unsealed += len(work.events)
+        self._hub.publish({event.thread for event in work.events})
+        self._seal_if_due()
+        return results
+
+    def _write(self, name: str, body: Callable[[Attempt], T]) -> T:
+        """Try until it is known to be done, or known not to be."""
+
+        def before(attempt: Attempt) -> None:
+            self._check_timeline(attempt)
+            self._cross(name, "before")
+
+        end = time.monotonic() + self._patience
+        while True:
+            with self._pool.connection(end) as connection:
+                attempt = self._attempt(connection)
+                try:
+                    result: T = attempt.run(body, before)
+                    break
+                except psycopg.Error as error:
+                    again = self._may_try_again(error, connection, attempt)
+                    if not again or time.monotonic() > end:
+                        raise explained(error, self.url) from error
+            if attempt.sent and self._was_committed(attempt, end):
+                result = attempt.result
+                break
+        self._cross(name, "after")
+        return result
+
+    def _attempt(self, connection: Connection) -> Attempt:
+        place = self._place
+        return Attempt(connection, self._translate, place.incarnation, place.timeline)
+
+    def _check_timeline(self, attempt: Attempt) -> None:
+        """A standby took over: the next connection finds out all about it."""
+        if self._place.is_another(attempt.timeline):
+            self._pool.renew()
+            raise StoreError(
+                f"{self.url} was restored or taken over by a standby: run `assent recover` first"
+            )
+
+    def _cross(self, name: str, when: str) -> None:
+        if self.boundary is not None:
+            self.boundary(name, when)
+
+    def _may_try_again(
+        self, error: psycopg.Error, connection: Connection, attempt: Attempt
+    ) -> bool:
+        if is_unprepared(error):
+            self._prepare = False
+            self._pool.renew()
+        lost = is_lost(error, connection)
+        if lost:
+            self._pool.renew()  # most likely the others are lost as well
+        else:
+            attempt.sent = False  # the server has spoken: it refused, and nothing was changed
+        return lost or is_unprepared(error) or is_passing(error)
+
+    def _was_committed(self, attempt: Attempt, end: float) -> bool:
+        """Read back what became of a commit whose answer was lost."""
+
+        def rows(text: str, values: Sequence[Any]) -> list[Any]:
+            return connection.execute(self._translate(text), values).fetchall()
+
+        while True:
+            try:
+                with self._pool.connection(end) as connection:
+                    is_over(connection, attempt)
+                    return attempt.probe(rows)
+            except (psycopg.Error, StoreError) as error:
+                lost = isinstance(error, psycopg.Error) and is_lost(error, connection)
+                if not lost or time.monotonic() > end:
+                    raise unknown(self.url) from error
+
+    def on(self, connection: psycopg.Connection[Any]) -> OwnTransaction:
+        """The same store inside a transaction of yours: what is asked there, your commit asks.
+
+        A refused command leaves your transaction as it was.
+        """
+        return OwnTransaction(self, connection)
+
+    # -- sealing, pruning, cursors
+
+    def _seal_if_due(self) -> None:
+        late = time.monotonic() - self._sealed_at >= SEAL_SECONDS
+        if self._unsealed >= SEAL_EVENTS or (late and self._unsealed):
+            self.seal()
+
+    def seal(self) -> Seal | None:
+        """Sign the heads of the chains that moved."""
+        self._sealed_at, self._unsealed = time.monotonic(), 0
+        return self._write("seal", self._seal)
+
+    def _seal(self, attempt: Attempt) -> Seal | None:
+        attempt.execute(_SEALING, (self.schema,))
+        seal = seal_moved(attempt.execute, self.keys, self._time(attempt), POSTGRES)
+        if seal is not None:
+            n, digest = seal.n, seal.hash
+            statement = "SELECT hash FROM seal WHERE n = ?"
+            attempt.probe = lambda rows: rows(statement, (n,)) == [(digest,)]
+        return seal
+
+    def _time(self, attempt: Attempt) -> Micros:
+        at = attempt.facts()
+        return at if self._clock is None else self._clock()
+
+    def prune(self, before: Micros, by: str) -> dict[str, int]:
+        """Forget the contents of what ended before then."""
+
+        def body(attempt: Attempt) -> dict[str, int]:
+            attempt.lock(SYSTEM_THREAD)
+            counts, note = prune(attempt.execute, before, by, POSTGRES)
+            transaction = PgTransaction(attempt, self._known, self._means, self._clock)
+            _, work = carry_out(transaction, (note,))
+            attempt.probe = probe_of(work)
+            return counts
+
+        counts = self._write("prune", body)
+        self._known.forget()
+        self._hub.publish({SYSTEM_THREAD})
+        self.seal()
+        return counts
+
+    def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
+        """Move a named reader of the events, unless somebody else has moved it."""
+
+        def body(attempt: Attempt) -> bool:
+            statement = "SELECT pos FROM cursor WHERE name = ?"
+            attempt.probe = lambda rows: rows(statement, (name,)) == [(to,)]
+            return move_cursor(attempt.execute, name, to, expected)
+
+        return self._write("cursor", body)
+
+    # -- reading
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        end = time.monotonic() + self._patience
+        while True:
+            with self._pool.connection(end) as connection:
+                try:
+                    return connection.execute(self._translate(statement), values).fetchall()
+                except psycopg.Error as error:
+                    again = self._may_try_again(error, connection, self._attempt(connection))
+                    if not again or time.monotonic() > end:
+                        raise explained(error, self.url) from error
+
+    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
+        return self._stream.events(after, limit)
+
+    def tail(self) -> Cursor:
+        return self._stream.tail()
+
+    # -- hearing of other processes
+
+    def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
+        """Hear of commits: of this process at once, of others by NOTIFY, or by looking."""
+        return self._hub.subscribe(thread, listener)
+
+    def _start_watching(self) -> None:
+        horizon = horizon_of(self._rows(HORIZON)[0])
+        connect_ = lambda: connect(self._address, prepare=False)  # noqa: E731
+        Watcher(connect_, self._translate, self._hub, self._channel, horizon).start()
+
+    # -- the rest
+
+    def restored(self) -> bool:
+        """Whether the database is not the one that it was: restored, copied or taken over."""
+        if not self._place.behind:
+            return False
+        with self._pool.connection(time.monotonic() + self._patience) as connection:
+            return self._place.still_behind(connection)
+
+    def mark_recovered(self) -> None:
+        """Everything that may have run is in doubt now: go on from here."""
+        with self._pool.connection(time.monotonic() + self._patience) as connection:
+            self._place.recovered(connection)
+
+    def close(self) -> None:
+        """Seal what moved and let go of the connections."""
+        if self._pool.closed:
+            return
+        try:
+            if self._unsealed:
+                self.seal()
+        finally:
+            self._hub.clear()
+            self._pool.close()

@@ -1,0 +1,31 @@
+"""An agent in a process of its own, which a test kills: address, token, and what to do."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import assent
+from assent.client import RemoteGate
+
+
+def main(url: str, token: str, act: str) -> None:
+    gate = RemoteGate(url, token=token, wait=0 if act == "ask" else None, lease=4)
+
+    @gate.guard(idempotent=act == "idempotent")
+    def pay(amount: int) -> str:
+        print("running", flush=True)
+        if act != "finish":
+            time.sleep(120)
+        return f"paid {amount}"
+
+    try:
+        with gate.run("order-17"):
+            print(pay(5), flush=True)
+    except assent.Paused as paused:
+        print(paused.requests[0].kind, flush=True)
+    gate.close_sync()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,161 @@
+"""A real server on a real socket, people who decide, and a network that loses answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, TypeVar
+
+import httpx
+import uvicorn
+
+import assent
+from assent.inbox import create_token
+from assent.server import create_app
+from assent.stores import open_store
+
+T = TypeVar("T")
+Decide = Callable[[assent.Request], assent.Decision]
+
+PATIENT = 30.0
+
+
+def until(look: Callable[[], T], seconds: float = PATIENT) -> T:
+    """What ``look`` gives, as soon as it gives something."""
+    ends = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < ends, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def reserved() -> socket.socket:
+    """A port of our own that nobody answers on yet."""
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    return taken
+
+
+class Server:
+    """One server in a thread, on a store of its own or on one that is there already."""
+
+    def __init__(self, url: str, at: socket.socket | None = None, **options: Any) -> None:
+        self.app = create_app(store=url, **options)
+        # A copy, so that the port stays ours when the server closes it.
+        self._socket = reserved() if at is None else at.dup()
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        config = uvicorn.Config(self.app, log_config=None, timeout_graceful_shutdown=1)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), daemon=True
+        )
+
+    def start(self) -> Server:
+        self._thread.start()
+        until(lambda: self._server.started or not self._thread.is_alive())
+        assert self._server.started
+        return self
+
+    @property
+    def metrics(self) -> Any:
+        return self.app.state.assent.metrics
+
+    def stop(self) -> None:
+        if self._thread.ident is not None:
+            self.app.state.assent.feed.close()
+            self._server.should_exit = True
+            self._thread.join(PATIENT)
+            assert not self._thread.is_alive()
+        self._socket.close()
+
+
+class People:
+    """Whoever decides, with a door of their own to the same store."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.inbox = assent.Inbox(url)
+        self._threads: list[threading.Thread] = []
+
+    def token(self, name: str, role: str = "agent") -> str:
+        with closing(open_store(self.url)) as store:
+            token, _ = create_token(store, name, by="test", role=role)
+        return token
+
+    def pending(self) -> list[assent.Request]:
+        return list(self.inbox.pending_sync().items)
+
+    def next(self) -> assent.Request:
+        return until(self.pending)[0]
+
+    def decide(self, how: Decide) -> assent.Request:
+        """Decide the next request as soon as there is one."""
+        request = self.next()
+        return self.inbox.decide_sync(request.id, how(request), by="ana")
+
+    def will(self, *hows: Decide) -> None:
+        """Decide the next requests in the background, each once it is there."""
+        thread = threading.Thread(target=lambda: [self.decide(how) for how in hows], daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join(PATIENT)
+        self.inbox.close()
+
+
+def yes(request: assent.Request) -> assent.Decision:
+    return request.approve()
+
+
+class Lossy:
+    """A proxy that lets requests through and loses the first answer to some of them."""
+
+    def __init__(self, target: str, loses: Callable[[str, str], bool]) -> None:
+        #: Each request that came through, with the number of times that it did.
+        self.seen: dict[str, int] = {}
+        world = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def _forward(self) -> None:
+                length = int(self.headers.get("content-length", 0))
+                body = self.rfile.read(length)
+                kept = ("authorization", "idempotency-key", "content-type")
+                headers = {name: self.headers[name] for name in kept if name in self.headers}
+                with httpx.Client(trust_env=False, timeout=60) as client:
+                    answer = client.request(
+                        self.command, target + self.path, content=body, headers=headers
+                    )
+                what = f"{self.command} {self.path.partition('?')[0]}"
+                world.seen[what] = world.seen.get(what, 0) + 1
+                if world.seen[what] == 1 and loses(self.command, self.path):
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
+                self.send_response(answer.status_code)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(answer.content)))
+                self.end_headers()
+                self.wfile.write(answer.content)
+
+            do_GET = do_POST = _forward
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = False
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(PATIENT)

@@ -1,0 +1,190 @@
+"""The client's own methods: each route, each refusal by its name, nothing twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+from remote_world import People, Server, reserved, yes
+
+import assent
+from assent.client import Client, Unreachable
+from assent.client.options import header_key
+from assent.server.limits import Limits
+
+
+def test_ask_wait_claim_report(client: Client, people: People) -> None:
+    made = client.open_sync("refund", {"amount": 5}, run="order-1", key="first")
+    assert (made.status, made.run, made.agent) == ("pending", "order-1", "bot")
+    assert client.wait_sync(made.id, 0).status == "pending"
+    people.will(lambda request: request.edit({"amount": 4}))
+    assert client.wait_sync(made.id).status == "edited"
+    claim = client.claim_sync(made.id, lease=20)
+    assert (claim.args, claim.attempt, claim.lapsed) == ({"amount": 4}, 1, False)
+    with pytest.raises(assent.Conflict):
+        client.claim_sync(made.id)
+    assert client.renew_sync(claim) is True
+    done = client.result_sync(claim, {"paid": 4})
+    assert (done.execution.status, done.execution.result) == ("done", {"paid": 4})
+    assert client.result_sync(claim, {"paid": 4}).execution == done.execution
+    with pytest.raises(assent.Conflict):
+        client.result_sync(claim, {"paid": 400})
+    assert client.renew_sync(claim) is False
+
+
+async def test_the_same_on_a_loop(server: Server, people: People) -> None:
+    async with Client(server.url, people.token("bot")) as client:
+        made = await client.approve("Go?", {"where": "home"})
+        people.will(yes)
+        assert (await client.wait(made.id)).status == "approved"
+        claim = await client.claim(made.id)
+        failed = await client.result(claim, error="no petrol")
+        assert (failed.execution.status, failed.execution.result) == ("failed", "no petrol")
+        assert (await client.result(claim, error="no petrol")).execution == failed.execution
+        asked = await client.ask("Where to?")
+        assert (await client.cancel(asked.id, "never mind")).status == "cancelled"
+
+
+def test_the_same_key_is_the_same_request_and_another_body_is_a_conflict(
+    client: Client, people: People
+) -> None:
+    first = client.open_sync("refund", {"amount": 5}, key="k", run="r")
+    assert client.open_sync("refund", {"amount": 5}, key="k", run="r").id == first.id
+    with pytest.raises(assent.Conflict, match="another body"):
+        client.open_sync("refund", {"amount": 6}, key="k", run="r")
+    with pytest.raises(assent.Conflict, match="another body"):
+        client.open_sync("erase", {"amount": 5}, key="k", run="r")
+    assert len(people.pending()) == 1
+
+
+def test_many_at_once_open_one_request(client: Client, people: People) -> None:
+    ids: list[str] = []
+    opening = [
+        threading.Thread(
+            target=lambda: ids.append(client.open_sync("refund", {"n": 1}, key="k", run="r").id)
+        )
+        for _ in range(8)
+    ]
+    for thread in opening:
+        thread.start()
+    for thread in opening:
+        thread.join()
+    assert len(ids) == 8
+    assert len(set(ids)) == 1
+
+
+def test_keys_that_a_header_cannot_carry() -> None:
+    assert header_key("order-17/pay#0") == "order-17/pay#0"
+    odd = ["", " padded ", "ünïcode", "new\nline", "x" * 201, "half \ud800 pair"]
+    keys = {header_key(key) for key in odd}
+    assert len(keys) == len(odd)
+    assert all(key.isascii() and len(key) <= 200 for key in keys)
+
+
+def test_a_wrong_token_and_a_wrong_role(server: Server, people: People) -> None:
+    with Client(server.url, "assent_nonsense") as client, pytest.raises(assent.Unauthenticated):
+        client.open_sync("refund", {})
+    with Client(server.url) as client, pytest.raises(assent.Unauthenticated):
+        client.open_sync("refund", {})
+    reviewer = Client(server.url, people.token("zoe", "reviewer"))
+    with reviewer, pytest.raises(assent.NotAllowed, match="reviewer"):
+        reviewer.open_sync("refund", {})
+    other = Client(server.url, people.token("bot"), agent="other")
+    with other, pytest.raises(assent.NotAllowed, match="other"):
+        other.open_sync("refund", {})
+    assert people.pending() == []
+
+
+def test_an_agent_sees_its_own_requests_only(client: Client, people: People) -> None:
+    made = client.open_sync("refund", {}, run="r", key="k")
+    people.decide(yes)
+    with Client(client.url, people.token("eve")) as eve:
+        for attempt in (eve.wait_sync, eve.claim_sync, eve.cancel_sync):
+            with pytest.raises(assent.NotFound):
+                attempt(made.id)
+        with pytest.raises(assent.Conflict, match="another agent"):
+            eve.open_sync("refund", {}, run="r", key="k")
+    claim = client.claim_sync(made.id)
+    with Client(client.url, people.token("eve")) as eve:
+        with pytest.raises(assent.NotFound):
+            eve.result_sync(claim, "forged")
+        with pytest.raises(assent.NotFound):
+            eve.renew_sync(claim)
+
+
+def test_errors_have_their_names_and_fields(client: Client) -> None:
+    schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+    with pytest.raises(assent.InvalidCall, match="amount") as invalid:
+        client.open_sync("refund", {"amount": "x"}, schema=schema)
+    assert invalid.value.path == "args.amount"
+    with pytest.raises(assent.NotFound, match="req_nothing"):
+        client.wait_sync("req_nothing", 0)
+    with pytest.raises(TypeError, match="kee"):
+        client.open_sync("refund", {}, kee="k")
+    with pytest.raises(assent.InvalidPolicy, match="risk"):
+        client.open_sync("refund", {}, risk="huge")
+
+
+def test_too_many_is_waited_out_or_raised(serve: Callable[..., Server], people: People) -> None:
+    server = serve(limits=Limits(open_requests=1))
+    token = people.token("bot")
+    with Client(server.url, token, patience=0.2) as client:
+        client.open_sync("refund", {}, run="r", key="k")
+        with pytest.raises(assent.TooMany) as full:
+            client.open_sync("refund", {}, run="r", key="other")
+        assert full.value.wait == 30
+    busy = serve(limits=Limits(per_minute=600, burst=2))
+    with Client(busy.url, token, patience=30) as client:
+        ids = {client.open_sync("look", {}, run="s", key=f"k{n}").id for n in range(4)}
+    assert len(ids) == 4
+
+
+@pytest.mark.parametrize("url", ["", "assent.example", "ftp://assent", "https://a:b@assent", 5])
+def test_addresses_that_are_none(url: str) -> None:
+    with pytest.raises(assent.InvalidCall):
+        Client(url)
+
+
+@pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "ünïcode"])
+def test_tokens_that_are_none(token: str) -> None:
+    with pytest.raises(assent.InvalidCall, match="assent token create"):
+        Client("https://assent.example", token)
+
+
+def test_a_token_read_from_a_file_with_its_line_end(server: Server, people: People) -> None:
+    with Client(server.url, f"{people.token('bot')}\n") as client:
+        assert client.ask_sync("There?").agent == "bot"
+
+
+def test_an_id_is_only_an_id(client: Client) -> None:
+    with pytest.raises(assent.NotFound):
+        client.wait_sync("../../healthz?", 0)
+
+
+def test_a_server_that_is_not_assent(server: Server) -> None:
+    with Client(f"{server.url}/metrics") as client, pytest.raises(assent.AssentError):
+        client.wait_sync("req_1", 0)
+    with Client(f"{server.url}/inbox") as client, pytest.raises(assent.AssentError):
+        client.wait_sync("req_1", 0)
+
+
+def test_the_client_brings_no_server_along() -> None:
+    code = (
+        "import sys, assent.client\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "assert not loaded & {'fastapi', 'starlette', 'uvicorn', 'prometheus_client'}, loaded\n"
+        "assert 'assent.server' not in sys.modules\n"
+    )
+    command = [sys.executable, "-I", "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_unreachable_server_is_said_so() -> None:
+    with reserved() as nobody:
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        with Client(url, patience=0.5) as client, pytest.raises(Unreachable, match="is it running"):
+            client.open_sync("refund", {})

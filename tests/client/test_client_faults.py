@@ -1,0 +1,193 @@
+"""Agents die, servers restart, answers get lost: nothing is asked, run or reported twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from remote_world import PATIENT, Lossy, People, Server, reserved, until, yes
+
+import assent
+from assent.client import RemoteGate
+
+Gates = Callable[..., RemoteGate]
+AGENT = Path(__file__).with_name("mortal_agent.py")
+
+
+@contextmanager
+def agent(server: Server, token: str, act: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, str(AGENT), server.url, token, act]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def killed_while_running(server: Server, people: People, act: str = "begin") -> str:
+    """An agent that claimed a call and was killed in the middle of it; gives its token."""
+    token = people.token("bot")
+    with agent(server, token, act) as process:
+        people.decide(yes)
+        assert line(process) == "running"
+        process.kill()
+    return token
+
+
+def test_an_agent_killed_between_claim_and_report_leaves_a_doubt(
+    server: Server, people: People
+) -> None:
+    token = killed_while_running(server, people)
+    doubt = until(lambda: [r for r in people.pending() if r.kind == "in_doubt"], 90)[0]
+    assert (doubt.tool, doubt.execution.attempts) == ("pay", 1)
+    with agent(server, token, "ask") as process:
+        assert line(process) == "in_doubt"  # it asks, and does not run it
+    people.inbox.decide_sync(doubt.id, doubt.respond("paid 5"), by="ana")
+    with agent(server, token, "finish") as process:
+        assert line(process) == "paid 5"
+    assert people.inbox.get_sync(doubt.id).execution.attempts == 1
+
+
+def test_an_idempotent_call_runs_again_after_a_kill(server: Server, people: People) -> None:
+    token = killed_while_running(server, people, "idempotent")
+    with agent(server, token, "idempotent") as process:
+        assert line(process) == "running"  # when the claim of the dead one has lapsed
+    (item,) = people.inbox.history_sync().items
+    assert (item.kind, item.execution.attempts) == ("approval", 2)
+
+
+def test_a_server_that_restarts_under_a_waiting_agent(
+    url: str, people: People, gate_to: Gates
+) -> None:
+    with closing(reserved()) as port:
+        first = Server(url, port).start()
+        gate, results = gate_to(first.url), []
+
+        @gate.guard
+        def pay(amount: int) -> str:
+            return f"paid {amount}"
+
+        waiting = threading.Thread(target=lambda: results.append(pay(5)), daemon=True)
+        waiting.start()
+        request = people.next()
+        first.stop()
+        second = Server(url, port).start()
+        try:
+            people.decide(yes)
+            waiting.join(PATIENT)
+            assert results == ["paid 5"]
+            assert people.inbox.get_sync(request.id).execution.attempts == 1
+        finally:
+            second.stop()
+
+
+def test_a_server_that_comes_up_late(url: str, people: People, gate_to: Gates) -> None:
+    with closing(reserved()) as port:
+        gate = gate_to(f"http://127.0.0.1:{port.getsockname()[1]}")
+        answers: list[Any] = []
+        asking = threading.Thread(
+            target=lambda: answers.append(gate.ask_sync("Still there?")), daemon=True
+        )
+        asking.start()
+        server = Server(url, port).start()
+        try:
+            people.decide(lambda request: request.respond("yes"))
+            asking.join(PATIENT)
+            assert answers == ["yes"]
+        finally:
+            server.stop()
+
+
+@pytest.mark.parametrize("lost", ["/api/requests", "/wait", "/result"])
+def test_a_lost_answer_repeats_nothing(
+    server: Server, people: People, gate_to: Gates, lost: str
+) -> None:
+    with closing(Lossy(server.url, lambda method, path: path.split("?")[0].endswith(lost))) as net:
+        gate, ran = gate_to(net.url), []
+
+        @gate.guard
+        def pay(amount: int) -> str:
+            ran.append(amount)
+            return f"paid {amount}"
+
+        people.will(yes)
+        assert pay(5) == "paid 5"
+        assert ran == [5]
+        (item,) = people.inbox.history_sync().items
+        assert (item.execution.status, item.execution.attempts) == ("done", 1)
+        assert max(net.seen.values()) > 1
+
+
+def test_a_failure_whose_report_got_lost_is_a_failure(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    with closing(Lossy(server.url, lambda method, path: path.endswith("/result"))) as net:
+        gate = gate_to(net.url)
+
+        @gate.guard
+        def fail() -> None:
+            raise ZeroDivisionError("by nothing")
+
+        people.will(yes)
+        with pytest.raises(ZeroDivisionError) as error:
+            fail()
+        assert not getattr(error.value, "__notes__", [])
+        (item,) = people.inbox.history_sync().items
+        assert item.execution.status == "failed"
+
+
+def test_a_claim_whose_answer_got_lost_is_in_doubt_and_not_run(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    with closing(Lossy(server.url, lambda method, path: path.endswith("/claim"))) as net:
+        gate, ran = gate_to(net.url, lease=1), []
+
+        @gate.guard
+        def pay(amount: int) -> str:
+            ran.append(amount)
+            return f"paid {amount}"
+
+        def settle(request: assent.Request) -> assent.Decision:
+            assert request.kind == "in_doubt"
+            return request.approve()  # nobody was paid: run it again
+
+        people.will(yes, settle)
+        assert pay(5) == "paid 5"
+        assert ran == [5]
+        (item,) = people.inbox.history_sync().items
+        assert item.execution.attempts == 2
+
+
+def test_a_long_call_keeps_its_claim(server: Server, people: People, gate_to: Gates) -> None:
+    gate = gate_to(server.url, lease=1.5)
+    running, go_on = threading.Event(), threading.Event()
+
+    @gate.guard
+    def pay(amount: int) -> str:
+        running.set()
+        assert go_on.wait(PATIENT)
+        return f"paid {amount}"
+
+    results: list[str] = []
+    people.will(yes)
+    paying = threading.Thread(target=lambda: results.append(pay(5)), daemon=True)
+    paying.start()
+    assert running.wait(PATIENT)
+    store = people.inbox.store
+    (run,) = [run for _, run in store.runs()]
+    claimed_until = run.ready_at or 0
+    until(lambda: (now := store.run(run.id)) is not None and (now.ready_at or 0) > claimed_until)
+    go_on.set()
+    paying.join(PATIENT)
+    assert results == ["paid 5"]

@@ -1,0 +1,271 @@
+"""A gate over HTTP behaves like a gate: the same calls, endings, runs and keys."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from remote_world import People, Server, until, yes
+
+import assent
+from assent import Option, Policy, Question, Rule
+from assent.client import RemoteGate
+from assent.gate.guard import this_call
+
+Gates = Callable[..., RemoteGate]
+
+
+def paying(gate: RemoteGate, ran: list[Any], **options: Any) -> Callable[..., str]:
+    @gate.guard(**options)
+    def pay(to: str, amount: int = 5) -> str:
+        """Pay somebody."""
+        ran.append((to, amount))
+        return f"paid {amount} to {to}"
+
+    return pay
+
+
+def test_nothing_runs_before_a_yes_and_it_runs_once(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    ran: list[Any] = []
+    gate = gate_to(server.url, wait=0)
+    pay = paying(gate, ran)
+    with pytest.raises(assent.Paused) as paused, gate.run("order-17", requester="rita"):
+        pay("ana")
+    (request,) = paused.value.requests
+    assert (request.tool, request.agent, request.requester) == ("pay", "bot", "rita")
+    assert request.args == {"to": "ana", "amount": 5}
+    assert request.description == "Pay somebody."
+    assert ran == []
+    people.decide(yes)
+    for _ in range(3):
+        with gate.run("order-17", requester="rita"):
+            assert pay("ana") == "paid 5 to ana"
+    assert ran == [("ana", 5)]
+    (run,) = [run for _, run in people.inbox.store.runs()]
+    assert (run.id, run.status) == ("order-17", "done")
+
+
+def test_the_approved_arguments_run_and_not_those_of_the_caller(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    ran: list[Any] = []
+    pay = paying(gate_to(server.url), ran)
+    people.will(lambda request: request.edit({"amount": 3}))
+    assert pay("ana", 500) == "paid 3 to ana"
+    assert ran == [("ana", 3)]
+
+
+async def test_async_functions_wait_together(server: Server, people: People) -> None:
+    async with RemoteGate(server.url, token=people.token("bot")) as gate:
+        seen = []
+
+        @gate.guard(idempotent=True)
+        async def double(n: int) -> int:
+            await asyncio.sleep(0)
+            seen.append(this_call())
+            return n * 2
+
+        people.will(yes, yes, yes)
+        async with gate.run("sums"):
+            assert await asyncio.gather(*(double(n) for n in range(3))) == [0, 2, 4]
+        assert {call.attempt for call in seen} == {1}
+        assert len({call.key for call in seen}) == 3
+        assert {call.decision.by for call in seen if call.decision} == {"ana"}
+
+
+async def test_asking_and_approving(server: Server, people: People) -> None:
+    async with RemoteGate(server.url, token=people.token("bot")) as gate:
+        question = Question("Which size?", [Option("small", 1), Option("large", 2)])
+        people.will(lambda request: request.respond(2))
+        assert await gate.ask(question) == 2
+        people.will(lambda request: request.respond("blue"))
+        assert await gate.ask("Which colour?") == "blue"
+        people.will(lambda request: request.reject("none of your business"))
+        with pytest.raises(assent.Rejected, match="none of your business"):
+            await gate.ask("Your age?")
+        people.will(yes, lambda request: request.reject())
+        assert await gate.approve("Publish?", {"version": "2.0"}) is True
+        assert await gate.approve("Delete?", {"what": "all"}) is False
+
+
+def test_each_ending_is_the_error_that_a_gate_raises(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    ran: list[Any] = []
+    gate = gate_to(server.url)
+    pay = paying(gate, ran)
+    people.will(lambda request: request.reject("wrong customer"))
+    with pytest.raises(assent.Rejected, match="ana rejected it: wrong customer") as rejected:
+        pay("ana")
+    assert rejected.value.request is not None
+    people.will(lambda request: request.respond("paid by hand"))
+    assert pay("ana") == "paid by hand"
+    with pytest.raises(assent.Expired):
+        paying(gate, ran, expires_in=0.2)("ben")
+    assert ran == []
+
+
+def test_a_request_that_is_called_off(server: Server, people: People, gate_to: Gates) -> None:
+    ran: list[Any] = []
+    gate = gate_to(server.url, wait=0)
+    pay = paying(gate, ran)
+    with pytest.raises(assent.Paused) as paused, gate.run("r"):
+        pay("ana")
+    gate.client.cancel_sync(paused.value.requests[0].id, "not needed")
+    with pytest.raises(assent.Cancelled), gate.run("r"):
+        pay("ana")
+    assert ran == []
+
+
+def test_the_policy_of_the_server_allows_and_denies(
+    serve: Callable[..., Server], people: People, gate_to: Gates
+) -> None:
+    rules = [Rule(tool="look", verdict="allow"), Rule(tool="erase", verdict="deny")]
+    gate = gate_to(serve(policy=Policy(rules)).url, wait=0)
+
+    @gate.guard
+    def look() -> str:
+        return "seen"
+
+    @gate.guard
+    def erase() -> str:
+        raise AssertionError("never")
+
+    assert look() == "seen"
+    with pytest.raises(assent.Denied, match="erase is forbidden"):
+        erase()
+    assert people.pending() == []
+
+
+def test_a_function_that_raises_is_not_run_again(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    gate = gate_to(server.url)
+    ran = []
+
+    @gate.guard
+    def fail() -> None:
+        ran.append(1)
+        raise ZeroDivisionError("by nothing")
+
+    people.will(yes)
+    with pytest.raises(ZeroDivisionError), gate.run("r"):
+        fail()
+    with pytest.raises(assent.CallFailed, match="by nothing"), gate.run("r"):
+        fail()
+    assert ran == [1]
+
+
+def test_a_result_that_cannot_be_stored_is_a_failure(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    gate = gate_to(server.url)
+
+    @gate.guard
+    def count() -> Any:
+        return 2**70
+
+    people.will(yes)
+    with pytest.raises(assent.InvalidCall), gate.run("r"):
+        count()
+    (item,) = people.inbox.history_sync().items
+    assert item.execution.status == "failed"
+
+
+def test_waiting_for_a_while(server: Server, people: People, gate_to: Gates) -> None:
+    pay = paying(gate_to(server.url, wait=0.3), [])
+    with pytest.raises(assent.Paused) as paused:
+        pay("ana")
+    # Whoever was told the name of the run comes back to the very same call.
+    people.decide(yes)
+    gate = gate_to(server.url, wait=0)
+    with gate.run(paused.value.run):
+        assert paying(gate, [])("ana") == "paid 5 to ana"
+    assert len(people.inbox.history_sync().items) == 1
+
+
+def test_the_nth_same_call_is_a_call_of_its_own(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    ran: list[Any] = []
+    gate = gate_to(server.url)
+    pay = paying(gate, ran)
+    people.will(yes, yes)
+    for _ in range(2):
+        with gate.run("twice"):
+            assert [pay("ana"), pay("ana")] == ["paid 5 to ana"] * 2
+    assert len(ran) == 2
+
+
+def test_a_named_key_with_other_content_is_a_conflict(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    gate = gate_to(server.url, wait=0)
+    pay = paying(gate, [], key=lambda args: f"to {args['to']} in ünïcode")
+    with pytest.raises(assent.Paused), gate.run("r"):
+        pay("ana", 1)
+    with pytest.raises(assent.Conflict, match="another body"), gate.run("r"):
+        pay("ana", 2)
+    with pytest.raises(assent.Paused), gate.run("r"):
+        pay("ana", 1)
+    assert len(people.pending()) == 1
+
+
+def test_a_running_function_may_ask(server: Server, people: People, gate_to: Gates) -> None:
+    gate = gate_to(server.url, wait=0)
+
+    @gate.guard
+    def order() -> str:
+        size = gate.ask_sync("Which size?")
+        sure = gate.approve_sync("Sure?", {"size": size})
+        return f"{size}, {sure}"
+
+    with pytest.raises(assent.Paused), gate.run("r"):
+        order()
+    people.decide(yes)
+    people.will(lambda request: request.respond("large"), yes)
+    with gate.run("r"):
+        assert order() == "large, True"
+
+
+def test_what_an_agent_says_of_itself_makes_it_stricter(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    gate = gate_to(server.url, wait=0)
+    options = {"risk": "high", "reviewers": ["zoe"], "expires_in": "2h", "allowed": ["approve"]}
+    with pytest.raises(assent.Paused) as paused:
+        paying(gate, [], note="I think so", **options)("ana")
+    (request,) = paused.value.requests
+    assert (request.risk.level, request.reviewers, request.allowed) == (
+        "high",
+        ("zoe",),
+        ("approve",),
+    )
+    assert request.note == "I think so"
+    assert request.expires_at is not None
+    with pytest.raises(TypeError, match="needs_approval"):
+        paying(gate, [], needs_approval=False)
+
+
+def test_a_sync_function_does_not_block_a_loop(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    pay = paying(gate_to(server.url, wait=0), [])
+
+    async def wrong() -> None:
+        pay("ana")
+
+    with pytest.raises(assent.AssentError, match="to_thread"):
+        asyncio.run(wrong())
+    assert people.pending() == []
+
+
+def test_in_a_thread_of_a_loop(server: Server, people: People, gate_to: Gates) -> None:
+    pay = paying(gate_to(server.url), [])
+    people.will(yes)
+    assert asyncio.run(asyncio.to_thread(pay, "ana")) == "paid 5 to ana"
+    until(lambda: not people.pending())

@@ -1,0 +1,306 @@
+"""PostgreSQL: opening a store, versions, keys, clocks, and a transaction of somebody else's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from assent.engine.commands import Recover
+from assent.errors import Conflict, KeyMissing, NotFound, StoreError, StoreVersion
+from assent.keys import Keyring, new_key
+from assent.stores import migrate, open_store
+from assent.stores.postgres import PostgresStore
+from assent.testing import FakeClock
+from assent.testing.world import World, seconds
+from conftest import PgOpener, Place
+
+
+def a_world(store: Any) -> World:
+    return World(store, None)  # type: ignore[arg-type]
+
+
+# -- opening
+
+
+def test_a_url_opens_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSENT_KEY", new_key())
+    mark = "&" if "?" in place.url else "?"
+    with psycopg.connect(place.url) as connection:
+        assert connection.info.dbname
+    store = open_store(f"{place.url}{mark}schema={place.schema}")
+    try:
+        a_world(store).ask()
+        assert place.sql("SELECT count(*) FROM call") == [(1,)]
+        assert not store.quick_reads
+    finally:
+        store.close()
+
+
+def test_a_key_is_required(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASSENT_KEY", raising=False)
+    with pytest.raises(KeyMissing, match="ASSENT_KEY"):
+        open_store(place.url)
+
+
+def test_a_password_is_not_shown() -> None:
+    for url in (
+        "postgresql://me:secret@127.0.0.1:1/x?connect_timeout=1",
+        "postgresql://me@127.0.0.1:1/x?password=secret&connect_timeout=1",
+    ):
+        with pytest.raises(StoreError) as raised:
+            PostgresStore(url, keys=Keyring.ephemeral())
+        assert "secret" not in str(raised.value)
+        assert "127.0.0.1" in str(raised.value)
+
+
+def test_no_such_database_is_told_at_once(place: Place) -> None:
+    with pytest.raises(StoreError, match="nowhere"):
+        PostgresStore(place.url.replace("/postgres", "/nowhere", 1), keys=Keyring.ephemeral())
+
+
+def test_a_closed_store_says_so(open_pg: PgOpener) -> None:
+    store = open_pg()
+    world = a_world(store)
+    call = world.ask()
+    store.close()
+    store.close()
+    for act in (lambda: store.call(call.id), store.events, world.ask, store.seal):
+        with pytest.raises(StoreError, match="closed"):
+            act()
+
+
+def test_another_key_is_refused(open_pg: PgOpener, keys: Keyring) -> None:
+    open_pg()
+    with pytest.raises(StoreError, match=f"key {keys.primary_id}.*ASSENT_KEY"):
+        open_pg(keys=Keyring.parse(new_key()))
+
+
+# -- versions
+
+
+def test_many_open_an_empty_database_at_once(place: Place, keys: Keyring) -> None:
+    names: list[str] = []
+    errors: list[BaseException] = []
+    barrier = threading.Barrier(6)
+
+    def start() -> None:
+        try:
+            barrier.wait()
+            store = PostgresStore(place.url, schema=place.schema, keys=keys)
+            names.append(store.incarnation)
+            store.close()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(names) == 6
+    assert len(set(names)) == 1
+
+
+def test_migrations_go_up_and_never_down(
+    open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = migrate.migrations("postgres")
+    assert [number for number, _ in known] == list(range(1, len(known) + 1))
+    world = a_world(open_pg())
+    call = world.decide(world.ask())
+    newer = known[-1][0] + 1
+
+    def pretend(text: str) -> None:
+        later = [*known, (newer, text)]
+        monkeypatch.setattr(migrate, "migrations", lambda dialect: later)
+
+    pretend("CREATE TABLE extra (x BIGINT); INSERT INTO nowhere VALUES (1);")
+    with pytest.raises(StoreError, match="nowhere"):
+        open_pg()
+    assert place.sql("SELECT to_regclass('extra')") == [(None,)]
+    pretend("CREATE TABLE extra (x BIGINT); INSERT INTO extra SELECT count(*) FROM call;")
+    for _ in range(2):
+        world.store = open_pg()
+        assert place.sql("SELECT x FROM extra") == [(1,)]
+    assert world.record(world.start(call)[0]).status == "done"
+    world.check()
+    monkeypatch.undo()
+    with pytest.raises(StoreVersion, match=rf"schema {newer}.*upgrade"):
+        open_pg()
+
+
+def test_tables_of_somebody_else_are_left_alone(place: Place, open_pg: PgOpener) -> None:
+    with psycopg.connect(place.url, autocommit=True) as connection:
+        connection.execute(f'CREATE SCHEMA "{place.schema}"')
+    place.sql("CREATE TABLE call (mine TEXT)")
+    with pytest.raises(StoreError, match="something else"):
+        open_pg()
+    assert place.sql("SELECT mine FROM call") == []
+
+
+# -- clocks
+
+
+def test_time_is_the_databases(open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose clock is wrong by hours neither expires early nor steals a lease."""
+    monkeypatch.setattr("time.time_ns", lambda: 0)
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    store = open_pg()
+    world = a_world(store)
+    call = world.ask(expires_in=3600.0)
+    now = store.now()
+    assert now > seconds(1_700_000_000)
+    assert 0 <= now - call.created < seconds(60)
+    assert world.expire(call).status == "asked"
+    assert store.overdue() == []
+    started = world.running(run="r2", thread="t2", lease=seconds(600))
+    assert world.claim("w2", run="r2", thread="t2") is None
+    assert world.record(started).status == "done"
+
+
+# -- restored
+
+
+def pretend_restored(place: Place) -> None:
+    place.sql("UPDATE meta SET value = '1.00000001.2.3' WHERE key = 'identity'")
+    place.sql("UPDATE event SET xid = (xid::text::bigint + 1000000)::text::xid8")
+
+
+def test_a_restored_database_is_noticed_and_its_events_go_on(
+    open_pg: PgOpener, place: Place
+) -> None:
+    world = a_world(open_pg())
+    call = world.decide(world.ask())
+    assert not world.store.restored()
+    before = world.store.tail()
+    world.store.close()
+    pretend_restored(place)
+    world.store, other = open_pg(), open_pg()
+    assert world.store.restored()
+    assert other.restored()
+    assert [event.type for _, event in world.store.events()] == ["asked", "decided"]
+    world.transact(Recover(thread="t", run="r", by="ops"))
+    world.store.mark_recovered()
+    assert not world.store.restored()
+    assert not other.restored(), "another process hears of it"
+    assert not open_pg().restored()
+    assert world.call(call).status == "in_doubt"
+    types = [event.type for _, event in world.store.events()]
+    assert types == ["asked", "decided", "in_doubt"]
+    assert before not in ("", world.store.tail())
+
+
+def test_a_standby_that_takes_over_is_noticed_by_the_next_change(open_pg: PgOpener) -> None:
+    store = open_pg()
+    world = a_world(store)
+    call = world.decide(world.ask())
+    identity = list(store._place._identity)
+    store._place._identity = (identity[0], "00000000", *identity[2:])
+    with pytest.raises(StoreError, match="assent recover"):
+        world.start(call)
+    assert world.start(call)[0].status == "running", "another connection, and all is well"
+
+
+# -- in a transaction of somebody else
+
+
+@pytest.fixture
+def mine(place: Place, open_pg: PgOpener) -> Any:
+    open_pg()
+    place.sql("CREATE TABLE orders (id TEXT)")
+    with psycopg.connect(place.url) as connection:
+        connection.execute(f'SET search_path TO "{place.schema}"')
+        connection.commit()
+        yield connection
+        connection.rollback()
+
+
+def test_what_i_ask_is_there_when_i_commit(open_pg: PgOpener, mine: Any, place: Place) -> None:
+    store = open_pg()
+    heard = threading.Event()
+    subscription = open_pg().subscribe("t", heard.set)
+    mine.execute("INSERT INTO orders VALUES ('o1')")
+    call = a_world(store.on(mine)).ask("pay")
+    assert store.on(mine).call(call.id) == call
+    assert store.call(call.id) is None
+    assert not heard.wait(0.1)
+    mine.commit()
+    assert heard.wait(20)
+    assert store.call(call.id) == call
+    assert place.sql("SELECT id FROM orders") == [("o1",)]
+    a_world(store).check()
+    subscription.cancel()
+
+
+def test_what_i_ask_is_gone_when_i_roll_back(open_pg: PgOpener, mine: Any) -> None:
+    store = open_pg()
+    mine.execute("INSERT INTO orders VALUES ('o1')")
+    call = a_world(store.on(mine)).ask("new tool", description="Pays for zebras")
+    mine.rollback()
+    assert store.call(call.id) is None
+    world = a_world(store)
+    again = world.ask("new tool", description="Pays for zebras")
+    assert store.tool(again.tool_digest) is not None, "nothing of it may be remembered"
+
+
+def test_a_refusal_leaves_my_transaction_as_it_was(
+    open_pg: PgOpener, mine: Any, place: Place
+) -> None:
+    store = open_pg()
+    mine.execute("INSERT INTO orders VALUES ('o1')")
+    inside = a_world(store.on(mine))
+    with pytest.raises(NotFound):
+        inside.finish(run="none")
+    kept = inside.ask()
+    with pytest.raises(Conflict):
+        inside.ask(id=kept.id, run="r2", thread="t2")
+    mine.commit()
+    assert place.sql("SELECT id FROM orders") == [("o1",)]
+    assert store.call(kept.id) is not None
+
+
+def test_my_rows_may_have_any_form(open_pg: PgOpener, place: Place) -> None:
+    rows: Callable[..., Any] = psycopg.rows.dict_row
+    with psycopg.connect(place.url, row_factory=rows) as connection:
+        assert a_world(open_pg().on(connection)).ask().status == "asked"
+
+
+def test_there_must_be_a_transaction_and_it_must_be_ours(open_pg: PgOpener, place: Place) -> None:
+    store = open_pg()
+    with psycopg.connect(place.url, autocommit=True) as connection:
+        with pytest.raises(StoreError, match="no transaction"):
+            a_world(store.on(connection)).ask()
+        with connection.transaction():
+            a_world(store.on(connection)).ask()
+    other = PostgresStore(place.url, schema=f"{place.schema} 2", keys=store.keys)
+    other.close()
+    with psycopg.connect(place.url) as connection:
+        connection.execute(f'DROP SCHEMA "{place.schema} 2" CASCADE')
+        with pytest.raises(StoreError, match="does not see"):
+            other.on(connection)
+
+
+def test_a_chain_is_never_read_backwards(open_pg: PgOpener, mine: Any) -> None:
+    """Who began to write before others went on with the thread has to begin again."""
+    store = open_pg()
+    mine.execute("INSERT INTO orders VALUES ('o1')")
+    a_world(store).ask()
+    with pytest.raises(Conflict, match="roll"):
+        a_world(store.on(mine)).ask("later", key="later", id="req_later")
+    mine.rollback()
+    a_world(store.on(mine)).ask("later", key="later", id="req_later")
+    mine.commit()
+    assert [event.seq for _, event in store.events()] == [1, 2]
+
+
+def test_a_fake_clock_serves_tests(open_pg: PgOpener) -> None:
+    clock = FakeClock()
+    world = World(open_pg(clock=clock), clock)
+    call = world.ask(expires_in=5)
+    clock.advance(5)
+    assert world.expire(call).status == "expired"

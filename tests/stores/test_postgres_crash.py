@@ -1,0 +1,119 @@
+"""A PostgreSQL that is stopped, restarted and killed under load: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assent.keys import Keyring, new_key
+from assent.stores.postgres import PostgresStore
+from assent.testing.postgres_server import PostgresServer
+from assent.testing.world import World
+
+THREADS = 4
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    folder = Path(tempfile.mkdtemp(prefix="assent-pg-"))
+    server = PostgresServer(folder)
+    try:
+        server.start()
+        yield server
+        server.stop(signal.SIGQUIT)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Load:
+    """Some threads that say and ask something again and again, and note what was acknowledged."""
+
+    def __init__(self, stores: list[PostgresStore]) -> None:
+        self.done: list[list[int]] = [[] for _ in range(THREADS)]
+        self.errors: list[BaseException] = []
+        self._over = threading.Event()
+        self._worlds: list[Any] = [World(store, None) for store in stores]  # type: ignore[arg-type]
+        self._threads = [threading.Thread(target=self._work, args=(n,)) for n in range(THREADS)]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, number: int) -> None:
+        world = self._worlds[number % len(self._worlds)]
+        name, turn = f"t{number}", 0
+        try:
+            while not self._over.is_set():
+                world.propose(says=(str(turn),), run=name, thread=name)
+                new = world.new(id=f"req_{number}_{turn}", key=str(turn))
+                (call,) = world.propose(new, run=name, thread=name)
+                world.decide(call, "reject", by="ana")
+                self.done[number].append(turn)
+                turn += 1
+        except BaseException as error:
+            self.errors.append(error)
+
+    def progress(self) -> None:
+        """Wait until every thread has come further."""
+        before = [len(turns) for turns in self.done]
+        end = time.monotonic() + 60
+        while any(len(turns) < n + 2 for turns, n in zip(self.done, before, strict=True)):
+            assert not self.errors, self.errors
+            assert time.monotonic() < end, "somebody does not go on"
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(90)
+            assert not thread.is_alive()
+
+
+def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(server: PostgresServer) -> None:
+    keys = Keyring.parse(new_key())
+    stores = [PostgresStore(server.url, keys=keys) for _ in range(2)]
+    load = Load(stores)
+    for how in ("kill", "stop", "kill", "quit", "kill"):
+        load.progress()
+        if how == "kill":
+            server.kill()
+        else:
+            server.stop(signal.SIGINT if how == "stop" else signal.SIGQUIT)
+        server.start()
+    load.progress()
+    load.stop()
+    assert load.errors == []
+    store = stores[0]
+    for number, turns in enumerate(load.done):
+        assert [body for _, body in store.messages(f"t{number}")] == [str(turn) for turn in turns]
+        calls = store.calls_of(f"t{number}")
+        assert [call.id for call in calls] == [f"req_{number}_{turn}" for turn in turns]
+        assert {call.status for call in calls} == {"rejected"}
+        types = [event.type for event in store.chain(f"t{number}", limit=100_000)]
+        assert types == ["asked", "decided"] * len(turns)
+    world = World(store, None)  # type: ignore[arg-type]
+    world.runs = {f"t{number}": None for number in range(THREADS)}
+    world.check()
+    assert not store.restored(), "a restart is no restore"
+    for store in stores:
+        store.close()
+
+
+def test_who_waits_in_vain_is_told(server: PostgresServer) -> None:
+    store = PostgresStore(server.url, keys=Keyring.ephemeral(), patience=0.5)
+    world = World(store, None)  # type: ignore[arg-type]
+    call = world.ask()
+    server.kill()
+    for act in (world.ask, lambda: world.call(call)):
+        with pytest.raises(Exception, match=r"cannot connect|could not be"):
+            act()
+    server.start()
+    assert world.call(call) == call
+    assert world.decide(call).status == "ready"
+    store.close()

@@ -1,0 +1,344 @@
+"""PostgreSQL: several stores on one database, lost connections, lost news, lost answers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from assent.errors import AlreadyDecided, Conflict, StoreError
+from assent.stores import pgattempt, pgwatcher
+from assent.stores.pgattempt import Attempt
+from assent.stores.postgres import PostgresStore
+from assent.testing.world import World
+from conftest import PgOpener, Place
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def a_world(store: Any) -> World:
+    return World(store, None)  # type: ignore[arg-type]
+
+
+def end_sessions(place: Place) -> None:
+    """End every session of the stores, as a server does that goes down."""
+    place.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE application_name = 'assent' AND datname = current_database() AND pid <> "
+        "pg_backend_pid() AND query LIKE %s",
+        f"%{place.schema}%",
+    )
+
+
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
+
+
+# -- two stores
+
+
+def test_two_stores_race_and_one_wins_each(open_pg: PgOpener) -> None:
+    worlds = [a_world(open_pg()) for _ in range(2)]
+    calls = [worlds[0].ask(run=f"r{n}", thread=f"t{n}") for n in range(8)]
+    wins: list[tuple[str, int]] = []
+
+    def decide(number: int) -> None:
+        for call in calls:
+            try:
+                worlds[number % 2].decide(call, by=f"p{number}", seen_digest=call.digest)
+                wins.append((call.id, number))
+            except AlreadyDecided:
+                pass
+
+    threads = [threading.Thread(target=decide, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(call_id for call_id, _ in wins) == sorted(call.id for call in calls)
+    worlds[0].check()
+
+
+def test_a_worker_leaves_out_what_another_is_taking(open_pg: PgOpener, place: Place) -> None:
+    world = a_world(open_pg())
+    for n in range(2):
+        world.decide(world.ask(run=f"r{n}", thread=f"t{n}"))
+    with psycopg.connect(place.url) as other:
+        query = f'SELECT 1 FROM "{place.schema}".run WHERE id = %s FOR UPDATE'
+        other.execute(query, ("r0",))
+        assert [run.id for run in world.store.ready(["agent"], 5)] == ["r1"]
+    assert {run.id for run in world.store.ready(["agent"], 5)} == {"r0", "r1"}
+
+
+def test_no_event_is_skipped_by_a_reader(open_pg: PgOpener) -> None:
+    """Many write at once, transactions end in any order, and a reader follows with its cursor."""
+    store = open_pg()
+    world = a_world(store)
+    over = threading.Event()
+
+    def write(number: int) -> None:
+        for turn in range(12):
+            world.ask(run=f"r{number}", thread=f"t{number}")
+            world.ask(key=f"{number} {turn}")
+
+    seen: list[tuple[str, int]] = []
+
+    def read() -> None:
+        cursor = ""
+        while True:
+            last = over.is_set()
+            page = other.events(cursor, 7)
+            seen.extend((event.thread, event.seq) for _, event in page)
+            cursor = page[-1][0] if page else cursor
+            if last and not page:
+                return
+
+    other = open_pg()
+    reader = threading.Thread(target=read)
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(5)]
+    for thread in (reader, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    over.set()
+    reader.join()
+    assert len(seen) == 5 * 24
+    for name in {thread for thread, _ in seen}:
+        numbers = [seq for thread, seq in seen if thread == name]
+        assert numbers == list(range(1, len(numbers) + 1)), name
+
+
+def test_an_open_transaction_holds_back_the_stream_but_not_the_work(
+    open_pg: PgOpener, place: Place
+) -> None:
+    store = open_pg()
+    world = a_world(store)
+    with psycopg.connect(place.url) as other:
+        other.execute("SELECT pg_current_xact_id()")
+        call = world.decide(world.ask())
+        assert store.events() == []
+        began = time.monotonic()
+        assert store.events() == []
+        assert time.monotonic() - began < 0.9, "it does not wait for the same one twice"
+        assert world.start(call)[0].status == "running"
+        heard = threading.Event()
+        subscription = open_pg().subscribe("t", heard.set)
+        world.record(world.call(call))
+        assert heard.wait(20), "news do not wait for it either"
+        subscription.cancel()
+    assert [event.type for _, event in store.events()] == [
+        "asked",
+        "decided",
+        "started",
+        "recorded",
+    ]
+
+
+# -- news
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_decision_elsewhere_is_news_here(
+    open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch, deaf: bool
+) -> None:
+    """With NOTIFY at once; without it, as behind a pooler, by looking."""
+    if deaf:
+        monkeypatch.setattr("assent.stores.postgres.news", lambda *ignored: None)
+    else:
+        monkeypatch.setattr(pgwatcher, "POLL_SECONDS", 30.0)
+    here, there = a_world(open_pg()), a_world(open_pg())
+    call = here.ask()
+    other = here.ask(run="r2", thread="t2")
+    heard = {name: threading.Event() for name in ("t", "t2")}
+    subscriptions = [here.store.subscribe(name, event.set) for name, event in heard.items()]
+    there.decide(call)
+    assert heard["t"].wait(20)
+    assert here.call(call).status == "ready"
+    assert not heard["t2"].is_set()
+    there.decide(other, "reject")
+    assert heard["t2"].wait(20)
+    for subscription in subscriptions:
+        subscription.cancel()
+
+
+def test_news_come_again_after_the_connection_was_lost(open_pg: PgOpener, place: Place) -> None:
+    here, there = a_world(open_pg()), a_world(open_pg())
+    heard = threading.Event()
+    subscription = here.store.subscribe(None, heard.set)
+    there.ask()
+    assert heard.wait(20)
+    end_sessions(place)
+    heard.clear()
+    there.ask()
+    assert heard.wait(20)
+    subscription.cancel()
+
+
+# -- lost connections and answers
+
+
+def test_a_lost_connection_is_not_noticed_by_the_caller(open_pg: PgOpener, place: Place) -> None:
+    world = a_world(open_pg())
+    for _ in range(3):
+        call = world.ask()
+        end_sessions(place)
+        assert world.call(call) == call
+        end_sessions(place)
+        assert world.decide(call).status == "ready"
+    world.check()
+
+
+def cut(monkeypatch: pytest.MonkeyPatch, place: Place, when: str) -> list[str]:
+    """Break the connection of the next transaction, before or after the server has committed."""
+    real, done = Attempt.run, list[str]()
+
+    def run(self: Attempt, body: Any, before: Any) -> Any:
+        if done:
+            return real(self, body, before)
+
+        def at_the_end(attempt: Attempt) -> None:
+            before(attempt)
+            done.append(attempt.xid)
+            if when == "before":
+                place.sql("SELECT pg_terminate_backend(%s)", attempt.pid)
+                until(lambda: not place.sql(ALIVE, attempt.pid))
+
+        real(self, body, at_the_end)
+        self._connection.close()
+        raise psycopg.OperationalError("the connection was lost before the answer came")
+
+    monkeypatch.setattr(Attempt, "run", run)
+    return done
+
+
+ALIVE = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_commit_without_an_answer_is_read_back(
+    open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Done twice it would be refused, or the same words would stand there twice."""
+    world = a_world(open_pg())
+    acts: list[Callable[[], Any]] = [
+        lambda: world.ask(id="req_1", key="k1"),
+        lambda: world.decide("req_1"),
+        lambda: world.start(world.call("req_1")),
+        lambda: world.renew(world.run().token),
+        lambda: world.record(world.call("req_1")),
+        lambda: world.propose(says=("only words",)),
+        lambda: world.propose(run="r5", thread="t5"),
+        lambda: world.propose(world.new(), run="r2", thread="t2"),
+        lambda: world.finish(),
+        lambda: world.store.move_cursor("hooks", "1", expected=""),
+        lambda: world.store.seal(),
+        lambda: world.store.prune(0, "ops"),
+    ]
+    for act in acts:
+        with monkeypatch.context() as patched:
+            done = cut(patched, place, when)
+            assert act() is not False
+            assert len(done) == 1
+    types = [event.type for event in world.store.chain("t")]
+    assert types == ["asked", "decided", "started", "recorded", "finished"]
+    assert world.store.messages("t") == [(1, "only words")]
+    assert world.store.cursor("hooks") == "1"
+    assert len(world.store.seals()) == 2
+    world.check()
+
+
+def test_a_transaction_that_hangs_is_ended_before_it_is_done_again(
+    open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session may sit somewhere with the COMMIT still to come."""
+    monkeypatch.setattr(pgattempt, "_OVER_AFTER", 0.1)
+    store = open_pg()
+    with psycopg.connect(place.url) as hanging:
+        xid, pid = hanging.execute("SELECT pg_current_xact_id()::text, pg_backend_pid()").fetchone()  # type: ignore[misc]
+        attempt = Attempt(hanging, store._translate, "", "''")
+        attempt.xid, attempt.pid = xid, pid
+        with store._pool.connection(time.monotonic() + 20) as connection:
+            assert pgattempt.is_over(connection, attempt)
+        with pytest.raises(psycopg.OperationalError):
+            hanging.execute("SELECT 1")
+
+
+def test_who_cannot_ask_says_so(open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_pg(patience=0.3)
+    world = a_world(store)
+
+    def lost(self: Attempt, body: Any, before: Any) -> Any:
+        self.sent = True
+        self._connection.close()
+        store._address = "postgresql://127.0.0.1:1/nowhere"
+        raise psycopg.OperationalError("lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Attempt, "run", lost)
+        with pytest.raises(StoreError, match="look at what is there"):
+            world.ask()
+    store._pool.close()
+
+
+# -- the rest
+
+
+def test_statements_that_a_pooler_forgot_are_prepared_no_more(open_pg: PgOpener) -> None:
+    store = open_pg(size=1)
+    world = a_world(store)
+    for _ in range(12):
+        world.ask()
+    with store._pool.connection(time.monotonic() + 20) as connection:
+        connection.execute("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")
+    assert world.ask().status == "asked"
+    assert not store._prepare
+    assert len(store.calls_of("r")) == 13
+    world.check()
+
+
+def test_more_threads_than_connections_take_turns(open_pg: PgOpener) -> None:
+    world = a_world(open_pg(size=2))
+    threads = [
+        threading.Thread(target=world.ask, kwargs={"run": f"r{n}", "thread": f"t{n}"})
+        for n in range(10)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(world.store.threads()) == 10
+    assert len(world.store._pool._idle) <= 2  # type: ignore[attr-defined]
+
+
+def test_a_forked_child_has_connections_of_its_own(open_pg: PgOpener) -> None:
+    world = a_world(open_pg())
+    world.ask("before")
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            world.ask("child", key="child", id="req_child")
+            world.store.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    world.ask("parent", key="parent", id="req_parent")
+    assert [call.tool for call in world.store.calls_of("r")] == ["before", "child", "parent"]
+    world.check()
+
+
+def test_two_runs_at_once_on_one_thread_are_a_conflict(open_pg: PgOpener) -> None:
+    one, two = a_world(open_pg()), a_world(open_pg())
+    one.ask()
+    with pytest.raises(Conflict, match="live run"):
+        two.propose(run="r2")
+    assert isinstance(two.store, PostgresStore)

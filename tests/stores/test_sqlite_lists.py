@@ -1,0 +1,117 @@
+"""Lists cost the same however much is in the store, and every way to make them gives the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from assent.keys import Keyring
+from assent.stores import sqlpages
+from assent.stores.base import Query
+from assent.stores.memory import MemoryStore
+from assent.stores.sqlite import SqliteStore
+from assent.testing import FakeClock
+from assent.testing.world import World, seconds
+from assent.types import Risk
+
+Opener = Callable[..., SqliteStore]
+
+QUERIES: dict[str, dict[str, Any]] = {
+    "all": {},
+    "agent": {"agent": "agent 1"},
+    "rare agent": {"agent": "rare"},
+    "tool": {"tool": "tool_3"},
+    "risk": {"risk": "critical"},
+    "kind": {"kind": "question"},
+    "words": {"text": "thing"},
+    "rare words": {"text": "thing zebra"},
+    "no such words": {"text": "nothing"},
+    "thread": {"thread": "rare"},
+    "id": {"text": "req_rare"},
+}
+
+
+def fill(world: World, number: int) -> None:
+    """Requests of few faces and many, every fourth of them closed, and one that is rare."""
+    new = world.new(
+        "rare_tool", id="req_rare", description="One zebra thing", risk=Risk("critical")
+    )
+    world.propose(new, run="rare", thread="rare", agent="rare")
+    for batch in range(number // 50):
+        calls = [
+            world.new(
+                f"tool_{n % 5}",
+                description=f"Does thing {n % 7}"
+                if n % 2
+                else f"Does thing number {batch * 50 + n}",
+                expires_in=(None, 1000.0 + n)[n % 2],
+            )
+            for n in range(50)
+        ]
+        place: Any = {"run": f"r{batch}", "thread": f"t{batch}", "agent": f"agent {batch % 3}"}
+        made = world.propose(*calls, **place)
+        for call in made[::9]:
+            world.decide(call, "reject")
+
+
+def steps(store: SqliteStore, query: Query) -> int:
+    """How many instructions SQLite runs for a page."""
+    store.tail()  # one reader at least
+    taken = [0]
+
+    def count() -> None:
+        taken[0] += 1
+
+    for reader in store._readers:
+        reader.set_progress_handler(count, 1)
+    store.page(query)
+    for reader in store._readers:
+        reader.set_progress_handler(None, 0)
+    return taken[0]
+
+
+@pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
+@pytest.mark.parametrize("name", sorted(QUERIES))
+def test_a_page_costs_the_same_over_few_and_many(
+    filled: tuple[SqliteStore, SqliteStore], name: str, sort: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlpages, "FEW_FACES", 100)
+    monkeypatch.setattr(sqlpages, "MANY_CALLS", 200)
+    statuses = ["pending"] if sort == "expiring" else ["pending", "closed", "any"]
+    for status in statuses:
+        query = Query(status=status, sort=sort, limit=20, **QUERIES[name])
+        few, many = (steps(store, query) for store in filled)
+        assert many < 2 * few + 12_000, f"{status}: {few} steps became {many}"
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    stores = []
+    for number in (300, 3000):
+        path = tmp_path_factory.mktemp("lists") / "store.db"
+        stores.append(SqliteStore(path, keys=Keyring.ephemeral()))
+        fill(World(stores[-1], FakeClock()), number)
+    yield tuple(stores)
+    for store in stores:
+        store.close()
+
+
+@pytest.mark.parametrize(("few_faces", "many_calls"), [(0, 2000), (3, 10), (1000, 5)])
+def test_every_way_gives_the_same_page(
+    world: World, monkeypatch: pytest.MonkeyPatch, few_faces: int, many_calls: int
+) -> None:
+    memory = World(MemoryStore(clock=world.clock), world.clock)
+    for each in (world, memory):
+        start = each.clock()
+        fill(each, 100)
+        each.clock.set(start)
+    monkeypatch.setattr(sqlpages, "FEW_FACES", few_faces)
+    monkeypatch.setattr(sqlpages, "MANY_CALLS", many_calls)
+    for filters in [*QUERIES.values(), {"created_after": world.clock() - seconds(1)}]:
+        for sort in ("oldest", "newest", "expiring"):
+            for status in ("pending", "any", "closed"):
+                query = Query(status=status, sort=sort, limit=30, **filters)
+                found, wanted = ([c.id for _, c in w.store.page(query)] for w in (world, memory))
+                assert found == wanted, query
