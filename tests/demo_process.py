@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +66,44 @@ class Demo:
         answer = self.http.post(f"/api/requests/{request['id']}/decision", json=body)
         assert answer.status_code == 200, answer.text
 
-    def final(self, chat: str) -> str:
-        """The last words of the agent, once the run is over."""
+    def until(self, check: Callable[[], Any]) -> Any:
+        """What the check gives, as soon as it gives something."""
         ends = time.monotonic() + 60
         while time.monotonic() < ends:
-            runs = self.http.get("/api/runs", params={"thread": chat}).json()["items"]
-            if runs and runs[0]["status"] == "done":
-                return str(runs[0]["output"])
+            if found := check():
+                return found
             time.sleep(0.02)
-        raise AssertionError(f"{chat} did not end: {runs}")
+        raise AssertionError("it did not come to pass within a minute")
+
+    def until_decided(self, request_id: str) -> Any:
+        """The request, once somebody has decided it."""
+
+        def decided() -> Any:
+            found = self.http.get(f"/api/requests/{request_id}").json()
+            return found if found["status"] != "pending" else None
+
+        return self.until(decided)
+
+    def run_of(self, chat: str) -> dict[str, Any]:
+        runs = self.http.get("/api/runs", params={"thread": chat}).json()["items"]
+        return runs[0] if runs else {}
+
+    def until_it_waits_or_ends(self, chat: str) -> None:
+        """The agent has gone on, and waits for people again, or is done."""
+
+        def rests() -> bool:
+            return self.run_of(chat)["status"] == "done" or bool(self.open(chat))
+
+        self.until(rests)
+
+    def final(self, chat: str) -> str:
+        """The last words of the agent, once the run is over."""
+
+        def done() -> Any:
+            run = self.run_of(chat)
+            return run if run.get("status") == "done" else None
+
+        return str(self.until(done)["output"])
 
     def ran(self) -> list[tuple[str, dict[str, Any]]]:
         return [(row["tool"], row["args"]) for row in self.http.get("/demo/effects").json()]

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+import pytest
 from engine_machine import Machine
 from engine_model import KEYS
 from hypothesis import HealthCheck, settings
 
 from assent.stores.postgres import PostgresStore
-from assent.testing.postgres_server import shared_url
+from assent.testing.postgres_server import shared_url, why_not
 from assent.testing.world import World
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 SCHEMA = "machine"
 

@@ -21,16 +21,19 @@ SCRIPTS = [
 
 
 def show(page: Page, tool: str) -> None:
-    """Open the request of a tool from the list."""
+    """Open the request of a tool from the list, and wait until its keys and buttons count."""
     page.get_by_role("list", name="Requests").get_by_role("link", name=tool).first.click()
     expect(page.get_by_role("heading", name=tool, level=1)).to_be_visible()
+    expect(page.get_by_role("button", name="Reject")).to_be_enabled()
 
 
 def read_to_the_end(page: Page) -> None:
-    """Open whatever is folded: what was not shown cannot be approved."""
-    folded = page.get_by_role("button", name=re.compile("Show (all|the rest|everything)", re.I))
+    """Open whatever is folded and go to its end: what was not shown cannot be approved."""
+    folded = page.get_by_role("button", name=re.compile("Show all"))
     while folded.count():
         folded.first.click()
+    for end in page.get_by_text(re.compile("^End of ")).all():
+        end.scroll_into_view_if_needed()
 
 
 @pytest.mark.parametrize(("words", "tool"), SCRIPTS)
@@ -118,12 +121,8 @@ def test_a_question_with_several_answers(demo: Demo, open_page: Open) -> None:
         else:
             main.get_by_role("textbox").first.fill("extra basil")
         main.get_by_role("button", name=re.compile("Answer|Send", re.I)).last.click()
-        expect(page.get_by_role("main")).to_contain_text(re.compile("."))
-        page.wait_for_function(
-            "id => fetch(`/api/requests/${id}`).then(r => r.json()).then(r => r.status !== 'pending')",
-            arg=waiting[0]["id"],
-        )
-        page.wait_for_timeout(200)
+        demo.until_decided(waiting[0]["id"])
+        demo.until_it_waits_or_ends(chat)
     assert demo.final(chat).startswith("Final answer:")
 
 
@@ -154,9 +153,7 @@ def test_always_allow_is_given_and_revoked(demo: Demo, open_page: Open) -> None:
     confirm = page.get_by_role("dialog").get_by_role("button", name=re.compile("Revoke|End"))
     if confirm.count():
         confirm.first.click()
-    page.wait_for_function(
-        "() => fetch('/api/grants').then(r => r.json()).then(r => r.items.length === 0)"
-    )
+    demo.until(lambda: demo.http.get("/api/grants").json()["items"] == [])
     assert len(demo.open(demo.say("Weather in Bern"))) == 1
 
 
@@ -164,7 +161,10 @@ def test_search_and_filters_are_in_the_address(demo: Demo, open_page: Open) -> N
     demo.say("Weather in Oslo")
     demo.say("Book a flight to Rome")
     page = open_page(f"{demo.url}/inbox")
+    requests = page.get_by_role("list", name="Requests").get_by_role("link")
+    expect(requests).to_have_count(2)
     page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
     page.keyboard.type("flight")
     requests = page.get_by_role("list", name="Requests").get_by_role("link")
     expect(requests).to_have_count(1)
@@ -191,10 +191,10 @@ def test_long_values_must_be_read_before_they_are_approved(demo: Demo, open_page
     text = "\n".join(f"line {n}" for n in range(200)) + "\nrm -rf /"
     made = demo.http.post("/api/requests", json={"tool": "shell", "args": {"script": text}}).json()
     page = open_page(f"{demo.url}/inbox/{made['id']}")
+    expect(page.get_by_role("button", name="Reject")).to_be_enabled()
     approve = page.get_by_role("button", name="Approve")
     expect(approve).to_be_disabled()
     read_to_the_end(page)
-    page.get_by_text("rm -rf /").first.scroll_into_view_if_needed()
     expect(approve).to_be_enabled()
 
 
@@ -216,9 +216,6 @@ def test_a_critical_one_wants_its_name_typed(demo: Demo, open_page: Open) -> Non
     page = open_page(f"{demo.url}/inbox/{made['id']}")
     page.get_by_role("button", name="Approve").click()
     assert demo.http.get(f"/api/requests/{made['id']}").json()["status"] == "pending"
-    page.get_by_role("textbox").last.fill("erase")
-    page.get_by_role("button", name=re.compile("Approve")).last.click()
-    page.wait_for_function(
-        "id => fetch(`/api/requests/${id}`).then(r => r.json()).then(r => r.status === 'approved')",
-        arg=made["id"],
-    )
+    page.get_by_role("main").get_by_role("textbox").last.fill("erase")
+    page.get_by_role("button", name=re.compile("approve", re.I)).last.click()
+    assert demo.until_decided(made["id"])["status"] == "approved"

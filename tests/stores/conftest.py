@@ -14,7 +14,7 @@ from assent.keys import Keyring, new_key
 from assent.stores.postgres import PostgresStore
 from assent.stores.sqlite import SqliteStore
 from assent.testing import FakeClock
-from assent.testing.postgres_server import shared_url
+from assent.testing.postgres_server import shared_url, why_not
 from assent.testing.world import World
 
 Opener = Callable[..., SqliteStore]
@@ -75,6 +75,12 @@ class Place(NamedTuple):
 _numbers = count(1)
 
 
+def _server() -> str:
+    if why_not():
+        pytest.skip(why_not())
+    return shared_url()
+
+
 def _drop(place: Place) -> None:
     with psycopg.connect(place.url, autocommit=True) as connection:
         connection.execute(f'DROP SCHEMA IF EXISTS "{place.schema}" CASCADE')
@@ -83,14 +89,14 @@ def _drop(place: Place) -> None:
 @pytest.fixture
 def place(worker_id: str) -> Iterator[Place]:
     """A schema that nobody has used before."""
-    place = Place(shared_url(), f"test {worker_id} {next(_numbers)}")
+    place = Place(_server(), f"test {worker_id} {next(_numbers)}")
     yield place
     _drop(place)
 
 
 @pytest.fixture(scope="module")
 def _kept_place(worker_id: str) -> Iterator[Place]:
-    place = Place(shared_url(), f"kept {worker_id} {next(_numbers)}")
+    place = Place(_server(), f"kept {worker_id} {next(_numbers)}")
     yield place
     _drop(place)
 

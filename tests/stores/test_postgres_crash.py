@@ -15,8 +15,10 @@ import pytest
 
 from assent.keys import Keyring, new_key
 from assent.stores.postgres import PostgresStore
-from assent.testing.postgres_server import PostgresServer
+from assent.testing.postgres_server import PostgresServer, why_not
 from assent.testing.world import World
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 THREADS = 4
 

@@ -51,7 +51,7 @@ const WORDS: Record<Kind, Words> = {
   },
 };
 
-/** For a moment after a request is drawn, nothing counts: keys and clicks may have been meant for the one before. */
+/** For a moment after a request is drawn, nothing is decided: the key or click may have been meant for the one before. */
 const WARM = 350;
 
 function useWarming(key: string): boolean {
@@ -91,7 +91,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     setDraft(request.id, { mode });
   };
   const open = (mode: "reject" | "respond") => {
-    if (!warming && allowed(mode) && !why(mode)) set(mode);
+    if (allowed(mode) && !why(mode)) set(mode);
   };
   const idle = draft.mode === "none";
   const question = request.kind === "question";
@@ -99,7 +99,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     {
       r: () => open("reject"),
       m: () => (question ? focusAnswer() : open("respond")),
-      e: () => allowed("edit") && !question && !why("edit") && !warming && props.onEdit(),
+      e: () => allowed("edit") && !question && !why("edit") && props.onEdit(),
     },
     shortcuts && idle,
   );
