@@ -10,7 +10,7 @@ LIGHT := .venv/.light
 STATIC := src/assent/server/static
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check lint types imports pages bench chaos ui docs clean help
+.PHONY: demo test check lint types imports pages pictures bench chaos ui docs clean help
 
 demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
 	$(BIN)/assent demo $(ARGS)
@@ -56,6 +56,10 @@ docs: $(READY) ## write the generated pages anew
 	$(BIN)/python scripts/state_chart.py
 	$(BIN)/python scripts/cli_page.py
 	$(BIN)/python scripts/adapter_table.py
+
+pictures: $(READY) ## make the pictures of the documentation anew
+	@mkdir -p docs/images
+	ASSENT_PICTURES=$(CURDIR)/docs/images $(BIN)/pytest -q tests/pages/test_pages_people.py -k pictures
 
 clean: ## remove the environment, caches and builds
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

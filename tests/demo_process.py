@@ -18,10 +18,11 @@ import httpx
 class Demo:
     """A running demo, and a chat with it."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, port: str = "0") -> None:
         self.began = time.monotonic()
+        command = ["-m", "assent.cli.main", "demo", "--port", port, "--no-open", *options]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "assent.cli.main", "demo", "--port", "0", "--no-open", *options],
+            [sys.executable, *command],
             cwd=folder,
             env={**os.environ, "TMPDIR": str(folder)},
             stdout=subprocess.PIPE,

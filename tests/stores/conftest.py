@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from assent.keys import Keyring, new_key
+from assent.stores import pgstream
 from assent.stores.postgres import PostgresStore
 from assent.stores.sqlite import SqliteStore
 from assent.testing import FakeClock
@@ -79,6 +80,12 @@ def _server() -> str:
     if why_not():
         pytest.skip(why_not())
     return shared_url()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other workers have transactions open on the same server, and this machine may be slow."""
+    monkeypatch.setattr(pgstream, "PATIENCE", 60.0)
 
 
 def _drop(place: Place) -> None:

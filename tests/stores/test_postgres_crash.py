@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from assent.keys import Keyring, new_key
+from assent.stores import pgstream
 from assent.stores.postgres import PostgresStore
 from assent.testing.postgres_server import PostgresServer, why_not
 from assent.testing.world import World
@@ -119,3 +121,34 @@ def test_who_waits_in_vain_is_told(server: PostgresServer) -> None:
     assert world.call(call) == call
     assert world.decide(call).status == "ready"
     store.close()
+
+
+def test_an_open_transaction_holds_back_the_stream_but_not_the_work(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server of its own, because such a transaction holds back everybody's stream."""
+    monkeypatch.setattr(pgstream, "PATIENCE", 1.0)
+    keys = Keyring.ephemeral()
+    store, listening = (PostgresStore(server.url, keys=keys) for _ in range(2))
+    world = World(store, None)  # type: ignore[arg-type]
+    with psycopg.connect(server.url) as other:
+        other.execute("SELECT pg_current_xact_id()")
+        call = world.decide(world.ask())
+        assert store.events() == []
+        began = time.monotonic()
+        assert store.events() == []
+        assert time.monotonic() - began < 0.9, "it does not wait for the same one twice"
+        assert world.start(call)[0].status == "running"
+        heard = threading.Event()
+        subscription = listening.subscribe("t", heard.set)
+        world.record(world.call(call))
+        assert heard.wait(20), "news do not wait for it either"
+        subscription.cancel()
+    assert [event.type for _, event in store.events()] == [
+        "asked",
+        "decided",
+        "started",
+        "recorded",
+    ]
+    store.close()
+    listening.close()

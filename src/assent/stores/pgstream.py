@@ -32,7 +32,8 @@ _AFTER = (
 )
 _LAST = f"SELECT {_PLACE} FROM event {{}} ORDER BY era DESC, event.xid DESC, pos DESC LIMIT 1"
 
-_PATIENCE = 1.0
+#: How long to wait for a transaction of somebody else's, once for each.
+PATIENCE = 1.0
 _NAP = 0.002
 
 
@@ -64,7 +65,7 @@ class Stream:
 
     def _when_safe(self, statement: str, values: Sequence[Any]) -> list[Any]:
         """Read, and again for a moment if the first event that is there is not yet safe."""
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + PATIENCE
         while True:
             rows = self._rows(statement, values)
             if not rows or rows[0][-2] or rows[0][-1] == self._stuck:

@@ -162,6 +162,16 @@ def find_binaries() -> Path:
     )
 
 
+def why_not() -> str:
+    """Why there is no PostgreSQL for tests here; "" if there is."""
+    try:
+        if not os.environ.get(GIVEN):
+            find_binaries()
+    except NoPostgres as error:
+        return str(error)
+    return ""
+
+
 def _user() -> int | None:
     """Who runs the server: PostgreSQL refuses root."""
     if os.geteuid() != 0:

@@ -1,0 +1,97 @@
+"""OpenAI's function calling in a loop of your own, without any agent of ours.
+
+A guarded function waits for a person, and `gate.once` keeps what the model said: the same loop,
+entered again in any process, asks the model nothing twice and repeats no effect. It talks to a
+server that follows a script; with `OpenAI()` it is the real one.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from typing import Any
+
+from openai import OpenAI
+
+import assent
+from assent.testing import FakeOpenAI, call, say
+
+QUESTION = {"question": "Which sign-in?", "options": ["password", "passkey"]}
+LOGIN = {"provider": "passkey", "minutes": 600}
+SCRIPT = [call("ask_user_question", QUESTION), call("add_login", LOGIN), say("Passkeys it is.")]
+
+
+def tool(name: str, description: str, **arguments: Any) -> Any:
+    schema = {"type": "object", "properties": arguments, "required": list(arguments)}
+    about = {"name": name, "description": description, "parameters": schema}
+    return {"type": "function", "function": about}
+
+
+TEXT = {"type": "string"}
+TEXTS = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 5}
+TOOLS = [
+    tool("ask_user_question", "Ask the user to choose.", question=TEXT, options=TEXTS),
+    tool("add_login", "Add a way to sign in.", provider=TEXT, minutes={"type": "integer"}),
+]
+
+
+def talk(client: OpenAI, gate: assent.Gate, words: str) -> str:
+    """The loop: ask the model, make its calls, tell it what came of them."""
+
+    def ask_user_question(question: str, options: list[str]) -> Any:
+        return gate.ask_sync(assent.Question(question, options))
+
+    @gate.guard
+    def add_login(provider: str, minutes: int) -> str:
+        print(f"  added: {provider}, for {minutes} minutes")
+        return f"{provider} added, for {minutes} minutes"
+
+    def reply() -> Any:
+        print("  the model is asked")
+        said = client.chat.completions.create(model="gpt-4o", messages=messages, tools=TOOLS)
+        return said.choices[0].message.model_dump(exclude_none=True)
+
+    functions: dict[str, Any] = {"ask_user_question": ask_user_question, "add_login": add_login}
+    messages: list[Any] = [{"role": "user", "content": words}]
+    while True:
+        said = gate.once_sync(f"reply {len(messages)}", reply)
+        messages.append(said)
+        if not said.get("tool_calls"):
+            return str(said["content"])
+        for made in said["tool_calls"]:
+            try:
+                arguments = json.loads(made["function"]["arguments"])
+                result = functions[made["function"]["name"]](**arguments)
+            except assent.Refused as no:  # a no is for the model to hear
+                result = str(no)
+            heard = {"role": "tool", "tool_call_id": made["id"], "content": json.dumps(result)}
+            messages.append(heard)
+
+
+def main(client: OpenAI, store: str) -> None:
+    gate, inbox = assent.Gate(store, agent="helper", wait=0), assent.Inbox(store)
+    while True:  # each time round could be another process, on another day
+        try:
+            with gate.run("sign-in"):
+                print("the answer:", talk(client, gate, "Help me set up sign-in for my app."))
+            break
+        except assent.Paused as paused:
+            (request,) = paused.requests
+        if request.question is not None:
+            print("asked:", request.question.text)
+            decision: assent.Decision = request.respond("passkey")
+        else:
+            print(f"waits: {request.tool} {dict(request.args)}")
+            decision = request.edit({"minutes": 60})
+        inbox.decide_sync(request.id, decision, by="ana")
+    gate.close()
+    inbox.close()
+
+
+if __name__ == "__main__":
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        FakeOpenAI(SCRIPT) as server,
+        OpenAI(base_url=server.base_url, api_key="none needed") as client,
+    ):
+        main(client, f"sqlite:///{folder}/assent.db")

@@ -1,0 +1,131 @@
+"""Processes around one store: agents of ``examples/five_frameworks.py``, a server, workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).parents[2]
+FIVE = ("langchain", "openai_agents", "agent_framework", "dspy", "pydantic_ai")
+ASSENT = ("-m", "assent.cli.main")
+PATIENCE = 120.0
+
+
+class OneSystem:
+    """A folder with a store in it, and whoever works there; each one a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        mine = {name: v for name, v in os.environ.items() if not name.startswith("ASSENT_")}
+        self._env = {**mine, "PYTHONPATH": str(ROOT / "examples"), "NO_COLOR": "1"}
+        self._log = (folder / "log").open("w+")
+        self._running: list[subprocess.Popen[str]] = []
+        self.http = httpx.Client(timeout=PATIENCE)
+
+    # -- processes
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=self.folder,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        self._running.append(process)
+        return process
+
+    def begin(self, *names: str) -> subprocess.Popen[str]:
+        """A process that holds these agents: each asks, and then the process ends."""
+        return self.start("-m", "five_frameworks", *names)
+
+    def ended(self, process: subprocess.Popen[str]) -> str:
+        """What a process printed that had to end well."""
+        printed, _ = process.communicate(timeout=PATIENCE)
+        self._running.remove(process)
+        assert process.returncode == 0, self.log()
+        return printed
+
+    def hear(self, process: subprocess.Popen[str], words: str) -> str:
+        """The rest of the first line of a process that begins with these words."""
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith(words), line + self.log()
+        return line.removeprefix(words)
+
+    def is_at(self, server: subprocess.Popen[str]) -> str:
+        """Where a server is, once it answers."""
+        (url,) = re.findall(r"http://[\d.:]+", self.hear(server, "Assent is at "))
+        self.http.base_url = url
+        return str(url)
+
+    def stop(self) -> None:
+        """All of them end in good order, and none of them has complained."""
+        for process in self._running:
+            process.send_signal(signal.SIGTERM)
+        for process in list(self._running):
+            self.ended(process)
+        assert "Traceback" not in self.log(), self.log()
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def close(self) -> None:
+        """Whatever is left after a test that failed."""
+        for process in self._running:
+            process.kill()
+            process.communicate()
+        self.http.close()
+        self._log.close()
+
+    # -- people
+
+    def waiting(self) -> dict[str, dict[str, Any]]:
+        """What waits in the inbox, by agent."""
+        items = self.http.get("/api/requests").raise_for_status().json()["items"]
+        assert len({item["agent"] for item in items}) == len(items)
+        return {item["agent"]: item for item in items}
+
+    def on_the_web(self, request: dict[str, Any], type: str, **more: Any) -> httpx.Response:
+        """The page's own post."""
+        body = {"type": type, "seen_digest": request["digest"], **more}
+        return self.http.post(f"/api/requests/{request['id']}/decision", json=body)
+
+    def in_a_terminal(self, request: dict[str, Any], command: str, *more: str) -> None:
+        """``assent approve ID --digest …``"""
+        line = (*ASSENT, command, request["id"], "--digest", request["digest"], "--json", *more)
+        decided = json.loads(self.ended(self.start(*line)))
+        assert decided["id"] == request["id"]
+
+    # -- what came of it
+
+    def finished(self) -> dict[str, Any]:
+        """The answers of all five, once every run is done."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            runs = self.http.get("/api/runs").raise_for_status().json()["items"]
+            mine = [run for run in runs if run["agent"] in FIVE]
+            if len(mine) == len(FIVE) and all(run["status"] == "done" for run in mine):
+                return {run["agent"]: run["output"] for run in mine}
+            assert time.monotonic() < end, f"{mine}\n{self.log()}"
+            time.sleep(0.05)
+
+    def decided(self) -> dict[str, tuple[str, str]]:
+        """What was decided and where, by agent."""
+        items = self.http.get("/api/requests", params={"status": "closed"}).json()["items"]
+        return {i["agent"]: (i["decision"]["type"], i["decision"]["channel"]) for i in items}
+
+    def paid(self) -> list[str]:
+        """The effects, in a file outside of all of them."""
+        return sorted((self.folder / "payments.txt").read_text().splitlines())

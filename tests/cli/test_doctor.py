@@ -1,0 +1,202 @@
+"""``assent doctor`` on a SQLite file: what it finds, and that it changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from typing import Any, NamedTuple
+
+import pytest
+from cli_world import World
+
+import assent
+from assent.cli.checkup.check import span
+from assent.keys import new_key, public_key
+from assent.stores import sidecar
+from assent.testing import ScriptedModel, call
+
+HOURS = 3 * 3_600_000_000
+
+
+def checks(world: World, code: int = 0) -> dict[str, dict[str, str]]:
+    report = world.json("doctor", code=code)
+    assert report["ok"] is (code == 0)
+    return {check["name"]: check for check in report["checks"]}
+
+
+def sql(world: World, statement: str, *values: Any) -> list[Any]:
+    """What somebody does to the file with other means."""
+    connection = sqlite3.connect(world.folder / "assent.db")
+    with connection:
+        rows = connection.execute(statement, values).fetchall()
+    connection.close()
+    return rows
+
+
+def agent_run(world: World) -> None:
+    """A run of an agent of ours, paused."""
+
+    @assent.tool(needs_approval=True)
+    def pay(euros: int) -> str:
+        return "paid"
+
+    model = ScriptedModel([call("pay", {"euros": 1})])
+    agent = assent.Agent("clerk", model=model, tools=[pay], store=world.url)
+    assert agent.run_sync("go", thread="t1").status == "paused"
+    agent.close()
+
+
+def approve_all(world: World) -> None:
+    inbox = assent.Inbox(world.url)
+    for request in inbox.pending_sync().items:
+        inbox.decide_sync(request.id, request.approve(), by="ana")
+    inbox.close()
+
+
+def test_a_good_set_up_is_well_and_stays_as_it_is(world: World) -> None:
+    world.mail()
+    before = sql(world, "SELECT * FROM event") + sql(world, "SELECT * FROM call")
+    found = checks(world)
+    assert {check["state"] for check in found.values()} <= {"ok", "note"}
+    assert found["engine"]["text"] == f"SQLite {sqlite3.sqlite_version}"
+    assert found["assent"]["text"].startswith(assent.__version__)
+    assert found["durable"]["text"].startswith("WAL")
+    assert found["due"]["state"] == found["tokens"]["state"] == "ok"
+    assert sql(world, "SELECT * FROM event") + sql(world, "SELECT * FROM call") == before
+
+
+# -- who takes it further
+
+
+def test_a_due_run_of_an_agent_wants_a_worker(world: World) -> None:
+    agent_run(world)
+    approve_all(world)
+    assert checks(world)["due"]["state"] == "ok", "a worker may be on its way"
+    sql(world, "UPDATE run SET ready_at = ready_at - ?", HOURS)
+    due = checks(world, code=1)["due"]
+    assert due["state"] == "wrong"
+    assert due["text"].startswith("1 runs of clerk could go on for 3 h")
+    assert "assent worker" in due["text"]
+
+
+def test_a_due_run_of_plain_code_waits_for_that_code(world: World) -> None:
+    world.mail()
+    approve_all(world)
+    sql(world, "UPDATE run SET ready_at = ready_at - ?", HOURS)
+    due = checks(world)["due"]
+    assert (due["state"], due["text"].split(":")[1]) == ("note", " assistant")
+
+
+def test_what_expired_and_nobody_closed_is_told(world: World) -> None:
+    world.mail(expires_in=3600)
+    world.mail("r2")
+    sql(world, "UPDATE call SET expires_at = created WHERE expires_at IS NOT NULL")
+    overdue = checks(world)["overdue"]
+    assert (overdue["state"], overdue["text"][:10]) == ("note", "1 requests")
+    sql(world, "UPDATE call SET expires_at = expires_at - ?", HOURS)
+    overdue = checks(world, code=1)["overdue"]
+    assert "for 3 h" in overdue["text"]
+    assert "assent worker" in overdue["text"]
+    world.cli("inbox")
+    assert checks(world)["overdue"]["text"].startswith("0 requests and 0 leases")
+
+
+def test_a_lease_that_nobody_renews_is_told(world: World) -> None:
+    world.mail()
+    sql(world, "UPDATE run SET owner = 'gone', ready_at = created - ?", HOURS)
+    assert "1 leases are past their end, for 3 h" in checks(world, code=1)["overdue"]["text"]
+
+
+# -- whom it trusts
+
+
+def test_tokens_without_an_end_are_named(world: World) -> None:
+    world.token("ana", "--role", "admin", "--for", "30d")
+    assert checks(world)["tokens"]["state"] == "ok"
+    for n in range(7):
+        world.token(f"bot{n}", "--role", "reviewer")
+    tokens = checks(world)["tokens"]
+    assert tokens["state"] == "note"
+    assert "bot0 (reviewer)" in tokens["text"]
+    assert tokens["text"].endswith("and 2 more")
+
+
+def test_a_token_that_somebody_wrote_into_the_file_is_told(world: World) -> None:
+    world.token("ana", "--for", "30d")
+    sql(world, "UPDATE principal SET role = 'admin'")
+    tokens = checks(world, code=1)["tokens"]
+    assert "not made with this key" in tokens["text"]
+    assert "ana (admin)" in tokens["text"]
+
+
+def test_the_tier_follows_from_tokens_and_keys(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = new_key("ed25519")
+    monkeypatch.setenv("ASSENT_KEY", pair)
+    world.mail()
+    assert checks(world)["tier"]["text"].startswith("embedded: ")
+    world.token("other", "--role", "agent", "--for", "1d")
+    mixed = checks(world)["tier"]["text"]
+    assert mixed.startswith("server for agents that come with a token (other)")
+    assert "embedded for the others (assistant)" in mixed
+    world.token("assistant", "--role", "agent", "--for", "1d")
+    assert checks(world)["tier"]["text"].startswith("server, ")
+    monkeypatch.setenv("ASSENT_KEY", public_key(pair))
+    found = checks(world)
+    assert found["tier"]["text"].startswith("enforced, if ")
+    assert "verifies only" in found["key"]["text"]
+
+
+# -- the file
+
+
+def test_an_older_store_is_left_for_others_to_bring_up_to_date(world: World) -> None:
+    world.mail()
+    sql(world, "UPDATE meta SET value = '0' WHERE key = 'version'")
+    found = checks(world)
+    assert "make a backup before" in found["schema"]["text"]
+    assert "key" not in found
+    assert sql(world, "SELECT value FROM meta WHERE key = 'version'") == [("0",)]
+
+
+def test_another_journal_is_told(world: World) -> None:
+    world.mail()
+    assert sql(world, "PRAGMA journal_mode = DELETE") == [("delete",)]
+    assert "'delete', not WAL" in checks(world)["durable"]["text"]
+    assert checks(world)["durable"]["state"] == "ok", "it was opened meanwhile"
+
+
+def test_a_network_file_system_is_wrong(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.mail()
+    monkeypatch.setattr(sidecar, "_file_system", lambda path: "nfs4")
+    assert "network file system (nfs4)" in checks(world, code=1)["store"]["text"]
+
+
+class Usage(NamedTuple):
+    free: int
+
+
+def test_a_full_disk_is_wrong(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.mail()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1_000_000))
+    assert "0.0 GB free" in checks(world, code=1)["disk"]["text"]
+
+
+def test_an_empty_file_is_no_store_and_stays_empty(world: World) -> None:
+    (world.folder / "assent.db").touch()
+    assert "there is no store" in checks(world, code=1)["store"]["text"]
+    assert [path.name for path in world.folder.iterdir()] == ["assent.db"]
+
+
+def test_a_file_of_somebody_else_is_told(world: World) -> None:
+    sql(world, "CREATE TABLE mine (x)")
+    assert "holds something else" in checks(world, code=1)["store"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (2e5, "2 d")],
+)
+def test_spans_are_short(seconds: float, words: str) -> None:
+    assert span(seconds) == words

@@ -1,0 +1,212 @@
+"""``assent doctor`` on a real PostgreSQL: what it finds, and that it changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from cli_world import World
+
+from assent.cli.checkup import database
+from assent.keys import new_key
+from assent.testing.postgres_server import PostgresServer, shared_url
+
+HOURS = 3 * 3_600_000_000
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A server of its own, as durable as a real one; its socket needs a short path."""
+    folder = Path(tempfile.mkdtemp(prefix="assent-doctor-"))
+    folder.chmod(0o755)
+    made = PostgresServer(folder)
+    made.start()
+    yield made
+    made.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def pg(world: World, server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A world whose store is a database of this server."""
+    monkeypatch.setenv("ASSENT_KEY", new_key())
+    sql(server.url, "DROP DATABASE IF EXISTS doctor")
+    sql(server.url, "CREATE DATABASE doctor")
+    world.url = server.url_of("doctor")
+    yield world
+    sql(server.url, "DROP DATABASE doctor WITH (FORCE)")
+
+
+def sql(url: str, statement: str, *values: Any) -> list[Any]:
+    """What an administrator does."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement, values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def checks(world: World, code: int = 0) -> dict[str, dict[str, str]]:
+    report = world.json("doctor", code=code)
+    assert report["ok"] is (code == 0), report
+    return {check["name"]: check for check in report["checks"]}
+
+
+def until(check: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_good_set_up_is_well(pg: World) -> None:
+    pg.mail()
+    found = checks(pg)
+    assert found["engine"]["text"].startswith("PostgreSQL ")
+    assert found["durable"]["text"] == "fsync is on, synchronous_commit is on"
+    assert found["standby"]["text"].startswith("none: ")
+    assert found["schema"]["state"] == found["sessions"]["state"] == found["clock"]["state"] == "ok"
+    assert found["waiting"]["text"].startswith("1 ")
+    assert "stream" not in found
+    assert "from ASSENT_KEY" in found["key"]["text"]
+
+
+def test_an_empty_database_is_no_store_and_stays_empty(pg: World) -> None:
+    assert "no store in its schema 'assent'" in checks(pg, code=1)["store"]["text"]
+    assert sql(pg.url, "SELECT to_regclass('assent.meta')") == [(None,)]
+
+
+def test_a_server_that_is_away_is_told_without_the_password(pg: World) -> None:
+    pg.url = "postgresql://me:secret@127.0.0.1:1/x"
+    said = pg.cli("doctor", code=1)
+    assert "cannot be reached" in said
+    assert "secret" not in said
+
+
+def test_a_key_is_wanted(pg: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    pg.mail()
+    monkeypatch.delenv("ASSENT_KEY")
+    assert "ASSENT_KEY is not set" in checks(pg, code=1)["key"]["text"]
+    monkeypatch.setenv("ASSENT_KEY", new_key())
+    assert "that key is not here" in checks(pg, code=1)["store"]["text"]
+
+
+def test_a_server_that_forgets_is_wrong(pg: World) -> None:
+    pg.mail()
+    url = pg.url
+    pg.url = f"{url}&options=-csynchronous_commit%3Doff"
+    assert "synchronous_commit is off" in checks(pg, code=1)["durable"]["text"]
+    (fsync,) = sql(shared_url(), "SHOW fsync")[0]
+    if fsync == "off":  # as it is, unless somebody gave another server
+        pg.url = shared_url()
+        assert "fsync is off" in pg.cli("doctor", code=1)
+
+
+def test_a_standby_that_is_asked_for_and_not_there(pg: World, server: PostgresServer) -> None:
+    pg.mail()
+    wanted = "SELECT current_setting('synchronous_standby_names')"
+    try:
+        sql(server.url, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        sql(server.url, "SELECT pg_reload_conf()")
+        until(lambda: sql(server.url, wanted) == [("nobody",)])
+        assert "every commit waits" in checks(pg, code=1)["standby"]["text"]
+        pg.url += "&options=-csynchronous_commit%3Dlocal"
+        assert "no standby is waited for" in checks(pg, code=1)["standby"]["text"]
+    finally:
+        sql(server.url, "ALTER SYSTEM RESET synchronous_standby_names")
+        sql(server.url, "SELECT pg_reload_conf()")
+        until(lambda: sql(server.url, wanted) == [("",)])
+
+
+def test_a_standby_is_no_place_to_write(pg: World, server: PostgresServer) -> None:
+    pg.mail()
+    server.stop()
+    mark = server.folder / "data" / "standby.signal"
+    mark.touch()
+    try:
+        server.start()
+        assert "this is a standby" in checks(pg, code=1)["server"]["text"]
+        server.stop()
+    finally:
+        mark.unlink()
+        server.start()
+    assert checks(pg)["durable"]["state"] == "ok"
+
+
+def test_a_restored_database_is_told(pg: World) -> None:
+    pg.mail()
+    sql(pg.url, "UPDATE assent.meta SET value = '1.00000001.2.3' WHERE key = 'identity'")
+    assert "assent recover" in checks(pg, code=1)["restore"]["text"]
+    pg.cli("recover", "--yes")
+    assert checks(pg)["restore"]["state"] == "ok"
+
+
+def test_clocks_that_differ_are_wrong(pg: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    pg.mail()
+    real = time.time
+    monkeypatch.setattr("time.time", lambda: real() - 600)
+    assert "10 min apart" in checks(pg, code=1)["clock"]["text"]
+
+
+def test_a_transaction_that_holds_up_the_feed_is_told(
+    pg: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pg.mail()
+    monkeypatch.setattr(database, "_OPEN_SECONDS", 0.0)
+    with psycopg.connect(pg.url) as connection:
+        connection.execute("SELECT pg_current_xact_id()")
+        said = checks(pg, code=1)["stream"]["text"]
+        assert said.startswith(f"session {connection.info.backend_pid} ")
+    assert "stream" not in checks(pg)
+
+
+def test_too_few_connections_are_told(pg: World, server: PostgresServer) -> None:
+    pg.mail()
+    ((most,),) = sql(server.url, "SELECT current_setting('max_connections')::int")
+    held = [psycopg.connect(server.url) for _ in range(most - 10)]
+    try:
+        assert "raise max_connections" in checks(pg, code=1)["sessions"]["text"]
+    finally:
+        for connection in held:
+            connection.close()
+
+
+def test_what_nobody_takes_or_closes_is_told(pg: World) -> None:
+    pg.mail(expires_in=3600)
+    sql(pg.url, "UPDATE assent.call SET expires_at = created - %s", HOURS)
+    sql(
+        pg.url,
+        "UPDATE assent.run SET agent = 'clerk', agent_digest = 'd', ready_at = created - %s",
+        HOURS,
+    )
+    found = checks(pg, code=1)
+    assert "1 runs of clerk could go on for 3 h" in found["due"]["text"]
+    assert "for 3 h" in found["overdue"]["text"]
+
+
+def test_a_newer_and_an_older_schema_are_left_alone(pg: World) -> None:
+    pg.mail()
+    sql(pg.url, "UPDATE assent.meta SET value = '99' WHERE key = 'version'")
+    assert "newer version" in checks(pg, code=1)["schema"]["text"]
+    sql(pg.url, "UPDATE assent.meta SET value = '0' WHERE key = 'version'")
+    assert "make a backup before" in checks(pg)["schema"]["text"]
+    version = sql(pg.url, "SELECT value FROM assent.meta WHERE key = 'version'")
+    assert version == [("0",)]
+
+
+def test_a_service_that_hides_its_identity_is_noted(pg: World) -> None:
+    pg.mail()
+    sql(pg.url, "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
+    sql(pg.url, "DROP ROLE IF EXISTS guest")
+    sql(pg.url, "CREATE ROLE guest LOGIN IN ROLE pg_read_all_data, pg_write_all_data")
+    try:
+        pg.url = pg.url.replace("postgres@", "guest@", 1)
+        found = checks(pg)
+        assert "assent recover --force" in found["identity"]["text"]
+    finally:
+        pg.url = pg.url.replace("guest@", "postgres@", 1)
+        sql(pg.url, "DROP ROLE guest")
