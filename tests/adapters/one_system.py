@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,10 @@ class OneSystem:
     def hear(self, process: subprocess.Popen[str], words: str) -> str:
         """The rest of the first line of a process that begins with these words."""
         assert process.stdout is not None
+        watch = threading.Timer(PATIENCE, process.kill)  # ends the reading too
+        watch.start()
         line = process.stdout.readline()
+        watch.cancel()
         assert line.startswith(words), line + self.log()
         return line.removeprefix(words)
 

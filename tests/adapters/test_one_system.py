@@ -101,7 +101,8 @@ def test_five_agents_in_five_processes(system: OneSystem) -> None:
     workers = {name: system.start(*ASSENT, "worker", f"five_frameworks:{name}") for name in FIVE}
     for name, worker in workers.items():
         system.hear(worker, f"Working for {name} ")
-    system.on_the_web(waiting["pydantic_ai"], "edit", args={"to": "ana", "euros": 12})
+    new = {"to": "ana", "euros": 12}
+    system.on_the_web(waiting["pydantic_ai"], "edit", args=new).raise_for_status()
     system.on_the_web(waiting["langchain"], "approve").raise_for_status()
     system.in_a_terminal(waiting["openai_agents"], "approve")
     system.in_a_terminal(waiting["agent_framework"], "edit", "--args", '{"euros": 15}')

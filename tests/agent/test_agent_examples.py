@@ -16,7 +16,13 @@ from assent.agent.models import OpenAIChat, OpenAIResponses
 from assent.testing.openai_server import FakeOpenAI
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
-NAMES = sorted(p.stem for p in EXAMPLES.glob("*.py") if "ScriptedModel" in p.read_text("utf-8"))
+#: Those whose model is ours and scripted, and that are nothing but an agent.
+NAMES = sorted(
+    path.stem
+    for path in EXAMPLES.glob("*.py")
+    if "ScriptedModel" in path.read_text("utf-8")
+    and "assent.adapters" not in path.read_text("utf-8")
+)
 SEEDS = {
     "bulk_email",
     "delete_data",

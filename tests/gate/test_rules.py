@@ -190,7 +190,7 @@ def test_an_edit_to_what_is_allowed_still_counts_as_asked(case: Case) -> None:
         ({"amount": "two"}, "args.amount"),
         ({"amount": 2.5}, "args.amount"),
         ({"amount": None}, "args.amount"),
-        ({"ammount": 2}, "args"),
+        ({"ammount": 2}, "args.ammount"),
         ({"to": ["bo"]}, "args.to"),
         ({"amount": 2**53}, "args.amount"),
         ({"amount": float("nan")}, "args.amount"),

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import closing
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assent.cli import options
 from assent.cli.exits import Usage
+from assent.errors import InvalidCall
+
+if TYPE_CHECKING:
+    from assent.worker import Worker
+    from assent.worker.dispatch_temporal import TemporalDispatch
 
 Targets = Annotated[
     list[str],
@@ -19,12 +24,21 @@ Targets = Annotated[
 Concurrency = Annotated[
     int, typer.Option("--concurrency", metavar="N", help="Runs taken further at once.")
 ]
+Dispatch = Annotated[
+    str | None,
+    typer.Option(
+        "--dispatch",
+        metavar="URL",
+        help="Let Temporal bring due runs here: temporal://host:port[/namespace].",
+    ),
+]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log as JSON, one object per line.")]
 
 
 def worker(
     targets: Targets,
     concurrency: Concurrency = 8,
+    dispatch: Dispatch = None,
     log_json: LogJson = False,
     store: options.StoreUrl = options.DEFAULT_STORE,
 ) -> None:
@@ -46,12 +60,26 @@ def worker(
         async def work() -> None:
             from assent.worker import Worker
 
-            working = Worker(agents, kept, concurrency=concurrency)
+            alone = Worker(agents, kept, concurrency=concurrency)
+            working = alone if dispatch is None else _dispatched(alone, dispatch)
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, working.stop)
             names = ", ".join(agent.name for agent in agents)
-            print(f"Working for {names}  (store: {kept.url})", flush=True)
+            via = "" if dispatch is None else f", dispatch: {dispatch}"
+            print(f"Working for {names}  (store: {kept.url}{via})", flush=True)
             await working.run()
 
         asyncio.run(work())
+
+
+def _dispatched(worker: Worker, url: str) -> TemporalDispatch:
+    try:
+        from assent.worker.dispatch_temporal import Address, TemporalDispatch
+    except ImportError:
+        message = f'--dispatch {url}: Temporal is not installed: pip install "assent[temporal]"'
+        raise Usage(message) from None
+    try:
+        return TemporalDispatch(worker, Address.of(url))
+    except InvalidCall as error:
+        raise Usage(f"--dispatch {error}") from None

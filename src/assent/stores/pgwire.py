@@ -42,6 +42,8 @@ _PASSING = (
 _UNPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 #: What is said against the values of one statement.
 _UNFIT = (psycopg.DataError, psycopg.ProgrammingError, errors.ProgramLimitExceeded)
+#: With these a session ends: connection exceptions, and a server that shuts down.
+_PARTING = ("080", "57P")
 #: Classes of errors that trying again does not mend: who are you, what database.
 _HOPELESS = ("28", "3D")
 
@@ -89,8 +91,18 @@ def connect(url: str, *, prepare: bool) -> Connection:
 
 
 def is_lost(error: BaseException, connection: Connection) -> bool:
-    """Whether it was the connection that failed, rather than a statement."""
-    return isinstance(error, psycopg.OperationalError) and (connection.closed or connection.broken)
+    """Whether it was the connection that failed; then it is closed, whatever state it is in.
+
+    Only an error that the server itself reports says that a transaction was refused, and not one
+    with which it ends the session.
+    """
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    spoken = error.sqlstate is not None and error.sqlstate[:3] not in _PARTING
+    if spoken and not (connection.closed or connection.broken):
+        return False
+    connection.close()
+    return True
 
 
 def is_passing(error: psycopg.Error) -> bool:

@@ -70,6 +70,11 @@ class Worker:
         """How many runs it works on right now."""
         return len(self._tasks)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The agents whose runs it can take further."""
+        return tuple(self._agents)
+
     @contextmanager
     def leaving(self, thread: str) -> Iterator[None]:
         """Leave the runs of a thread to somebody else in this process, who is at them."""
@@ -90,7 +95,7 @@ class Worker:
                 began = time.monotonic()
                 await self._rest(news, await self._safely())
                 await asyncio.sleep(max(began + _BREATH - time.monotonic(), 0))
-        await self._drained()
+        await self.drained()
 
     def stop(self) -> None:
         """Take nothing more; ``run`` returns when what is being worked on has paused or ended."""
@@ -108,18 +113,18 @@ class Worker:
             await asyncio.sleep(1)
             return 0.001
         for run in [run for run in due if self._may_take(run)][: max(room, 0)]:
-            self._tasks[run.id] = asyncio.create_task(self._step(run))
+            self.begin(run)
         return min(patience, self._backoff.patience())
 
     def _look(self, limit: int) -> tuple[list[Run], float]:
         """In a thread: sweep, and what is due; what is due already does not shorten the rest."""
-        self._sweep()
+        self.sweep()
         now = self.store.now()
-        due = self.store.ready(tuple(self._agents), limit) if limit and self._agents else []
+        due = self.store.ready(self.names, limit) if limit and self._agents else []
         soon = self.store.next_due(now)
         return due, LOOK_AGAIN if soon is None else min((soon - now) / 1_000_000, LOOK_AGAIN)
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Close what is overdue, and show what a lost process left in doubt."""
         while found := self.store.overdue(_SWEEP):
             for due in found:
@@ -146,6 +151,17 @@ class Worker:
             await asyncio.gather(*waits, return_exceptions=True)
 
     # -- runs
+
+    def begin(self, run: Run) -> asyncio.Task[None] | None:
+        """Take a run further, or join who is at it here; nothing if it is better left for now.
+
+        This is all that a dispatcher (``assent.worker.dispatch``) needs of a worker.
+        """
+        if run.id not in self._tasks:
+            if not self._may_take(run):
+                return None
+            self._tasks[run.id] = asyncio.create_task(self._step(run))
+        return self._tasks[run.id]
 
     def _may_take(self, run: Run) -> bool:
         return (
@@ -182,7 +198,8 @@ class Worker:
         standing: Standing = await agent.resume(run)
         return standing.status
 
-    async def _drained(self) -> None:
+    async def drained(self) -> None:
+        """Wait for what is being worked on."""
         if self._tasks:
             log.info("stopping: %d runs are still at work", len(self._tasks))
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)

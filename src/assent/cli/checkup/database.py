@@ -35,7 +35,7 @@ _OLDEST = (
     "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float FROM pg_stat_activity "
     "WHERE backend_xid IS NOT NULL AND xact_start IS NOT NULL ORDER BY xact_start LIMIT 1"
 )
-_IDENTITY = "SELECT system_identifier, pg_walfile_name(pg_current_wal_insert_lsn()) FROM pg_control_system()"
+_IDENTITY = "SELECT system_identifier, pg_current_wal_insert_lsn() FROM pg_control_system()"
 
 
 class Database:

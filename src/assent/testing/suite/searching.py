@@ -58,7 +58,7 @@ class Searching:
         self._mail(world)
         assert _found(world, text=text) == []
 
-    def test_ids_by_their_beginning(self, world: World) -> None:
+    def test_requests_by_how_their_id_begins(self, world: World) -> None:
         _, pay = self._mail(world)
         for text in ("req_special", "req_spe", "special", "spe", " req_spec "):
             assert _found(world, text=text) == [pay.id], text

@@ -1,0 +1,104 @@
+"""The table of ``docs/adapters/README.md``: what is asked about where no rule says so."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import assent
+from assent.testing import Called, Cast, Stage
+from assent.testing.story.stage import Script
+
+STAGES = {
+    "langchain": "LangChainStage",
+    "openai_agents": "OpenAIAgentsStage",
+    "agent_framework": "AgentFrameworkStage",
+    "dspy": "DspyStage",
+    "pydantic_ai": "PydanticAIStage",
+}
+NO_POLICY = None
+NO_RULE_FITS = assent.Policy([assent.Rule("something_else")])
+
+
+async def look(what: str) -> str:
+    """Look at something."""
+    return f"saw the {what}"
+
+
+class Play:
+    """One turn with one call of ``look``, under a policy."""
+
+    def __init__(self, framework: str, policy: assent.Policy | None, folder: Path) -> None:
+        module = importlib.import_module(f"stage_{framework}")
+        self.kind: type[Stage] = getattr(module, STAGES[framework])
+        self.gate = assent.Gate(f"sqlite:///{folder}/a.db", policy=policy, agent="eye", wait=0)
+        self.script = Script(([Called("call_1", "look", {"what": "sky"})], "Done."), folder / "m")
+        self.folder = folder
+
+    async def status(self, tool: Any = look, make: Any = None) -> str:
+        """How it stands after the turn."""
+        cast = Cast(gate=self.gate, tools=[tool], script=self.script, folder=self.folder)
+        stage = self.kind(cast)
+        try:
+            await stage.open()
+            agent = stage.agent() if make is None else make(cast)
+            stands = await agent.run("go", thread="t-1")
+            return str(stands.status)
+        finally:
+            await stage.close()
+            self.gate.close()
+
+
+@pytest.mark.parametrize(
+    ("framework", "status"),
+    [
+        ("langchain", "paused"),
+        ("openai_agents", "done"),
+        ("agent_framework", "done"),
+        ("dspy", "paused"),
+        ("pydantic_ai", "done"),
+    ],
+)
+async def test_without_any_policy(framework: str, status: str, tmp_path: Path) -> None:
+    assert await Play(framework, NO_POLICY, tmp_path).status() == status
+
+
+@pytest.mark.parametrize("framework", STAGES)
+async def test_where_no_rule_fits(framework: str, tmp_path: Path) -> None:
+    assert await Play(framework, NO_RULE_FITS, tmp_path).status() == "done"
+
+
+@pytest.mark.parametrize("framework", STAGES)
+async def test_a_last_rule_for_everything_means_the_same(framework: str, tmp_path: Path) -> None:
+    everything = assent.Policy([assent.Rule("something_else"), assent.Rule("*")])
+    assert await Play(framework, everything, tmp_path).status() == "paused"
+
+
+@pytest.mark.parametrize("policy", [NO_POLICY, NO_RULE_FITS], ids=["no policy", "no rule fits"])
+class TestAToolThatAsksForItself:
+    async def test_openai_agents(self, policy: assent.Policy | None, tmp_path: Path) -> None:
+        from agents import Agent, function_tool
+        from stage_openai_agents import ScriptModel
+
+        from assent.adapters.openai_agents import guard
+
+        def make(cast: Cast) -> Any:
+            tools: list[Any] = [function_tool(look, needs_approval=True)]
+            return guard(Agent("Eye", model=ScriptModel(cast.script), tools=tools), cast.gate)
+
+        assert await Play("openai_agents", policy, tmp_path).status(make=make) == "paused"
+
+    async def test_agent_framework(self, policy: assent.Policy | None, tmp_path: Path) -> None:
+        from agent_framework import tool
+
+        declared = tool(look, approval_mode="always_require")
+        assert await Play("agent_framework", policy, tmp_path).status(declared) == "paused"
+
+    async def test_pydantic_ai(self, policy: assent.Policy | None, tmp_path: Path) -> None:
+        from pydantic_ai import Tool
+
+        declared = Tool(look, requires_approval=True)
+        assert await Play("pydantic_ai", policy, tmp_path).status(declared) == "paused"

@@ -1,0 +1,45 @@
+"""A Temporal server for a file of tests, and a desk with workers in a folder of each test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from desk_world import Desk
+from dev_server import DevServer, NoTemporal
+
+
+def started(folder: Path) -> DevServer:
+    """A server that answers; where that cannot be, the test is skipped, except in CI."""
+    try:
+        server = DevServer(folder)
+        server.start()
+    except NoTemporal as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    return server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
+    server = started(tmp_path_factory.mktemp("temporal"))
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def mortal_server(tmp_path: Path) -> Iterator[DevServer]:
+    """A server of the test's own."""
+    server = started(tmp_path)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, server: DevServer) -> Iterator[Desk]:
+    desk = Desk(tmp_path, server)
+    yield desk
+    desk.close()

@@ -1,0 +1,66 @@
+"""The worker of a user: ``python desk_worker.py ADDRESS STORE FOLDER``. It lives until killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from desk_workflows import Hurry, Refund, Visit
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+import assent
+from assent.adapters.temporal import AssentPlugin
+
+FOLDER = Path()
+
+
+def note(line: str) -> None:
+    """An effect, where no store and no Temporal can hide it."""
+    with (FOLDER / "effects").open("a") as effects:
+        effects.write(line + "\n")
+
+
+async def refund(order: str, euros: int, reason: str = "none given") -> str:
+    """Give money back."""
+    note(f"{order} {euros} {reason}")
+    return f"refunded {euros}"
+
+
+def slow_refund(order: str, euros: int) -> str:
+    """Give money back when the bank gets round to it."""
+    note(f"{order} {euros}")
+    while not (FOLDER / "go").exists():
+        time.sleep(0.02)
+    return "late"
+
+
+def deadly_refund(order: str, euros: int) -> str:
+    """Give money back, and take the process along the first time."""
+    note(f"{order} {euros}")
+    if assent.this_call().attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "second time"
+
+
+def broken_refund(order: str, euros: int) -> str:
+    """Give nothing back."""
+    raise ValueError("the bank is closed")
+
+
+async def main(address: str, store: str) -> None:
+    gate = assent.Gate(store, agent="desk")
+    tools = [refund, slow_refund, deadly_refund, broken_refund]
+    client = await Client.connect(address)
+    plugin = AssentPlugin(gate, tools)
+    workflows = [Refund, Visit, Hurry]
+    await Worker(client, task_queue="desk", workflows=workflows, plugins=[plugin]).run()
+
+
+if __name__ == "__main__":
+    FOLDER = Path(sys.argv[3])
+    asyncio.run(main(sys.argv[1], sys.argv[2]))

@@ -1,0 +1,46 @@
+"""The workflows of a user, as the sandbox loads them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+
+from assent.adapters.temporal import approve, ask, run_once
+from assent.types import Question
+
+
+@workflow.defn
+class Refund:
+    """One gated call."""
+
+    @workflow.run
+    async def run(self, tool: str, order: str, euros: int, seconds: float = 60) -> Any:
+        args = {"order": order, "euros": euros}
+        return await run_once(tool, args, timeout=timedelta(seconds=seconds))
+
+
+@workflow.defn
+class Visit:
+    """A question, then a yes or no about the answer; and two at once."""
+
+    @workflow.run
+    async def run(self, guest: str) -> dict[str, Any]:
+        question = Question(f"Which floor for {guest}?", schema={"type": "integer"})
+        floor = await ask(question, note="from the desk", expires_in=timedelta(days=7))
+        both = await asyncio.gather(
+            approve("Let them in?", {"guest": guest, "floor": floor}),
+            approve("Give them a key?", {"guest": guest}, requester="ana", risk="low"),
+        )
+        return {"floor": floor, "in": both[0], "key": both[1]}
+
+
+@workflow.defn
+class Hurry:
+    """A question that nobody answers in time."""
+
+    @workflow.run
+    async def run(self) -> Any:
+        return await ask("Anybody?", expires_in=1)

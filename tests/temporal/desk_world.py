@@ -1,0 +1,73 @@
+"""A store with people at it, and worker processes that come and go."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from dev_server import DevServer, eventually
+
+import assent
+
+HERE = Path(__file__).parent
+
+
+class Desk:
+    """A store, the people at it, and worker processes that come and go."""
+
+    def __init__(self, folder: Path, server: DevServer) -> None:
+        self.folder = folder
+        self.server = server
+        self.url = f"sqlite:///{folder / 'assent.db'}"
+        self.inbox = assent.Inbox(self.url)
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def worker(self) -> subprocess.Popen[bytes]:
+        """Start a worker of the user's."""
+        script = str(HERE / "desk_worker.py")
+        return self.process(sys.executable, script, self.server.address, self.url, str(self.folder))
+
+    def process(self, *command: str) -> subprocess.Popen[bytes]:
+        """Start a process that does not outlive the test."""
+        clean = {n: v for n, v in os.environ.items() if not n.startswith(("ASSENT_", "TEMPORAL_"))}
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=clean,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._processes.append(process)
+        return process
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    def effects(self) -> list[str]:
+        """What really happened."""
+        path = self.folder / "effects"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def waiting(self, count: int = 1) -> list[assent.Request]:
+        """The requests that people see, as soon as there are so many."""
+
+        def look() -> list[assent.Request] | None:
+            found = self.inbox.pending_sync().items
+            return list(found) if len(found) == count else None
+
+        return eventually(look, f"{count} requests in the inbox", self.said)
+
+    def said(self) -> str:
+        """The last words of the workers."""
+        return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        self.inbox.close()

@@ -1,0 +1,138 @@
+"""People inside a user's own Temporal workflows, with the real server."""
+
+from __future__ import annotations
+
+import signal
+from uuid import uuid4
+
+import pytest
+from desk_world import Desk
+from dev_server import DevServer, eventually
+
+
+def new_id() -> str:
+    return f"order:{uuid4().hex[:8]}"  # with a colon, as people like to have them
+
+
+def test_the_stored_arguments_run_once(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    server.begin("Refund", id := new_id(), "refund", "A-17", 900)
+    (request,) = desk.waiting()
+    assert (request.tool, request.agent) == ("refund", "desk")
+    assert request.args == {"order": "A-17", "euros": 900, "reason": "none given"}
+    # A signal is no decision, whoever sends it.
+    server.signal(id, "assent.news", request.run)
+    desk.inbox.decide_sync(request.id, request.edit({"euros": 90}), by="ana")
+    assert server.result(id) == "refunded 90"
+    assert desk.effects() == ["A-17 90 none given"]
+    assert desk.inbox.get_sync(request.id).execution == "done"
+
+
+def test_a_no_and_a_failure_end_the_workflow_with_their_names(
+    desk: Desk, server: DevServer
+) -> None:
+    desk.worker()
+    server.begin("Refund", refused := new_id(), "refund", "A-17", 900)
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.reject("too much"), by="ana")
+    failure = server.failure(refused)
+    assert failure["applicationFailureInfo"]["type"] == "Rejected"
+    assert failure["message"] == "ana rejected it: too much"
+
+    server.begin("Refund", broken := new_id(), "broken_refund", "A-17", 900)
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    failure = server.failure(broken)
+    assert failure["applicationFailureInfo"]["type"] == "CallFailed"
+    assert failure["message"] == "ValueError: the bank is closed"
+    assert desk.effects() == []
+
+
+def test_questions_one_after_the_other_and_two_at_once(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    server.begin("Visit", id := new_id(), "Bob")
+    (question,) = desk.waiting()
+    assert question.note == "from the desk"
+    desk.inbox.decide_sync(question.id, question.respond(3), by="ana")
+    first, second = desk.waiting(2)
+    door, key = (first, second) if "floor" in str(first.args) else (second, first)
+    assert door.args["details"] == {"guest": "Bob", "floor": 3}
+    assert key.requester == "ana"
+    desk.inbox.decide_sync(key.id, key.reject("not today"), by="ben")
+    desk.inbox.decide_sync(door.id, door.approve(), by="ben")
+    assert server.result(id) == {"floor": 3, "in": True, "key": False}
+
+
+@pytest.mark.parametrize("nobody_up", [True, False], ids=["decided meanwhile", "decided later"])
+def test_a_worker_is_killed_while_people_think(
+    desk: Desk, server: DevServer, nobody_up: bool
+) -> None:
+    worker = desk.worker()
+    server.begin("Refund", id := new_id(), "refund", "A-17", 900)
+    (request,) = desk.waiting()
+    worker.kill()
+    worker.wait()
+    if not nobody_up:
+        desk.worker()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    if nobody_up:
+        desk.worker()
+    assert server.result(id) == "refunded 900"
+    assert desk.effects() == ["A-17 900 none given"]
+
+
+def test_a_time_out_is_a_doubt_that_a_person_ends(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    server.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    eventually(desk.effects, "the effect")
+    (doubt,) = desk.waiting()
+    assert (doubt.id, doubt.kind) == (request.id, "in_doubt")
+    desk.inbox.decide_sync(doubt.id, doubt.respond("the bank says yes"), by="ben")
+    assert server.result(id) == "the bank says yes"
+    assert desk.effects() == ["A-17 900"]
+
+
+def test_a_late_result_ends_the_doubt_by_itself(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    server.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    (doubt,) = desk.waiting()
+    assert doubt.kind == "in_doubt"
+    (desk.folder / "go").touch()
+    assert server.result(id) == "late"
+    assert desk.effects() == ["A-17 900"]
+
+
+def test_a_worker_is_killed_in_the_middle_of_the_tool(desk: Desk, server: DevServer) -> None:
+    worker = desk.worker()
+    server.begin("Refund", id := new_id(), "deadly_refund", "A-17", 900, 2)
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    assert worker.wait(60) == -signal.SIGKILL
+    desk.worker()
+    (doubt,) = desk.waiting()
+    assert (doubt.id, doubt.kind) == (request.id, "in_doubt")
+    assert desk.effects() == ["A-17 900"]  # nobody ran it again by himself
+    desk.inbox.decide_sync(doubt.id, doubt.approve(), by="ben")
+    assert server.result(id) == "second time"
+    assert desk.effects() == ["A-17 900"] * 2
+
+
+def test_nobody_answers_in_time(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    server.begin("Hurry", id := new_id())
+    assert server.failure(id)["applicationFailureInfo"]["type"] == "Expired"
+    assert desk.inbox.history_sync().items[0].status == "expired"
+
+
+def test_a_cancelled_workflow_takes_its_request_along(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    server.begin("Refund", id := new_id(), "refund", "A-17", 900)
+    (request,) = desk.waiting()
+    server.cancel(id)
+    assert server.ended(id)["status"] == "CANCELED"
+    assert desk.inbox.get_sync(request.id).status == "cancelled"
+    assert desk.effects() == []
