@@ -74,6 +74,45 @@ def history() -> Row:
     )
 
 
+def chat() -> Row:
+    """An approval in a chat, POST to end, beside servers that store nothing."""
+    folder = npm_of("ai_sdk", "serve_ai_sdk.mjs", "ai@7.0.169", "zod@4")
+    peer = python_of("pydantic_ai", "pydantic-ai-slim>=2.66,<3", "fastapi>=0.162", "uvicorn>=0.54")
+    ours = (OURS, "chat_driver.py", "300", OURS, str(HERE / "serve_assent.py"))
+    node = (OURS, "chat_driver.py", "300", "node", str(folder / "serve_ai_sdk.mjs"))
+    theirs = (OURS, "chat_driver.py", "300", peer, str(HERE / "serve_pydantic_ai.py"))
+    assent, ai_sdk = alternating(ours, node)
+    again, pydantic_ai = alternating(ours, theirs)
+    to_node = assent["cpu_ms"] / ai_sdk["cpu_ms"]
+    to_python = again["cpu_ms"] / pydantic_ai["cpu_ms"]
+    return Row(
+        "approval POST to finish, over HTTP (ours durable, fsync on; the peers store nothing)",
+        "at most twice the AI SDK server's CPU, and a third of pydantic-ai's adapter's",
+        to_node <= 2 and to_python <= 1 / 3,
+        {
+            "assent": assent,
+            "ai_sdk": ai_sdk,
+            "pydantic_ai": pydantic_ai,
+            "cpu_ratio_ai_sdk": to_node,
+            "cpu_ratio_pydantic_ai": to_python,
+        },
+    )
+
+
+def feed() -> Row:
+    """One event to 1,000 readers of the live feed, beside a bare fan-out."""
+    ours = (OURS, "feed_driver.py", "1000", "assent", OURS, str(HERE / "serve_assent.py"))
+    bare = (OURS, "feed_driver.py", "1000", "bare", OURS, str(HERE / "serve_sse.py"))
+    assent, uvicorn = alternating(ours, bare)
+    ratio = assent["last_ms"] / uvicorn["last_ms"]
+    return Row(
+        "an event to the last of 1,000 readers (ours asked, stored and authorised)",
+        "at most three times bare uvicorn",
+        ratio <= 3,
+        {"assent": assent, "uvicorn": uvicorn, "ratio": ratio},
+    )
+
+
 def news() -> Row:
     """A decision in one process, the approved call begun in another."""
     figures = measured(OURS, "work_news.py", "200")
@@ -103,7 +142,7 @@ def imports() -> Row:
 
 
 ROWS: dict[str, Callable[[], Row]] = {
-    row.__name__: row for row in (once, agent, growth, history, news, imports)
+    row.__name__: row for row in (once, agent, growth, history, news, chat, feed, imports)
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -39,6 +40,18 @@ def python_of(package: str, *requirements: str) -> str:
         subprocess.run(install, check=True)
         stamp.touch()
     return str(python)
+
+
+def npm_of(name: str, script: str, *packages: str) -> Path:
+    """A folder with a peer's npm packages and our script for it, made once."""
+    home = PEERS / name
+    home.mkdir(parents=True, exist_ok=True)
+    shutil.copy(HERE / script, home / script)
+    if not (home / "node_modules").exists():
+        print(f"installing {name} into {home.relative_to(HERE.parent)} ...", flush=True)
+        (home / "package.json").write_text('{"private": true, "type": "module"}')
+        subprocess.run(["npm", "install", "--silent", *packages], cwd=home, check=True)
+    return home
 
 
 def measured(python: str, script: str, *args: str) -> dict[str, float]:

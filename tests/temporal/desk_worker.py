@@ -1,4 +1,4 @@
-"""The worker of a user: ``python desk_worker.py ADDRESS STORE FOLDER``. It lives until killed."""
+"""The worker of a user: ``python desk_worker.py ADDRESS QUEUE STORE FOLDER``; it lives until killed."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def broken_refund(order: str, euros: int) -> str:
     raise ValueError("the bank is closed")
 
 
-async def main(address: str, store: str) -> None:
+async def main(address: str, queue: str, store: str) -> None:
     gate = assent.Gate(store, agent="desk")
     tools = [refund, slow_refund, deadly_refund, broken_refund]
     client = await Client.connect(address)
     plugin = AssentPlugin(gate, tools)
     workflows = [Refund, Visit, Hurry]
-    await Worker(client, task_queue="desk", workflows=workflows, plugins=[plugin]).run()
+    await Worker(client, task_queue=queue, workflows=workflows, plugins=[plugin]).run()
 
 
 if __name__ == "__main__":
-    FOLDER = Path(sys.argv[3])
-    asyncio.run(main(sys.argv[1], sys.argv[2]))
+    FOLDER = Path(sys.argv[4])
+    asyncio.run(main(*sys.argv[1:4]))

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 from dev_server import DevServer, eventually
 
@@ -22,12 +24,18 @@ class Desk:
         self.server = server
         self.url = f"sqlite:///{folder / 'assent.db'}"
         self.inbox = assent.Inbox(self.url)
+        self._queue = f"desk-{uuid4().hex[:8]}"  # what another test left is not done here
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def worker(self) -> subprocess.Popen[bytes]:
         """Start a worker of the user's."""
         script = str(HERE / "desk_worker.py")
-        return self.process(sys.executable, script, self.server.address, self.url, str(self.folder))
+        where = [self.server.address, self._queue, self.url, str(self.folder)]
+        return self.process(sys.executable, script, *where)
+
+    def begin(self, type: str, id: str, *input: Any) -> None:
+        """Start a workflow of the user's."""
+        self.server.begin(type, id, self._queue, *input)
 
     def process(self, *command: str) -> subprocess.Popen[bytes]:
         """Start a process that does not outlive the test."""

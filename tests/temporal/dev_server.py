@@ -88,7 +88,7 @@ class DevServer:
 
     # -- as a client
 
-    def begin(self, type: str, id: str, *input: Any, queue: str = "desk") -> None:
+    def begin(self, type: str, id: str, queue: str, *input: Any) -> None:
         """Start a workflow."""
         given = [part for value in input for part in ("--input", json.dumps(value))]
         named = ["--type", type, "--workflow-id", id, "--task-queue", queue]

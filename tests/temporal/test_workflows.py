@@ -16,7 +16,7 @@ def new_id() -> str:
 
 def test_the_stored_arguments_run_once(desk: Desk, server: DevServer) -> None:
     desk.worker()
-    server.begin("Refund", id := new_id(), "refund", "A-17", 900)
+    desk.begin("Refund", id := new_id(), "refund", "A-17", 900)
     (request,) = desk.waiting()
     assert (request.tool, request.agent) == ("refund", "desk")
     assert request.args == {"order": "A-17", "euros": 900, "reason": "none given"}
@@ -25,21 +25,21 @@ def test_the_stored_arguments_run_once(desk: Desk, server: DevServer) -> None:
     desk.inbox.decide_sync(request.id, request.edit({"euros": 90}), by="ana")
     assert server.result(id) == "refunded 90"
     assert desk.effects() == ["A-17 90 none given"]
-    assert desk.inbox.get_sync(request.id).execution == "done"
+    assert desk.inbox.get_sync(request.id).execution.status == "done"
 
 
 def test_a_no_and_a_failure_end_the_workflow_with_their_names(
     desk: Desk, server: DevServer
 ) -> None:
     desk.worker()
-    server.begin("Refund", refused := new_id(), "refund", "A-17", 900)
+    desk.begin("Refund", refused := new_id(), "refund", "A-17", 900)
     (request,) = desk.waiting()
     desk.inbox.decide_sync(request.id, request.reject("too much"), by="ana")
     failure = server.failure(refused)
     assert failure["applicationFailureInfo"]["type"] == "Rejected"
     assert failure["message"] == "ana rejected it: too much"
 
-    server.begin("Refund", broken := new_id(), "broken_refund", "A-17", 900)
+    desk.begin("Refund", broken := new_id(), "broken_refund", "A-17", 900)
     (request,) = desk.waiting()
     desk.inbox.decide_sync(request.id, request.approve(), by="ana")
     failure = server.failure(broken)
@@ -50,7 +50,7 @@ def test_a_no_and_a_failure_end_the_workflow_with_their_names(
 
 def test_questions_one_after_the_other_and_two_at_once(desk: Desk, server: DevServer) -> None:
     desk.worker()
-    server.begin("Visit", id := new_id(), "Bob")
+    desk.begin("Visit", id := new_id(), "Bob")
     (question,) = desk.waiting()
     assert question.note == "from the desk"
     desk.inbox.decide_sync(question.id, question.respond(3), by="ana")
@@ -68,7 +68,7 @@ def test_a_worker_is_killed_while_people_think(
     desk: Desk, server: DevServer, nobody_up: bool
 ) -> None:
     worker = desk.worker()
-    server.begin("Refund", id := new_id(), "refund", "A-17", 900)
+    desk.begin("Refund", id := new_id(), "refund", "A-17", 900)
     (request,) = desk.waiting()
     worker.kill()
     worker.wait()
@@ -83,7 +83,7 @@ def test_a_worker_is_killed_while_people_think(
 
 def test_a_time_out_is_a_doubt_that_a_person_ends(desk: Desk, server: DevServer) -> None:
     desk.worker()
-    server.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)
+    desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)
     (request,) = desk.waiting()
     desk.inbox.decide_sync(request.id, request.approve(), by="ana")
     eventually(desk.effects, "the effect")
@@ -96,7 +96,7 @@ def test_a_time_out_is_a_doubt_that_a_person_ends(desk: Desk, server: DevServer)
 
 def test_a_late_result_ends_the_doubt_by_itself(desk: Desk, server: DevServer) -> None:
     desk.worker()
-    server.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)
+    desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)
     (request,) = desk.waiting()
     desk.inbox.decide_sync(request.id, request.approve(), by="ana")
     (doubt,) = desk.waiting()
@@ -108,7 +108,7 @@ def test_a_late_result_ends_the_doubt_by_itself(desk: Desk, server: DevServer) -
 
 def test_a_worker_is_killed_in_the_middle_of_the_tool(desk: Desk, server: DevServer) -> None:
     worker = desk.worker()
-    server.begin("Refund", id := new_id(), "deadly_refund", "A-17", 900, 2)
+    desk.begin("Refund", id := new_id(), "deadly_refund", "A-17", 900, 2)
     (request,) = desk.waiting()
     desk.inbox.decide_sync(request.id, request.approve(), by="ana")
     assert worker.wait(60) == -signal.SIGKILL
@@ -123,14 +123,14 @@ def test_a_worker_is_killed_in_the_middle_of_the_tool(desk: Desk, server: DevSer
 
 def test_nobody_answers_in_time(desk: Desk, server: DevServer) -> None:
     desk.worker()
-    server.begin("Hurry", id := new_id())
+    desk.begin("Hurry", id := new_id())
     assert server.failure(id)["applicationFailureInfo"]["type"] == "Expired"
     assert desk.inbox.history_sync().items[0].status == "expired"
 
 
 def test_a_cancelled_workflow_takes_its_request_along(desk: Desk, server: DevServer) -> None:
     desk.worker()
-    server.begin("Refund", id := new_id(), "refund", "A-17", 900)
+    desk.begin("Refund", id := new_id(), "refund", "A-17", 900)
     (request,) = desk.waiting()
     server.cancel(id)
     assert server.ended(id)["status"] == "CANCELED"
