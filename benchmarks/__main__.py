@@ -13,7 +13,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 
-from benchmarks.rounds import HERE, Row, alternating, measured, python_of
+from benchmarks.rounds import HERE, Row, alternating, measured, npm_of, python_of
 
 OURS = sys.executable
 

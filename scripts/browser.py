@@ -18,7 +18,8 @@ def find() -> str | None:
     named = os.environ.get("ASSENT_TEST_BROWSER")
     if named:
         return named
-    return next((path for name in _NAMES if (path := shutil.which(name))), _playwrights_own())
+    on_path = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    return on_path or _playwrights_own()
 
 
 def _playwrights_own() -> str | None:
