@@ -50,21 +50,32 @@ def test_approved_by_mouse(demo: Demo, open_page: Open, words: str, tool: str) -
     assert [name for name, _ in demo.ran()] == [tool]
 
 
-def test_approved_by_keyboard_and_enter_alone_never_does(demo: Demo, open_page: Open) -> None:
-    chat = demo.say("Weather in Oslo")
+@pytest.mark.parametrize(("words", "tool"), [s for s in SCRIPTS if s[1] != "send_email"])
+def test_approved_by_keyboard(demo: Demo, open_page: Open, words: str, tool: str) -> None:
+    chat = demo.say(words)
     page = open_page(f"{demo.url}/inbox")
-    expect(page.get_by_role("link", name="getWeatherInformation")).to_be_visible()
+    expect(page.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(1)
     page.keyboard.press("j")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="getWeatherInformation", level=1)).to_be_visible()
-    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+    page.keyboard.press("a")
+    demo.final(chat)
+    assert [name for name, _ in demo.ran()] == [tool]
+
+
+def test_enter_alone_never_approves(demo: Demo, open_page: Open) -> None:
+    chat = demo.say("Weather in Oslo")
+    page = open_page(f"{demo.url}/inbox")
+    show(page, "getWeatherInformation")
+    expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+    page.get_by_role("heading", name="getWeatherInformation", level=1).focus()
+    for _ in range(3):
+        page.keyboard.press("Enter")
+    page.get_by_role("button", name="Approve").focus()
     page.keyboard.press("Enter")
     page.wait_for_timeout(300)
     assert len(demo.open(chat)) == 1
     assert demo.ran() == []
-    page.keyboard.press("a")
-    demo.final(chat)
-    assert [name for name, _ in demo.ran()] == ["getWeatherInformation"]
 
 
 def test_rejected_by_keyboard_with_a_reason(demo: Demo, open_page: Open) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from assent import codec
 from assent.engine.commands import Cancel, Decide, Doubt, Expire, Note, RevokeGrant
-from assent.errors import AssentError, Conflict, Expired, InvalidDecision, NotFound
+from assent.errors import AssentError, Conflict, Expired, NotFound
 from assent.inbox.answers import (
     check_alike,
     check_kind,
