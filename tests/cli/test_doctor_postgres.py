@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from assent.keys import new_key
 from assent.testing.postgres_server import PostgresServer, shared_url
 
 HOURS = 3 * 3_600_000_000
+KEY_DATA = re.compile(rb"(K\0\0\0\x0c)....", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +148,48 @@ def test_a_restored_database_is_told(pg: World) -> None:
     assert "assent recover" in checks(pg, code=1)["restore"]["text"]
     pg.cli("recover", "--yes")
     assert checks(pg)["restore"]["state"] == "ok"
+
+
+class Pooler:
+    """Stands between client and server, and gives each session a number of its own, as they do."""
+
+    def __init__(self, server: PostgresServer, folder: Path) -> None:
+        self._server = str(server.folder / ".s.PGSQL.5432")
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(folder / ".s.PGSQL.5432"))
+        self._socket.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._socket.accept()
+                behind = socket.socket(socket.AF_UNIX)
+                behind.connect(self._server)
+                for pair in ((client, behind), (behind, client)):
+                    threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError), source, sink:
+            while data := source.recv(65536):
+                sink.sendall(KEY_DATA.sub(lambda found: found[1] + b"\0\0\0\x07", data))
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def test_a_pooler_is_noted(pg: World, server: PostgresServer) -> None:
+    pg.mail()
+    assert "pooler" not in checks(pg)
+    folder = Path(tempfile.mkdtemp(prefix="assent-pooler-"))
+    pooler = Pooler(server, folder)
+    try:
+        pg.url = pg.url.replace(str(server.folder), str(folder))
+        assert "prepared statements" in checks(pg)["pooler"]["text"]
+    finally:
+        pooler.close()
+        shutil.rmtree(folder)
 
 
 def test_clocks_that_differ_are_wrong(pg: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,12 @@ def open_store(url: str | Store, **options: Any) -> Store:
 
         return SqliteStore(_sqlite_path(url, rest), **options)
     if separator and scheme in ("postgresql", "postgres"):
-        from assent.stores.postgres import PostgresStore
+        try:
+            from assent.stores.postgres import PostgresStore
+        except ImportError as missing:
+            raise StoreError(
+                'PostgreSQL needs a driver: run pip install "assent[postgres]", and try again'
+            ) from missing
 
         return PostgresStore(url, **options)
     raise StoreError(

@@ -11,17 +11,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from assent.errors import AssentError, Conflict, StoreError
+import psycopg
+from psycopg import errors, sql
+from psycopg.adapt import AdaptersMap
+from psycopg.types.numeric import Int8BinaryDumper
 
-try:
-    import psycopg
-    from psycopg import errors, sql
-    from psycopg.adapt import AdaptersMap
-    from psycopg.types.numeric import Int8BinaryDumper
-except ImportError as missing:
-    raise StoreError(
-        'PostgreSQL needs a driver: run pip install "assent[postgres]", and try again'
-    ) from missing
+from assent.errors import AssentError, Conflict, StoreError
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -77,6 +72,14 @@ def _adapters() -> AdaptersMap:
 class _Context:
     adapters = _adapters()
     connection = None
+
+
+def is_pooled(connection: Connection) -> bool:
+    """Whether something stands in between that shares its sessions out: the process that answers
+    is not the one that greeted us. There, the names of prepared statements are not our own, and
+    one of ours may run somebody else's statement."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is None or row[0] != connection.info.backend_pid
 
 
 def connect(url: str, *, prepare: bool) -> Connection:

@@ -41,6 +41,7 @@ from assent.stores.pgwire import (
     explained,
     is_lost,
     is_passing,
+    is_pooled,
     is_unprepared,
     translator,
 )
@@ -111,6 +112,8 @@ class PostgresStore(SqlReads):
         connection = connect(self._address, prepare=self._prepare)
         try:
             self._place.greet(connection)
+            if connection.prepare_threshold is not None and is_pooled(connection):
+                connection.prepare_threshold = None
         except BaseException:
             connection.close()
             raise

@@ -75,7 +75,7 @@ class Database:
         settings = dict(self._ask(_SETTINGS, list(_NAMES)))
         for look in (self._durable, self._standby):
             yield from look(settings)
-        for look_at in (self._identity, self._connections, self._oldest):
+        for look_at in (self._identity, self._pooler, self._connections, self._oldest):
             yield from look_at()
         return (yield from self._tables())
 
@@ -135,6 +135,15 @@ class Database:
                 "after every restore or change of primary"
             )
             yield Check("identity", "note", words)
+
+    def _pooler(self) -> Iterator[Check]:
+        """Whoever stands in between has told us a number of its own."""
+        if self._ask("SELECT pg_backend_pid()") != [(self._connection.info.backend_pid,)]:
+            words = (
+                "there is one in between: in transaction mode it must know prepared statements "
+                "(PgBouncer 1.22 or later, max_prepared_statements above 0)"
+            )
+            yield Check("pooler", "note", words)
 
     def _connections(self) -> Iterator[Check]:
         ((used, most),) = self._ask(_CONNECTIONS)
