@@ -294,7 +294,7 @@ def test_an_edit_that_is_no_json_or_breaks_the_schema_is_edited_again_or_left(wo
     for fault in (
         "not valid JSON",
         "5 is not of type",
-        "'cc'",
+        "cc: there is no such field",
         "is not of type 'object'",
         "stands twice",
     ):

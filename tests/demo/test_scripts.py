@@ -18,7 +18,7 @@ from assent.demo import Effects, model
 from assent.demo.script import SUGGESTIONS, TABLE
 
 SOURCE = Path(assent.__file__).parent
-PUBLIC = {"assent", "assent.agent", "assent.agent.models", "assent.testing"}
+PUBLIC = {"assent", "assent.agent", "assent.agent.models", "assent.server", "assent.testing"}
 
 
 class Stage:

@@ -37,8 +37,9 @@ def _chromium() -> str | None:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """One browser for a file; not for longer, since Playwright keeps a loop running meanwhile."""
     path = _chromium()
     if path is None:
         if os.environ.get("CI"):

@@ -7,9 +7,7 @@ from starlette.responses import Response
 
 from assent.demo import agent
 from assent.demo.effects import Effects
-from assent.server import create_app
-from assent.server.answers import JsonAnswer
-from assent.server.auth import AChatter
+from assent.server import AChatter, JsonAnswer, create_app
 
 
 def demo_app(url: str, *, auth: bool = True) -> FastAPI:

@@ -1,18 +1,26 @@
-"""The HTTP face: the API, the live feed, the chat wire and the web app, as one FastAPI app."""
+"""The HTTP face: the API, the live feed, the chat wire and the web app, as one FastAPI app.
+
+``create_app`` makes it. For routes of your own beside it: ``JsonAnswer`` writes JSON as the others
+do, and ``Anyone``, ``AChatter``, ``AReviewer`` and ``AnAgent`` are parameters that let in who has
+that role, and say who it is.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from assent.server.answers import JsonAnswer
     from assent.server.app import create_app
+    from assent.server.auth import AChatter, AnAgent, Anyone, AReviewer
 
-__all__ = ["create_app"]
+__all__ = ["AChatter", "AReviewer", "AnAgent", "Anyone", "JsonAnswer", "create_app"]
+
+_HOMES = {"create_app": "assent.server.app", "JsonAnswer": "assent.server.answers"}
 
 
-def __getattr__(name: str) -> object:
-    if name == "create_app":
-        from assent.server.app import create_app
-
-        return create_app
-    raise AttributeError(name)
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'assent.server' has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, "assent.server.auth")), name)
