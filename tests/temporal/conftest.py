@@ -11,12 +11,14 @@ from desk_world import Desk
 from dev_server import DevServer, NoTemporal
 
 
-def started(folder: Path) -> DevServer:
+def started(folder: Path, tries: int = 3) -> DevServer:
     """A server that answers; where that cannot be, the test is skipped, except in CI."""
     try:
         server = DevServer(folder)
         server.start()
     except NoTemporal as error:
+        if tries > 1:
+            return started(folder, tries - 1)  # somebody may have taken its port
         if os.environ.get("CI"):
             raise
         pytest.skip(str(error))

@@ -1,4 +1,4 @@
-"""The worker of a user: ``python desk_worker.py ADDRESS QUEUE STORE FOLDER``; it lives until killed."""
+"""A user's worker: ``desk_worker.py ADDRESS QUEUE STORE FOLDER`` lives until killed or stopped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from datetime import date, timedelta
 from pathlib import Path
 
 from desk_workflows import Hurry, Refund, Visit
@@ -42,7 +43,7 @@ def slow_refund(order: str, euros: int) -> str:
 def deadly_refund(order: str, euros: int) -> str:
     """Give money back, and take the process along the first time."""
     note(f"{order} {euros}")
-    if assent.this_call().attempt == 1:
+    if len((FOLDER / "effects").read_text().splitlines()) == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return "second time"
 
@@ -52,13 +53,35 @@ def broken_refund(order: str, euros: int) -> str:
     raise ValueError("the bank is closed")
 
 
+def dated_refund(order: str, euros: int) -> date:
+    """Give money back, on a day."""
+    note(f"{order} {euros}")
+    return date(2026, 1, 2)
+
+
 async def main(address: str, queue: str, store: str) -> None:
     gate = assent.Gate(store, agent="desk")
-    tools = [refund, slow_refund, deadly_refund, broken_refund]
+    tools = [refund, slow_refund, deadly_refund, broken_refund, dated_refund]
     client = await Client.connect(address)
     plugin = AssentPlugin(gate, tools)
     workflows = [Refund, Visit, Hurry]
-    await Worker(client, task_queue=queue, workflows=workflows, plugins=[plugin]).run()
+    worker = Worker(
+        client,
+        task_queue=queue,
+        workflows=workflows,
+        plugins=[plugin],
+        # How long Temporal keeps a workflow for a worker that was killed.
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
+    )
+    stopping = asyncio.Event()
+
+    def stop() -> None:
+        (FOLDER / "stopping").touch()
+        stopping.set()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+    async with worker:
+        await stopping.wait()
 
 
 if __name__ == "__main__":

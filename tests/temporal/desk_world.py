@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from dev_server import DevServer, eventually
+from dev_server import LAUNCH, DevServer, eventually
 
 import assent
 
@@ -37,14 +37,14 @@ class Desk:
         """Start a workflow of the user's."""
         self.server.begin(type, id, self._queue, *input)
 
-    def process(self, *command: str) -> subprocess.Popen[bytes]:
+    def process(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a process that does not outlive the test."""
         clean = {n: v for n, v in os.environ.items() if not n.startswith(("ASSENT_", "TEMPORAL_"))}
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                command,
+                [sys.executable, "-c", LAUNCH, *command],
                 cwd=self.folder,
-                env=clean,
+                env={**clean, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

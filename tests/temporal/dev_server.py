@@ -6,8 +6,10 @@ killed anyway, so workers are processes of their own.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -21,8 +23,8 @@ T = TypeVar("T")
 
 PATIENCE = 60.0
 _GIVEN = "ASSENT_TEST_TEMPORAL"
-#: The server dies with the tests, also when they are killed.
-_LAUNCH = """
+#: What is started dies with the tests, also when they are killed.
+LAUNCH = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -64,7 +66,7 @@ class DevServer:
         options += ["--db-filename", str(self.folder / "temporal.db"), "--log-level", "error"]
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _LAUNCH, self._binary, "server", "start-dev", *options],
+                [sys.executable, "-c", LAUNCH, self._binary, "server", "start-dev", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -123,17 +125,21 @@ class DevServer:
         found: dict[str, Any] = close["failure"]
         return found
 
-    def history(self, id: str) -> str:
-        """Everything that happened in a workflow, as JSON."""
-        return self._told("workflow", "show", "--workflow-id", id, "--output", "json")
+    def events(self, id: str) -> list[str]:
+        """The types of everything that happened in a workflow so far."""
+        said = self._said("workflow", "show", "--workflow-id", id, "--output", "json")
+        events = json.loads(said)["events"] if said else []
+        return [event["eventType"].removeprefix("EVENT_TYPE_") for event in events]
 
     def status(self, id: str) -> str:
-        """Where a workflow stands; nothing if there is none."""
-        said = self._said("workflow", "describe", "--workflow-id", id, "--output", "json")
-        if not said:
-            return ""
-        found: str = json.loads(said)["workflowExecutionInfo"]["status"]
-        return found.removeprefix("WORKFLOW_EXECUTION_STATUS_")
+        """Where a workflow stands."""
+        told = self._told("workflow", "describe", "--workflow-id", id, "--output", "json")
+        status: str = json.loads(told)["workflowExecutionInfo"]["status"]
+        return status.removeprefix("WORKFLOW_EXECUTION_STATUS_")
+
+    def sleeps(self, id: str) -> None:
+        """Wait until a workflow waits for people: nothing of it is under way in a worker."""
+        eventually(lambda: "TIMER_STARTED" in self.events(id), f"{id} to wait")
 
     def _told(self, *command: str) -> str:
         done = self._run(*command)
@@ -169,6 +175,8 @@ def _plain() -> dict[str, str]:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
+    """Below those that the system hands out by itself, so that it is free after a restart too."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise NoTemporal("no free port between 20000 and 30000")

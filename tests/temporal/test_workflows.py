@@ -20,12 +20,24 @@ def test_the_stored_arguments_run_once(desk: Desk, server: DevServer) -> None:
     (request,) = desk.waiting()
     assert (request.tool, request.agent) == ("refund", "desk")
     assert request.args == {"order": "A-17", "euros": 900, "reason": "none given"}
-    # A signal is no decision, whoever sends it.
+    # A signal is no decision, whoever sends it: it causes a look.
+    server.sleeps(id)
     server.signal(id, "assent.news", request.run)
+    eventually(lambda: server.events(id).count("ACTIVITY_TASK_COMPLETED") >= 2, "a look")
+    assert (desk.waiting(), desk.effects()) == ([request], [])
     desk.inbox.decide_sync(request.id, request.edit({"euros": 90}), by="ana")
     assert server.result(id) == "refunded 90"
     assert desk.effects() == ["A-17 90 none given"]
     assert desk.inbox.get_sync(request.id).execution.status == "done"
+
+
+def test_a_result_is_json_wherever_it_comes_from(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    desk.begin("Refund", id := new_id(), "dated_refund", "A-17", 900)
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    assert server.result(id) == "2026-01-02"
+    assert desk.effects() == ["A-17 900"]
 
 
 def test_a_no_and_a_failure_end_the_workflow_with_their_names(
@@ -70,6 +82,7 @@ def test_a_worker_is_killed_while_people_think(
     worker = desk.worker()
     desk.begin("Refund", id := new_id(), "refund", "A-17", 900)
     (request,) = desk.waiting()
+    server.sleeps(id)
     worker.kill()
     worker.wait()
     if not nobody_up:
@@ -79,6 +92,7 @@ def test_a_worker_is_killed_while_people_think(
         desk.worker()
     assert server.result(id) == "refunded 900"
     assert desk.effects() == ["A-17 900 none given"]
+    assert "WORKFLOW_EXECUTION_SIGNALED" in server.events(id)  # it need not look by itself
 
 
 def test_a_time_out_is_a_doubt_that_a_person_ends(desk: Desk, server: DevServer) -> None:
@@ -119,6 +133,22 @@ def test_a_worker_is_killed_in_the_middle_of_the_tool(desk: Desk, server: DevSer
     desk.inbox.decide_sync(doubt.id, doubt.approve(), by="ben")
     assert server.result(id) == "second time"
     assert desk.effects() == ["A-17 900"] * 2
+
+
+def test_a_worker_that_is_stopped_finishes_what_it_began(desk: Desk, server: DevServer) -> None:
+    worker = desk.worker()
+    desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900)
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    eventually(desk.effects, "the effect", desk.said)
+    worker.send_signal(signal.SIGTERM)
+    eventually((desk.folder / "stopping").exists, "the worker to stop", desk.said)
+    (desk.folder / "go").touch()
+    worker.wait(60)
+    assert desk.inbox.get_sync(request.id).execution.status == "done"
+    desk.worker()
+    assert server.result(id) == "late"
+    assert desk.effects() == ["A-17 900"]
 
 
 def test_nobody_answers_in_time(desk: Desk, server: DevServer) -> None:

@@ -31,8 +31,12 @@ class Backoff:
 
     def holds(self, run: str) -> bool:
         """Whether it is too early to try this run again."""
+        return self.left(run) > 0
+
+    def left(self, run: str) -> float:
+        """Seconds until this run may be tried again."""
         until, _ = self._until.get(run, (0.0, 0))
-        return until > time.monotonic()
+        return max(until - time.monotonic(), 0.0)
 
     def patience(self) -> float:
         """Seconds until the first of them may be tried again."""

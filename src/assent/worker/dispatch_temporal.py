@@ -104,12 +104,10 @@ class TemporalDispatch:
 
     async def run(self) -> None:
         """Work until ``stop``; what was begun by then is finished first."""
-        client = await Client.connect(
-            self._address.target, namespace=self._address.namespace, lazy=True
-        )
+        client = await self._client(lazy=True)
         relay = Relay(self._worker, TemporalDispatcher(client, self._store))
         telling = asyncio.create_task(relay.run())
-        serving = [asyncio.create_task(self._serve(client, name)) for name in self._worker.names]
+        serving = [asyncio.create_task(self._serve(name)) for name in self._worker.names]
         try:
             await self._stopping.wait()
         finally:
@@ -121,11 +119,15 @@ class TemporalDispatch:
         """Take nothing more."""
         self._stopping.set()
 
-    async def _serve(self, client: Client, agent: str) -> None:
+    async def _client(self, *, lazy: bool) -> Client:
+        target, namespace = self._address
+        return await Client.connect(target, namespace=namespace, lazy=lazy)
+
+    async def _serve(self, agent: str) -> None:
         """Poll the queue of one agent; without a server, or when it goes away, try again."""
         while not self._stopping.is_set():
             try:
-                async with self._polling(client, agent):
+                async with self._polling(agent):
                     await self._stopping.wait()
             except Exception as error:
                 where = self._address.target
@@ -135,9 +137,9 @@ class TemporalDispatch:
                         await self._stopping.wait()
 
     @contextlib.asynccontextmanager
-    async def _polling(self, client: Client, agent: str) -> AsyncIterator[None]:
+    async def _polling(self, agent: str) -> AsyncIterator[None]:
         worker = TemporalWorker(
-            client,
+            await self._client(lazy=False),
             task_queue=queue_of(self._store, agent),
             workflows=[RunLife],
             activities=[self._step],
@@ -174,7 +176,10 @@ class TemporalDispatch:
     def _seconds(self, run_id: str) -> float | None:
         run = self._store.run(run_id)
         time = None if run is None else next_look(self._store, run)
-        return None if time is None else max((time - self._store.now()) / 1_000_000, _BREATH)
+        if time is None:
+            return None
+        left = (time - self._store.now()) / 1_000_000
+        return max(left, self._worker.patience(run_id), _BREATH)
 
 
 def queue_of(store: Store, agent: str) -> str:

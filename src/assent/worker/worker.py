@@ -153,15 +153,16 @@ class Worker:
     # -- runs
 
     def begin(self, run: Run) -> asyncio.Task[None] | None:
-        """Take a run further, or join who is at it here; nothing if it is better left for now.
-
-        This is all that a dispatcher (``assent.worker.dispatch``) needs of a worker.
-        """
+        """Take a run further, or join who is at it here; nothing if it is better left for now."""
         if run.id not in self._tasks:
             if not self._may_take(run):
                 return None
             self._tasks[run.id] = asyncio.create_task(self._step(run))
         return self._tasks[run.id]
+
+    def patience(self, run_id: str) -> float:
+        """Seconds for which a run that broke is left alone."""
+        return self._backoff.left(run_id)
 
     def _may_take(self, run: Run) -> bool:
         return (

@@ -11,6 +11,7 @@ from typing import Any
 
 from temporalio import activity
 
+from assent import codec
 from assent.adapters.temporal._wire import (
     APPROVE,
     ASK,
@@ -100,9 +101,10 @@ class Desk:
 
         async def call(wanted: Wanted) -> Any:
             # Validated, stored and run by the gate; whatever the tool raises is recorded there.
-            if inspect.iscoroutinefunction(tool):
-                return await tool(**wanted["content"])
-            return await asyncio.to_thread(tool, **wanted["content"])
+            args = wanted["content"]
+            awaits = inspect.iscoroutinefunction(tool)
+            value = await tool(**args) if awaits else await asyncio.to_thread(tool, **args)
+            return codec.loads(guard.signature.dump_result(value))
 
         @activity.defn(name=activity_of(guard.tool.name))
         async def run(wanted: Wanted) -> Answer:

@@ -28,7 +28,7 @@ from assent.adapters.temporal._wire import (
     run_name,
 )
 from assent.errors import InvalidCall
-from assent.gate.options import AskOptions
+from assent.gate.options import AskOptions, check_known
 from assent.types import Json, Question, Risk
 from assent.views import question_json
 
@@ -166,6 +166,7 @@ def _ears() -> _Ears:
 
 
 def _wanted(requester: str, content: dict[str, Any], options: AskOptions) -> Wanted:
+    check_known(options, AskOptions)
     for name in ("wait", "key"):
         if name in options:
             raise InvalidCall(f"{name}= has no place in a workflow, which waits and counts itself")

@@ -1,0 +1,45 @@
+"""The agents of the tests of the dispatcher: one process asks, another one goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import assent
+from assent.testing import ScriptedModel, call, say
+
+
+def clerk(*script: object) -> assent.Agent:
+    """An agent whose tool leaves a line in the working folder."""
+
+    @assent.tool(needs_approval=True, expires_in=2)
+    def book(room: str) -> str:
+        """Book a room, soon or not at all."""
+        return _noted(room)
+
+    @assent.tool(needs_approval=True, expires_in=3600)
+    def hire(name: str) -> str:
+        """Hire somebody, today or not at all."""
+        return _noted(name)
+
+    @assent.tool(needs_approval=True)
+    def pay(euros: int) -> str:
+        """Pay."""
+        return _noted(f"{euros} euros")
+
+    return assent.Agent("clerk", model=ScriptedModel(list(script)), tools=[book, hire, pay])
+
+
+def _noted(line: str) -> str:
+    with Path("effects").open("a") as effects:
+        effects.write(line + "\n")
+    return line
+
+
+def asking(tool: str, args: dict[str, object]) -> assent.Agent:
+    """The clerk who makes one call, and is gone."""
+    return clerk(call(tool, args))
+
+
+def going_on() -> assent.Agent:
+    """The clerk who hears of results, and is done."""
+    return clerk(say("Done."), say("Done."))

@@ -1,0 +1,183 @@
+"""``assent worker --dispatch temporal://…``: Temporal brings the runs, the store decides."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from desk_world import Desk
+from dev_server import DevServer, eventually
+from dispatch_agents import asking, going_on
+
+from assent import Inbox
+from assent.errors import InvalidCall
+from assent.rows import Run, RunStatus
+from assent.stores import open_store
+from assent.types import Micros
+from assent.worker import Worker
+from assent.worker.dispatch import Relay
+from assent.worker.dispatch_temporal import Address
+
+HERE = Path(__file__).parent
+
+
+def started(desk: Desk, url: str) -> subprocess.Popen[bytes]:
+    """A worker as people start it."""
+    command = ["-m", "assent.cli.main", "worker", "dispatch_agents:going_on", "--store", desk.url]
+    return desk.process(sys.executable, *command, "--dispatch", url, PYTHONPATH=str(HERE))
+
+
+def url_of(server: DevServer) -> str:
+    return f"temporal://{server.address}/default"
+
+
+def asked(desk: Desk, tool: str, args: dict[str, object]) -> str:
+    """A run of an agent that waits for people, and that nobody has at hand any more."""
+    agent = asking(tool, args)
+    agent.lend(desk.url)
+    result = agent.run_sync("Please.")
+    assert result.status == "paused"
+    agent.gate.close()
+    return result.run
+
+
+def ended(desk: Desk, run: str) -> Run:
+    store = desk.inbox.store
+
+    def look() -> Run | None:
+        found = store.run(run)
+        return found if found is not None and found.status is RunStatus.DONE else None
+
+    return eventually(look, f"the end of {run}", desk.said)
+
+
+def workflow_of(desk: Desk, run: str) -> str:
+    return f"assent:{desk.inbox.store.incarnation}:{run}"
+
+
+def test_a_paused_run_goes_on_where_temporal_brings_it(desk: Desk, server: DevServer) -> None:
+    run = asked(desk, "pay", {"euros": 5})
+    worker = started(desk, url_of(server))
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    ended(desk, run)
+    assert desk.effects() == ["5 euros"]
+    assert server.ended(workflow_of(desk, run))["status"] == "COMPLETED"
+
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) == 0, desk.said()
+
+
+def test_what_was_decided_and_what_expired_while_nobody_was_up(
+    desk: Desk, server: DevServer
+) -> None:
+    paid = asked(desk, "pay", {"euros": 5})
+    booked = asked(desk, "book", {"room": "12"})
+    pay = next(request for request in desk.waiting(2) if request.tool == "pay")
+    desk.inbox.decide_sync(pay.id, pay.approve(), by="ana")
+    store = desk.inbox.store
+    eventually(lambda: store.overdue(), "the end of the other")
+    started(desk, url_of(server))
+    ended(desk, paid)
+    ended(desk, booked)
+    assert desk.effects() == ["5 euros"]
+    assert [call.status for call in store.calls_of(booked)] == ["expired"]
+
+
+def test_an_end_by_the_clock_is_a_timer_of_temporal(desk: Desk, server: DevServer) -> None:
+    started(desk, url_of(server))
+    hour, soon = asked(desk, "hire", {"name": "Bob"}), asked(desk, "book", {"room": "12"})
+    server.sleeps(workflow_of(desk, hour))
+    ended(desk, soon)
+    assert [call.status for call in desk.inbox.store.calls_of(soon)] == ["expired"]
+    assert server.ended(workflow_of(desk, soon))["status"] == "COMPLETED"
+    assert server.status(workflow_of(desk, hour)) == "RUNNING"
+    assert desk.effects() == []
+
+
+def test_two_workers_take_a_run_once(desk: Desk, server: DevServer) -> None:
+    run = asked(desk, "pay", {"euros": 5})
+    for _ in range(2):
+        started(desk, url_of(server))
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    ended(desk, run)
+    assert desk.effects() == ["5 euros"]
+
+
+class Forgetful:
+    """A dispatcher that is told everything and does nothing."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    async def wake(self, run: Run) -> None:
+        self.told.append(f"wake {run.id}")
+
+    async def at(self, run: Run, time: Micros) -> None:
+        self.told.append(f"at {run.id}")
+
+
+async def test_behind_every_dispatcher_is_a_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store(f"sqlite:///{tmp_path / 'assent.db'}")
+    asker, agent = asking("pay", {"euros": 5}), going_on()
+    asker.lend(store)
+    agent.lend(store)
+    dispatcher = Forgetful()
+    relay = Relay(Worker([agent], store), dispatcher, scan=0.2)
+    telling = asyncio.create_task(relay.run())
+    result = await asker.run("Please.")
+    (request,) = result.interruptions
+    await Inbox(store).decide(request.id, request.approve(), by="ana")
+    async with asyncio.timeout(60):
+        while (run := store.run(result.run)) is None or run.status is not RunStatus.DONE:
+            await asyncio.sleep(0.02)
+    assert f"wake {result.run}" in dispatcher.told
+    assert Path("effects").read_text() == "5 euros\n"
+    telling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await telling
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "target", "namespace"),
+    [
+        ("temporal://localhost", "localhost:7233", "default"),
+        ("temporal://t.example.com:80/refunds", "t.example.com:80", "refunds"),
+        ("temporal://[::1]:7233/", "[::1]:7233", "default"),
+    ],
+)
+def test_addresses(url: str, target: str, namespace: str) -> None:
+    assert Address.of(url) == (target, namespace)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost:7233", "http://localhost", "temporal://", "temporal://h:x", "temporal://h/a/b"],
+)
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(InvalidCall, match="temporal://host:port"):
+        Address.of(url)
+
+
+def test_a_wrong_address_is_a_wrong_command(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'assent.db'}"
+    command = ["worker", "dispatch_agents:going_on", "--store", store, "--dispatch", "localhost"]
+    done = subprocess.run(
+        [sys.executable, "-m", "assent.cli.main", *command],
+        env={**os.environ, "PYTHONPATH": str(HERE)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "temporal://host:port" in done.stderr

@@ -1,0 +1,34 @@
+"""The code of docs/temporal.md, run as its page says, with the real server."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from desk_world import Desk
+from dev_server import DevServer
+
+from assent.types import Reviewer
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "temporal.md"
+
+
+def test_the_page_is_true(desk: Desk, server: DevServer) -> None:
+    workflow, worker = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
+    (desk.folder / "refunds.py").write_text(workflow)
+    run = f'import asyncio\nasyncio.run(work("{server.address}"))\n'
+    (desk.folder / "worker.py").write_text(worker + run)
+    desk.process(sys.executable, "worker.py")
+
+    server.begin("Refunds", "refund-A-17", "refunds", "A-17", 20)
+    (question,) = desk.waiting()
+    desk.inbox.decide_sync(question.id, question.respond("broken"), by="ana")
+    (yes,) = desk.waiting()
+    assert yes.args["details"] == {"order": "A-17", "reason": "broken"}
+    desk.inbox.decide_sync(yes.id, yes.approve(), by="ana")
+    (refund,) = desk.waiting()
+    assert (refund.risk.level, refund.reviewers) == ("high", ("group:finance",))
+    ben = Reviewer("ben", groups=("finance",))
+    desk.inbox.decide_sync(refund.id, refund.edit({"euros": 15}), by=ben)
+    assert server.result("refund-A-17") == "15 euros for A-17"

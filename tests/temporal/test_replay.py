@@ -1,0 +1,36 @@
+"""Workflows wait for weeks: what was recorded by an earlier release still replays."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+HISTORIES = sorted((HERE / "histories").glob("*.json"))
+
+
+def replayed(*paths: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(HERE / "replay.py"), *map(str, paths)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_recorded_histories_replay() -> None:
+    done = replayed(*HISTORIES)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"replayed {path.stem}" for path in HISTORIES]
+    assert len(HISTORIES) >= 4
+
+
+def test_another_order_would_be_noticed(tmp_path: Path) -> None:
+    history = json.loads((HERE / "histories" / "in_doubt.json").read_text())
+    for event in history["events"]:
+        scheduled = event.get("activityTaskScheduledEventAttributes")
+        if scheduled and scheduled["activityType"]["name"] == "assent.settle":
+            scheduled["activityType"]["name"] = "assent.ask"
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(history))
+    done = replayed(other)
+    assert done.returncode == 1
+    assert "ondeterminis" in done.stderr
