@@ -1,21 +1,17 @@
-"""Deaths at random, sleeps through leases, and every pair of deaths: the long versions."""
+"""Deaths at random, sleeps through leases, and every pair of deaths, of guarded functions."""
 
 from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
-from actors import open_at
-from sweep import LATER, check_acknowledged, check_effects, events_of, plot_of, sweep
+from faults import SEED, Tell
+from places import KINDS, make, open_at
+from sweep import LATER, check_acknowledged, check_effects, die, events_of, plot_of, sweep
 from tales import TALES
 from zygote import Zygote
 
@@ -24,14 +20,6 @@ from assent.audit import verify
 pytestmark = pytest.mark.chaos
 
 WORKERS = 4
-SEED = int(os.environ.get("ASSENT_CHAOS_SEED", "0")) or random.SystemRandom().randrange(10**9)
-
-
-@pytest.fixture
-def zygote() -> Iterator[Zygote]:
-    warm = Zygote()
-    yield warm
-    warm.close()
 
 
 def check_all(folder: Path, runs: list[str]) -> dict[str, int]:
@@ -49,7 +37,7 @@ def check_all(folder: Path, runs: list[str]) -> dict[str, int]:
     return {kind: sum(e.type == kind for e in events) for kind in ("started", "in_doubt", "late")}
 
 
-def test_deaths_at_random_moments(zygote: Zygote, tmp_path: Path) -> None:
+def test_deaths_at_random_moments(zygote: Zygote, tmp_path: Path, tell: Tell) -> None:
     dice = random.Random(SEED)
     kills, least = 0, 1_000
     runs: list[str] = []
@@ -73,10 +61,12 @@ def test_deaths_at_random_moments(zygote: Zygote, tmp_path: Path) -> None:
     for pid in pids:
         zygote.wait(pid)
     zygote.value("actors:work", folder=str(tmp_path), runs=runs, seed=1, lease=0.4)
-    print(f"seed {SEED}: {kills} kills, {len(runs)} runs, {check_all(tmp_path, runs)}")
+    tell(
+        test="guard kills", store="sqlite", kills=kills, runs=len(runs), **check_all(tmp_path, runs)
+    )
 
 
-def test_sleeping_through_leases(zygote: Zygote, tmp_path: Path) -> None:
+def test_sleeping_through_leases(zygote: Zygote, tmp_path: Path, tell: Tell) -> None:
     dice = random.Random(SEED)
     runs = [f"run {n}" for n in range(400)]
     pids = [
@@ -94,22 +84,30 @@ def test_sleeping_through_leases(zygote: Zygote, tmp_path: Path) -> None:
     for pid in pids:
         ended = zygote.wait(pid)
         assert (ended.signal, ended.error) == (0, ""), ended.error
-    print(f"seed {SEED}: {stops} stops, {check_all(tmp_path, runs)}")
+    tell(test="guard stops", store="sqlite", stops=stops, **check_all(tmp_path, runs))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("story", TALES)
+def test_every_death(story: str, kind: str, zygote: Zygote, tmp_path: Path, tell: Tell) -> None:
+    plot = plot_of(zygote, story, make(tmp_path / "plot", kind))
+    deaths = sweep(zygote, plot, tmp_path, kind=kind)
+    assert deaths >= len(plot.kills()) > 0
+    tell(test="sweep", store=kind, story=story, deaths=deaths)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("story", [name for name in TALES if not TALES[name].only])
-def test_every_second_death_after_every_first(story: str, zygote: Zygote, tmp_path: Path) -> None:
-    (tmp_path / "plot").mkdir()
-    first = plot_of(zygote, story, tmp_path / "plot")
-    for number, point in enumerate(first.kills()):
-        begin, whole = tmp_path / f"begin {number}", tmp_path / f"whole {number}"
-        begin.mkdir()
-        died = zygote.run("stories:play", folder=str(begin), story=story, kill=point.kill)
-        assert died.killed
-        shutil.copytree(begin, whole)
+def test_every_second_death_after_every_first(
+    story: str, kind: str, zygote: Zygote, tmp_path: Path, tell: Tell
+) -> None:
+    deaths = 0
+    for number, point in enumerate(plot_of(zygote, story, make(tmp_path / "plot", kind)).kills()):
+        whole = make(tmp_path / f"whole {number}", kind)
+        die(zygote, story, whole, point.kill)
         plot = plot_of(zygote, story, whole, later=LATER)
         place = tmp_path / f"second {number}"
         place.mkdir()
-        assert sweep(zygote, plot, place, begin) == len(plot.kills())
-        for folder in (begin, whole, place):
-            shutil.rmtree(folder)
+        deaths += sweep(zygote, plot, place, point.kill, kind)
+        assert deaths >= len(plot.kills())
+    tell(test="second deaths", store=kind, story=story, deaths=deaths)

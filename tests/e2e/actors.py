@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from places import open_at
 from stories import append
 
 from assent import AlreadyDecided, AssentError, Gate, Inbox, Paused
 from assent.engine.commands import Note
 from assent.gate.guard import this_call
-from assent.stores.sqlite import SqliteStore
+from assent.stores.base import Store
 from assent.types import Decision, Request
 
 TYPES = ("approve", "reject", "respond", "edit")
@@ -29,11 +30,6 @@ def until(path: Path, seconds: float = 60.0) -> None:
     while not path.exists():
         assert time.monotonic() < end, f"{path} did not come"
         time.sleep(0.002)
-
-
-def open_at(folder: str, **options: Any) -> SqliteStore:
-    """The store that all of them share."""
-    return SqliteStore(Path(folder, "assent.db"), **options)
 
 
 # -- deciding
@@ -50,7 +46,7 @@ def answer(request: Request, type: str, by: str) -> Decision:
     return request.edit({"to": by})
 
 
-def decide_all(store: SqliteStore, requests: list[Request], by: str, type: str) -> list[Any]:
+def decide_all(store: Store, requests: list[Request], by: str, type: str) -> list[Any]:
     """One person's answers to all requests, in an order of their own, and what they were told."""
     inbox = Inbox(store)
     told = []
@@ -67,7 +63,7 @@ def decide_all(store: SqliteStore, requests: list[Request], by: str, type: str) 
     return told
 
 
-def many_deciders(store: SqliteStore, requests: list[Request], people: list[str]) -> list[Any]:
+def many_deciders(store: Store, requests: list[Request], people: list[str]) -> list[Any]:
     """A thread for each of these people, all at once."""
     told: list[Any] = []
     gate = threading.Barrier(len(people))
@@ -277,7 +273,7 @@ def work(folder: str, runs: list[str], seed: int, lease: float, nap: float = 0.0
             _settle(inbox, request, dice, folder)
 
 
-def _over(store: SqliteStore, run: str) -> bool:
+def _over(store: Store, run: str) -> bool:
     found = store.run(run)
     return found is not None and found.status not in ("running", "paused")
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from zygote import Zygote
+from zygote import PATIENCE, Zygote
+
+from assent.stores import pgstream
 
 
 @pytest.fixture(scope="module")
@@ -13,3 +15,9 @@ def zygote() -> Iterator[Zygote]:
     warm = Zygote()
     yield warm
     warm.close()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other workers have transactions open on the same PostgreSQL."""
+    monkeypatch.setattr(pgstream, "PATIENCE", PATIENCE)

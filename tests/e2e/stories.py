@@ -17,9 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+from places import open_at
+
 from assent import AssentError, Gate, Inbox, Paused, Reviewer, schema
 from assent.gate.guard import this_call
-from assent.stores.sqlite import SqliteStore
 from assent.types import Decision, Request
 
 RUN = "order-17"
@@ -53,7 +54,7 @@ class World:
         self.points: list[tuple[str, int, str, int]] = []
         self.counts: Counter[str] = Counter()
         self.renewed = threading.Event()
-        self.store = SqliteStore(self.folder / "assent.db", boundary=self.cross, clock=self.clock)
+        self.store = open_at(self.folder, boundary=self.cross, clock=self.clock)
         self.gate = Gate(self.store, wait=0, agent="bot", **options)
         self.inbox = Inbox(self.store)
 
@@ -66,7 +67,8 @@ class World:
         if self.kill == (name, self.counts[name], when):
             os.kill(os.getpid(), signal.SIGKILL)
         if hasattr(self, "store"):
-            self.points.append((name, self.counts[name], when, int(self.store.tail())))
+            events = sum(thread.seq for thread in self.store.threads())
+            self.points.append((name, self.counts[name], when, events))
         if (name, when) == ("renew", "after"):
             self.renewed.set()
 

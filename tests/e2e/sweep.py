@@ -8,12 +8,12 @@ started and was not recorded is in doubt, and no other call is.
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from places import drop, make, open_at
 from stories import BY_HAND, lines
 from tales import TALES
 from zygote import Zygote
@@ -21,7 +21,6 @@ from zygote import Zygote
 from assent import codec
 from assent.audit import verify
 from assent.rows import Event
-from assent.stores.sqlite import SqliteStore
 from assent.testing import check_store
 from assent.testing.checks import all_events
 
@@ -100,7 +99,7 @@ def value_of(story: str) -> Any:
 
 
 def events_of(folder: Path) -> list[Event]:
-    store = SqliteStore(folder / "assent.db")
+    store = open_at(folder)
     try:
         events = [event for _, event in all_events(store)]
         runs = {event.run for event in events if event.run}
@@ -123,7 +122,7 @@ def check_end(plot: Plot, point: Point, told: dict[str, Any], answer: str, folde
     doubts, asked = plot.doubts(point)
     assert sum(event.type == "in_doubt" for event in events) == doubts
     assert told["value"] in expected(plot.story, asked, answer)
-    store = SqliteStore(folder / "assent.db")
+    store = open_at(folder)
     try:
         report = verify(store)
         assert report.ok, report
@@ -174,30 +173,38 @@ def check_effects(events: list[Event], folder: Path) -> None:
 # -- the sweep
 
 
-def sweep(zygote: Zygote, plot: Plot, tmp_path: Path, begin: Path | None = None) -> int:
-    """Die at every point of a story, come back, and look; gives the number of deaths."""
+def sweep(
+    zygote: Zygote,
+    plot: Plot,
+    tmp_path: Path,
+    first: tuple[str, int, str] | None = None,
+    kind: str = "sqlite",
+) -> int:
+    """Die at every point of a story, come back, and look; gives the number of deaths.
+
+    With ``first``, somebody had died there an hour before.
+    """
     deaths = 0
-    later = LATER if begin is not None else 0.0
     for number, point in enumerate(plot.kills()):
-        folder = tmp_path / f"{number}"
-        if begin is None:
-            folder.mkdir()
-        else:
-            shutil.copytree(begin, folder)
-        died = zygote.run(
-            "stories:play", folder=str(folder), story=plot.story, kill=point.kill, later=later
-        )
-        assert died.killed, f"{point} of {plot.story} was not reached: {died}"
-        deaths += 1
-        check_prefix(plot, point, folder)
-        if plot.story == "approved" and plot.hanging(point):
-            for answer in ANSWERS[:2]:
-                shutil.copytree(folder, tmp_path / answer)
-                finish(zygote, plot, point, tmp_path / answer, answer, later + LATER)
-            finish(zygote, plot, point, folder, ANSWERS[2], later + LATER)
-        else:
-            finish(zygote, plot, point, folder, ANSWERS[number % 3], later + LATER)
+        every = plot.story == "approved" and plot.hanging(point)
+        for answer in ANSWERS if every else (ANSWERS[number % 3],):
+            folder = make(tmp_path / f"{number} {answer}", kind)
+            if first is not None:
+                die(zygote, plot.story, folder, first)
+            later = 0.0 if first is None else LATER
+            die(zygote, plot.story, folder, point.kill, later)
+            deaths += 1
+            check_prefix(plot, point, folder)
+            finish(zygote, plot, point, folder, answer, later + LATER)
     return deaths
+
+
+def die(
+    zygote: Zygote, story: str, folder: Path, kill: tuple[str, int, str], later: float = 0.0
+) -> None:
+    """Play a story to a death."""
+    died = zygote.run("stories:play", folder=str(folder), story=story, kill=kill, later=later)
+    assert died.killed, f"{kill} of {story} was not reached: {died}"
 
 
 def finish(
@@ -208,4 +215,4 @@ def finish(
         "stories:play", folder=str(folder), story=plot.story, later=later, doubt=answer
     )
     check_end(plot, point, told, answer, folder)
-    shutil.rmtree(folder)
+    drop(folder)

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assent.stores import pgstream
+
 MODULES = ("actors", "stories", "tales")
 PATIENCE = 60.0
 
@@ -40,9 +42,11 @@ class Ended:
 class Zygote:
     """The warm interpreter, as the tests see it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *more: Path) -> None:
+        """With ``more`` files whose functions are to be called."""
+        command = [sys.executable, __file__, *map(str, more)]
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def spawn(self, task: str, **arguments: Any) -> int:
@@ -85,8 +89,11 @@ class Zygote:
 
 
 def _serve() -> None:
-    for module in MODULES:
+    more = [Path(name) for name in sys.argv[1:]]
+    sys.path += [str(path.parent) for path in more]
+    for module in (*MODULES, *(path.stem for path in more)):
         importlib.import_module(module)
+    pgstream.PATIENCE = PATIENCE  # other tests keep transactions open on the same server
     children: set[int] = set()
     with tempfile.TemporaryDirectory() as folder:
         for line in sys.stdin:

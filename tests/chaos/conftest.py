@@ -1,0 +1,12 @@
+"""The long versions use what the short ones do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
+from fault_fixtures import patient, server, tell, zygote
+
+__all__ = ["patient", "server", "tell", "zygote"]

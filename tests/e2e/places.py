@@ -1,0 +1,62 @@
+"""Where the processes of a test keep their store: a SQLite file, or a schema in a PostgreSQL.
+
+A folder is all that they hand to each other. Where it has a file ``postgres``, that says which
+server, schema and key to use; else the store is a file in the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from assent.keys import Keyring, new_key
+from assent.stores.base import Boundary, Store
+from assent.stores.postgres import PostgresStore
+from assent.stores.sqlite import SqliteStore
+from assent.testing.postgres_server import shared_url, why_not
+
+KINDS = ("sqlite", "postgres")
+_ADDRESS = "postgres"
+
+
+def make(folder: Path, kind: str, url: str = "") -> Path:
+    """A folder with a store that nobody has used; on this PostgreSQL, or a shared one."""
+    folder.mkdir(exist_ok=True)
+    if kind == "postgres":
+        if not url and why_not():
+            pytest.skip(why_not())
+        facts = {
+            "url": url or shared_url(),
+            "schema": f"fault {uuid.uuid4().hex}",
+            "key": new_key(),
+        }
+        (folder / _ADDRESS).write_text(json.dumps(facts))
+    return folder
+
+
+def open_at(folder: str | Path, boundary: Boundary | None = None, clock: object = None) -> Store:
+    """The store of a folder."""
+    address = Path(folder, _ADDRESS)
+    options = {} if clock is None else {"clock": clock}
+    if not address.exists():
+        return SqliteStore(Path(folder, "assent.db"), boundary=boundary, **options)  # type: ignore[arg-type]
+    facts = json.loads(address.read_text())
+    keys = Keyring.parse(facts["key"])
+    return PostgresStore(
+        facts["url"], schema=facts["schema"], keys=keys, boundary=boundary, **options
+    )  # type: ignore[arg-type]
+
+
+def drop(folder: Path) -> None:
+    """Forget a store and its folder."""
+    address = folder / _ADDRESS
+    if address.exists():
+        facts = json.loads(address.read_text())
+        with psycopg.connect(facts["url"], autocommit=True) as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{facts["schema"]}" CASCADE')
+    shutil.rmtree(folder)

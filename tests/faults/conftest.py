@@ -1,0 +1,12 @@
+"""What the fault tests share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from fault_fixtures import patient, server, tell, zygote
+
+__all__ = ["patient", "server", "tell", "zygote"]

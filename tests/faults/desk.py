@@ -1,0 +1,187 @@
+"""A test's own process: it starts runs, decides whatever waits, and looks after the crew."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from crew import PAYMENTS, Fault, payer
+from places import open_at
+from record import check_record
+from stories import append
+from zygote import Ended, Zygote
+
+from assent import AssentError, Inbox
+from assent.types import Decision, Request
+
+CREW = 4
+#: Far more than it takes: machines may be slow and busy.
+PATIENCE = 240.0
+_LOOK = 100
+
+#: The points at which a hand dies or falls asleep by itself, between them everything it commits.
+POINTS = [
+    (name, nth, when)
+    for name in ("claim+start", "effect", "record", "propose", "propose+finish")
+    for nth in (1, 2)
+    for when in ("before", "after")
+]
+
+
+class Desk:
+    """People and their crew on one store."""
+
+    def __init__(self, folder: Path, zygote: Zygote, seed: int, lease: float = 0.5) -> None:
+        self.folder = folder
+        self.lease = lease
+        self.dice = random.Random(seed)
+        self.store = open_at(folder)
+        self.inbox = Inbox(self.store)
+        self.runs: list[str] = []
+        self.live: set[str] = set()
+        self.listed: set[str] = set()
+        self.kills = 0
+        self.pids: list[int] = []
+        #: Held while a signal is sent, or a process is taken off the list.
+        self.hands_off = threading.Lock()
+        self._zygote = zygote
+        self._agent = payer(self.store)
+        self._end = 0.0
+
+    # -- runs and decisions
+
+    def begin(self, count: int) -> None:
+        """Start runs; each asks at once."""
+
+        async def body() -> list[str]:
+            begun = [await self._agent.run(f"Pay {PAYMENTS} shops.") for _ in range(count)]
+            return [result.run for result in begun]
+
+        runs = asyncio.run(body())
+        self.runs += runs
+        self.live.update(runs)
+        self._end = time.monotonic() + PATIENCE
+
+    def decide(self, most: int = _LOOK) -> int:
+        """Decide what waits, and note what was acknowledged."""
+        with contextlib.suppress(AssentError):
+            waiting = self.inbox.pending_sync(limit=most).items
+            for request in waiting:
+                self._settle(request)
+            return len(waiting)
+        return 0
+
+    def _settle(self, request: Request) -> None:
+        decision: Decision = request.approve()
+        if request.kind == "in_doubt":
+            self.listed.add(request.id)
+            decision = self.dice.choice(
+                [request.approve(), request.respond("paid"), request.reject("let it be")]
+            )
+        by = f"person {self.dice.randrange(5)}"
+        with contextlib.suppress(AssentError):
+            self.inbox.decide_sync(request.id, decision, by=by)
+            append(self.folder / "acks", request.id, decision.type, by)
+            self._end = time.monotonic() + PATIENCE  # it goes on
+
+    def over(self) -> bool:
+        """Whether every run has ended; looks at some of them each time."""
+        with contextlib.suppress(AssentError):
+            for run in self.dice.sample(sorted(self.live), min(_LOOK, len(self.live))):
+                found = self.store.run(run)
+                if found is not None and found.status not in ("running", "paused"):
+                    self.live.discard(run)
+                    self._end = time.monotonic() + PATIENCE
+        late = time.monotonic() > self._end
+        assert not self.live or not late, f"lost: {len(self.live)} runs do not go on"
+        return not self.live
+
+    # -- the crew
+
+    def hire(self, fault: Fault | None = None, **options: Any) -> int:
+        """One more worker."""
+        options |= {"folder": str(self.folder), "lease": self.lease, "fault": fault}
+        pid = self._zygote.spawn("crew:work", **options)
+        self.pids.append(pid)
+        return pid
+
+    def fill(self, sig: signal.Signals | None = None, named: float = 0.5) -> None:
+        """Have a whole crew, some of whom something will happen to at a point of its own."""
+        while len(self.pids) < CREW:
+            point = self.dice.choice(POINTS)
+            hit = sig is not None and self.dice.random() < named
+            self.hire((*point, int(sig)) if hit and sig is not None else None)
+
+    def bury(self) -> int:
+        """Take those who died by themselves off the list; gives how many they were."""
+        dead = [pid for pid in self.pids if state(pid) == "Z"]
+        for pid in dead:
+            self._buried(pid)
+        return len(dead)
+
+    def kill(self) -> None:
+        """Kill one of them, wherever it is."""
+        pid = self.dice.choice(self.pids)
+        os.kill(pid, signal.SIGKILL)
+        self._buried(pid)
+
+    def _buried(self, pid: int) -> None:
+        ended = self._gone(pid)
+        assert ended.killed, ended.error or ended
+        self.kills += 1
+
+    def until(self, done: Callable[[], object], crew: bool = True) -> None:
+        """Go on deciding until something is so."""
+        while not done():
+            assert time.monotonic() < self._end, f"lost: {len(self.live)} runs do not go on"
+            if crew:
+                self.bury()
+                self.fill()
+            if not self.decide():
+                time.sleep(0.01)
+
+    def finish(self, crew: bool = True) -> dict[str, int]:
+        """Let the crew end everything, send it home, and look at what became of it all."""
+        self.until(self.over, crew)
+        self.dismiss()
+        self.decide()  # a doubt of a run that ended some other way is listed, too
+        return check_record(self.store, self.folder, self.runs, self.listed)
+
+    def dismiss(self) -> None:
+        """Send everybody home."""
+        for pid in list(self.pids):
+            self.send_home(pid)
+
+    def send_home(self, pid: int) -> None:
+        """Let one finish what it does."""
+        os.kill(pid, signal.SIGTERM)
+        ended = self._gone(pid)
+        assert ended.killed or not ended.error, ended.error
+
+    def _gone(self, pid: int) -> Ended:
+        """Wait for the end of one; until it is taken off the list, its number is its own."""
+        end = time.monotonic() + PATIENCE
+        while state(pid) != "Z":
+            assert time.monotonic() < end, "a worker does not end"
+            time.sleep(0.002)
+        with self.hands_off:
+            self.pids.remove(pid)
+        return self._zygote.wait(pid)
+
+    def close(self) -> None:
+        """Let go of the store; who is left is killed by the zygote."""
+        self.store.close()
+
+
+def state(pid: int) -> str:
+    """What the kernel says of a child: T is stopped, Z died and was not waited for yet."""
+    text = Path(f"/proc/{pid}/stat").read_text()
+    return text.rpartition(")")[2].split()[0]

@@ -1,0 +1,60 @@
+"""The fixtures of the fault tests, long and short: a warm interpreter to fork from, one line of
+report, a PostgreSQL to be killed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults import SEED, Tell
+from zygote import PATIENCE, Zygote
+
+from assent.stores import pgstream
+from assent.testing.postgres_server import PostgresServer, why_not
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    warm = Zygote(*(HERE / f"{name}.py" for name in ("crew", "teeth", "disk")))
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other workers have transactions open on the same PostgreSQL."""
+    monkeypatch.setattr(pgstream, "PATIENCE", PATIENCE)
+
+
+@pytest.fixture
+def tell(capsys: pytest.CaptureFixture[str]) -> Tell:
+    """Prints what a fault test did, as one line of JSON."""
+
+    def line(**counts: Any) -> None:
+        with capsys.disabled():
+            print("\n" + json.dumps({"seed": SEED, **counts}), flush=True)
+
+    return line
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A PostgreSQL of the test's own, to be killed."""
+    if why_not():
+        pytest.skip(why_not())
+    folder = Path(tempfile.mkdtemp(prefix="assent-pg-"))
+    server = PostgresServer(folder)
+    try:
+        server.start()
+        yield server
+        server.stop(signal.SIGQUIT)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,102 @@
+"""The fault tests themselves, long or short as their numbers say."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from desk import Desk
+from sandman import Sandman
+from stories import lines
+from zygote import Zygote
+
+from assent.testing.postgres_server import PostgresServer
+
+_BATCH = 200
+
+
+@contextlib.contextmanager
+def at_work(zygote: Zygote, folder: Path, seed: int, lease: float = 0.5) -> Iterator[Desk]:
+    """A desk, which is left in order also where a test fails."""
+    desk = Desk(folder, zygote, seed, lease)
+    try:
+        yield desk
+    finally:
+        desk.dismiss()
+        desk.close()
+
+
+def kill_workers(zygote: Zygote, folder: Path, seed: int, kills: int, runs: int) -> dict[str, int]:
+    """SIGKILL of workers, half of them at named points, while people decide."""
+    with at_work(zygote, folder, seed) as desk:
+        share = max(kills // runs, 1)
+        while desk.kills < kills or len(desk.runs) < runs:
+            if len(desk.runs) < runs and len(desk.live) < _BATCH:
+                desk.begin(min(_BATCH, runs - len(desk.runs)))
+            elif not desk.live:
+                desk.begin(share)  # they were quicker than their killer
+            desk.bury()
+            more = desk.kills < kills
+            desk.fill(signal.SIGKILL if more else None)
+            if more and desk.dice.random() < 0.3:
+                desk.kill()
+            desk.decide(32)
+            desk.over()
+        return {"kills": desk.kills, **desk.finish()}
+
+
+def stop_workers(zygote: Zygote, folder: Path, seed: int, stops: int, runs: int) -> dict[str, int]:
+    """SIGSTOP of workers for longer than their lease, at random and at named points."""
+    with at_work(zygote, folder, seed, lease=0.3) as desk:
+        desk.begin(runs)
+        desk.fill(signal.SIGSTOP)
+        with Sandman(desk, seed, stops) as sandman:
+            while not sandman.done:
+                if not desk.live:
+                    desk.begin(runs)
+                for pid in sandman.woken():
+                    desk.send_home(pid)  # for another one to come, with a point of its own
+                desk.fill(signal.SIGSTOP)
+                desk.decide(8)
+                desk.over()
+        return {"stops": sandman.stops, "named": sandman.named, **desk.finish()}
+
+
+def kill_server(
+    zygote: Zygote, server: PostgresServer, folder: Path, seed: int, kills: int, runs: int
+) -> dict[str, int]:
+    """kill -9 of PostgreSQL and all its processes while workers work and people decide."""
+    with at_work(zygote, folder, seed, lease=2.0) as desk:
+        for _ in range(kills):
+            if len(desk.live) < runs:
+                desk.begin(runs)
+            desk.fill()
+            goal = len(lines(folder / "acks")) + 5
+            desk.until(lambda goal=goal: len(lines(folder / "acks")) >= goal or desk.over())
+            with _deciding(desk):
+                time.sleep(desk.dice.random() * 0.05)
+                server.kill()
+                server.start()
+        return {"server_kills": kills, **desk.finish()}
+
+
+@contextlib.contextmanager
+def _deciding(desk: Desk) -> Iterator[None]:
+    """People go on deciding; in a thread, because the server dies with the one that started it."""
+    over = threading.Event()
+
+    def body() -> None:
+        while not over.is_set():
+            desk.decide(4)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,80 @@
+"""Puts workers to sleep for longer than their leases, and wakes them.
+
+In a thread of its own: who sleeps in the middle of a commit keeps everybody waiting, people too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+
+from desk import Desk, state
+
+_MOST = 2
+#: How likely somebody falls asleep within a hundredth of a second.
+_OFTEN = 0.1
+
+
+class Sandman:
+    """Also wakes those who stopped by themselves, at a point of their own."""
+
+    def __init__(self, desk: Desk, seed: int, least: int) -> None:
+        self.stops = 0
+        self.named = 0
+        self._desk = desk
+        self._dice = random.Random(seed)
+        self._least = least
+        self._asleep: dict[int, float] = {}
+        self._woken: list[int] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="sandman")
+
+    @property
+    def done(self) -> bool:
+        """Whether there were enough of them."""
+        return self.stops >= self._least
+
+    def woken(self) -> list[int]:
+        """Half of those who were woken since the last time."""
+        woken, self._woken = self._woken, []
+        return [pid for pid in set(woken) & set(self._desk.pids) if self._dice.random() < 0.5]
+
+    def __enter__(self) -> Sandman:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._over.wait(0.01) or self._asleep:
+            with self._desk.hands_off:
+                self._wake()
+                self._put_to_sleep()
+
+    def _wake(self) -> None:
+        now = time.monotonic()
+        for pid in [pid for pid, end in self._asleep.items() if end < now]:
+            del self._asleep[pid]
+            if pid in self._desk.pids:
+                os.kill(pid, signal.SIGCONT)
+                self._woken.append(pid)
+
+    def _put_to_sleep(self) -> None:
+        awake = [pid for pid in self._desk.pids if pid not in self._asleep]
+        stopped = [pid for pid in awake if state(pid) == "T"]
+        self.named += len(stopped)
+        room = len(self._asleep) + len(stopped) < _MOST and not self._over.is_set()
+        if awake and room and self._dice.random() < _OFTEN:
+            pid = self._dice.choice(awake)
+            if state(pid) not in "TZ":
+                os.kill(pid, signal.SIGSTOP)
+                stopped.append(pid)
+        for pid in stopped:
+            lease = self._desk.lease
+            self._asleep[pid] = time.monotonic() + lease * (1.2 + self._dice.random())
+        self.stops += len(stopped)

@@ -1,0 +1,84 @@
+"""A product without one of its safeguards, in a child only: the fault tests must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import stories
+
+from assent import engine
+from assent.engine import Work, deciding, running
+from assent.engine.commands import Record, Start
+from assent.rows import Call, CallStatus
+from assent.stores.base import Store
+
+
+def no_token() -> None:
+    """Whoever comes with an outcome is believed to be the attempt that runs."""
+
+    def record(work: Work, command: Record) -> Call:
+        call = work.the_call(command.call)
+        return running.record(work, replace(command, token=call.token, attempt=call.attempt))
+
+    engine._HANDLERS[Record] = record
+
+
+def no_wake() -> None:
+    """A decision is stored, and its run is left to be woken by somebody later."""
+    deciding.resume = lambda work: None
+
+
+def no_start_row() -> None:
+    """The start is written together with the outcome, not before the effect."""
+    opened = stories.open_at
+
+    def open_without(*args: Any, **options: Any) -> Store:
+        store = opened(*args, **options)
+        transact = store.transact
+        begun: list[Start] = []
+
+        def without_start(*commands: Any) -> list[Any]:
+            if isinstance(commands[-1], Start):
+                (start,) = commands
+                begun[:] = [start]
+                calls = [store.call(name) for name in start.calls]
+                return [tuple(_as_started(store, call) for call in calls if call is not None)]
+            if isinstance(commands[0], Record) and begun:
+                return transact(begun.pop(), *commands)[1:]
+            return transact(*commands)
+
+        store.transact = without_start  # type: ignore[method-assign]
+        return store
+
+    stories.open_at = open_without
+
+
+def _as_started(store: Store, call: Call) -> Call:
+    run = store.run(call.run)
+    assert run is not None
+    return call._replace(status=CallStatus.RUNNING, attempt=call.attempt + 1, token=run.token + 1)
+
+
+SAFEGUARDS: dict[str, Callable[[], None]] = {
+    "token": no_token,
+    "wake": no_wake,
+    "start": no_start_row,
+}
+
+
+def play(without: str = "", **arguments: Any) -> Any:
+    """Play a story of the sweep without a safeguard."""
+    if without:
+        SAFEGUARDS[without]()
+    return stories.play(**arguments)
+
+
+def call(without: str = "", **arguments: Any) -> Any:
+    """One call in one run, as of ``actors``, without a safeguard."""
+    import actors
+
+    if without:
+        SAFEGUARDS[without]()
+    return actors.call(**arguments)

@@ -1,0 +1,23 @@
+"""A PostgreSQL that is killed under the hands of workers and people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults import SEED, Tell
+from places import make
+from rounds import kill_server
+from zygote import Zygote
+
+from assent.testing.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+
+
+def test_no_acknowledged_decision_is_lost(
+    zygote: Zygote, server: PostgresServer, tmp_path: Path, tell: Tell
+) -> None:
+    folder = make(tmp_path / "place", "postgres", server.url)
+    counts = kill_server(zygote, server, folder, SEED, kills=1, runs=10)
+    tell(test="server kills", store="postgres", **counts)

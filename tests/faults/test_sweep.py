@@ -1,0 +1,26 @@
+"""Dying before and after commits on PostgreSQL; ``tests/e2e`` has the same on SQLite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults import Tell
+from places import make
+from sweep import plot_of, sweep
+from zygote import Zygote
+
+#: Between them: ask, decide, start, record, finish, and a claim.
+SHORT = ("claimed",)
+
+
+@pytest.mark.parametrize("story", SHORT)
+def test_a_process_dies_at_every_point_on_postgresql(
+    story: str, zygote: Zygote, tmp_path: Path, tell: Tell
+) -> None:
+    plot = plot_of(zygote, story, make(tmp_path / "plot", "postgres"))
+    names = {point.name for point in plot.kills()}
+    assert {"propose", "decide", "claim", "start", "effect", "record", "finish"} <= names
+    deaths = sweep(zygote, plot, tmp_path, kind="postgres")
+    assert deaths >= len(plot.kills())
+    tell(test="sweep", store="postgres", story=story, deaths=deaths)
