@@ -52,6 +52,7 @@ class Feed:
         self._fresh = asyncio.Event()
         self._calls: OrderedDict[str, Call] = OrderedDict()
         self._closed = False
+        self.running = False
         self.readers = 0
 
     def close(self) -> None:
@@ -61,6 +62,7 @@ class Feed:
 
     async def run(self) -> None:
         """Follow the store until cancelled, for as long as somebody reads."""
+        self.running = True
         with contextlib.closing(News(self._store, None)) as news:
             while True:
                 await self._wanted.wait()

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import StreamingResponse
 
+from assent.errors import StoreError
 from assent.server.auth import AReviewer, Who, may_see
 from assent.server.docs import refusals
 from assent.server.feed import Item
@@ -42,6 +43,11 @@ async def events(
 ) -> StreamingResponse:
     """Events from now on, or from a place on; each is shown only to who may see its request."""
     service = service_of(request)
+    if not service.feed.running:
+        raise StoreError(
+            "the live feed is not running: an app that is mounted into another one needs its "
+            "lifespan run there, see docs/server.md"
+        )
     place = last_event_id if last_event_id is not None else after
     if place is not None:
         await hop(service.store.events, place, 1)  # a place that is none is refused here

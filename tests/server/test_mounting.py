@@ -1,0 +1,49 @@
+"""The app inside another one, as people mount it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from served import mailer
+from starlette.testclient import TestClient
+
+from assent.server import create_app
+
+
+def mounted(*, living: bool) -> FastAPI:
+    inner = create_app([mailer()], store="memory://", auth=False)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with inner.router.lifespan_context(inner):
+            yield
+
+    outer = FastAPI(lifespan=lifespan if living else None)
+
+    @outer.get("/hello")
+    def hello() -> str:
+        return "hello"
+
+    outer.mount("/", inner)
+    return outer
+
+
+def test_it_lives_as_long_as_the_app_around_it() -> None:
+    with TestClient(mounted(living=True)) as client:
+        assert client.get("/hello").json() == "hello"
+        assert client.get("/healthz").json()["status"] == "ok"
+        made = client.post("/api/requests", json={"tool": "refund"}).json()
+        assert made["status"] == "pending"
+        assert client.get("/inbox").status_code == 200
+        parts = [{"type": "text", "text": "Welcome ana"}]
+        body = {"id": "c1", "messages": [{"id": "m", "role": "user", "parts": parts}]}
+        assert "tool-approval-request" in client.post("/api/chat", json=body).text
+
+
+def test_without_its_lifespan_the_feed_says_so() -> None:
+    with TestClient(mounted(living=False)) as client:
+        answer = client.get("/api/events")
+        assert answer.status_code == 503
+        assert "lifespan" in answer.json()["message"]
