@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,3 +124,10 @@ def test_make_targets_that_pages_name_exist() -> None:
     named = {name_of(page): commands(page) for page in PAGES}
     assert {name: wanted - targets for name, wanted in named.items() if wanted - targets} == {}
     assert {"demo", "test"} <= named["README.md"]
+
+
+def test_no_two_modules_of_tests_have_one_name() -> None:
+    """They are imported by their bare names, so that the second one would not be collected."""
+    paths = [p for p in (ROOT / "tests").rglob("*.py") if "node_modules" not in p.parts]
+    names = Counter(path.stem for path in paths if path.stem not in ("conftest", "__init__"))
+    assert [name for name, times in names.items() if times > 1] == []
