@@ -37,6 +37,16 @@ hypothesis.settings.register_profile("assent", hypothesis.settings(), deadline=N
 hypothesis.settings.load_profile("assent")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """In CI nothing is skipped: what is missing there fails, and says what it was."""
+    report = yield
+    if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"
+    return report
+
+
 class Page:
     """The folder, the environment and the event loop that the snippets of one page share."""
 
