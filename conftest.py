@@ -18,6 +18,7 @@ import contextlib
 import inspect
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -31,6 +32,14 @@ from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import CodeBlockParser
 
 NOT_RUN = re.compile(r"<!-- not run: \S[^\n]* -->\s*\Z")
+
+# Thousands of tests that commit wait for the disk above all. What dies in them are processes, and
+# memory outlives those as well as a disk does; the one test of lost power forgets by itself.
+_MEMORY = "/dev/shm"
+_ENOUGH = 4 << 30
+_free = shutil.disk_usage(_MEMORY).free if os.access(_MEMORY, os.W_OK) else 0
+if "TMPDIR" not in os.environ and _free > _ENOUGH:
+    os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
 
 # A busy machine is no bug; everything else stays as hypothesis chose (it knows CI by itself).
 hypothesis.settings.register_profile("assent", hypothesis.settings(), deadline=None)

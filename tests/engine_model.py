@@ -45,19 +45,13 @@ THREADS = ("t1", "t2")
 _S = CallStatus
 
 
-def folder() -> Path:
-    """A new folder, in memory where there is such a file system: a thousand commits are tried."""
-    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return Path(tempfile.mkdtemp(prefix="assent-", dir=place))
-
-
 class Twins(RuleBasedStateMachine):
     """A store in memory and one in SQLite, and the model beside them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.folders = [folder()]
+        self.folders = [Path(tempfile.mkdtemp(prefix="assent-"))]
         self.memory = World(self._plain(MemoryStore(clock=self.clock, keys=KEYS)), self.clock)
         self.sqlite = World(self._open(), self.clock)
         # The model: what is known without asking the stores.
@@ -195,7 +189,7 @@ class Twins(RuleBasedStateMachine):
     def crash(self) -> None:
         """Go on from a copy of the files as they are now, as after a power cut."""
         old = self.folders[-1]
-        self.folders.append(folder())
+        self.folders.append(Path(tempfile.mkdtemp(prefix="assent-")))
         for name in ("store.db", "store.db-wal", "store.db.mark"):
             if (old / name).exists():
                 shutil.copy(old / name, self.folders[-1] / name)
