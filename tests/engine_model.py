@@ -6,7 +6,6 @@ where, and how often a call may start; ``engine_machine`` has the commands.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections import Counter
