@@ -17,7 +17,8 @@ import pytest
 import assent.engine
 from assent.engine import COMMANDS, Means, Work, apply, commands
 from assent.engine.asking import doubt_envelope, envelope, terms_bound
-from assent.engine.commands import Command, NewCall, Propose, Record, Start
+from assent.engine.command import Command
+from assent.engine.commands import Look, NewCall, Propose, Record, Start
 from assent.engine.moves import MOVES, RUN_MOVES, IllegalMove, moved, run_moved
 from assent.engine.running import settle, wake
 from assent.engine.work import COUNTERS
@@ -148,7 +149,7 @@ def test_every_command_has_a_name_a_handler_and_a_place_in_the_list() -> None:
         for _, value in inspect.getmembers(commands, inspect.isclass)
         if issubclass(value, Command) and value is not Command
     }
-    assert set(COMMANDS) == found
+    assert set(COMMANDS) == found - {Look}  # which has no boundary: it changes nothing
     assert len({command.name for command in COMMANDS}) == len(COMMANDS)
     assert all(command.name.isidentifier() for command in COMMANDS)
     assert set(assent.engine._HANDLERS) == found

@@ -55,6 +55,32 @@ async def look(source: Readable, function: Callable[P, T], *args: P.args, **kwar
     return await hop(function, *args, **kwargs)
 
 
+class Writable(Readable, Protocol):
+    """Something to write to; ``transact_now`` writes if that is not worth a thread."""
+
+    def transact(self, *commands: Any) -> list[Any]: ...
+    def transact_now(self, *commands: Any) -> list[Any] | None: ...
+
+
+async def write(store: Writable, *commands: Any) -> list[Any]:
+    """Commit: in a thread, unless that would cost more than the commit."""
+    if _is_direct():
+        return store.transact(*commands)
+    results = store.transact_now(*commands) if store.quick_reads else None
+    if results is None:
+        return await hop(store.transact, *commands)
+    await asyncio.sleep(0)  # whoever waits for the loop has waited for a commit
+    return results
+
+
+async def write_whole(store: Writable, *commands: Any) -> list[Any]:
+    """The same on a loop, to its end also while being cancelled."""
+    results = store.transact_now(*commands) if store.quick_reads else None
+    if results is None:
+        results = await asyncio.shield(asyncio.ensure_future(hop(store.transact, *commands)))
+    return results
+
+
 def run_sync(body: Coroutine[Any, Any, T]) -> T:
     """Run a body to its end in this thread, without a loop."""
     if on_loop():

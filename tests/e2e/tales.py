@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from stories import RUN, Story, World, append, in_doubt
 
 from assent import Option, Paused, Question
-from assent.engine.commands import AddGrant, Claim, Recover
+from assent.engine.commands import AddGrant, Claim, Recover, Wake
 from assent.inbox import create_token, revoke_token
 from assent.types import Grant, Request
 
@@ -251,6 +251,18 @@ class Interrupted(Story):
         return "paid"
 
 
+class Woken(Story):
+    """Something else that the run waits for is there: it is due, and its call waits as before."""
+
+    only = ("wake",)
+
+    def agent(self, world: World) -> Any:
+        live = world.store.live_run(RUN)
+        if live is not None and not world.has("woken"):
+            world.store.transact(Wake(thread=live.thread, run=live.id))
+        return super().agent(world)
+
+
 class Claimed(Story):
     """A worker takes the run before it goes on with it."""
 
@@ -363,4 +375,5 @@ TALES: dict[str, Story] = {
     "superseded": Superseded(),
     "text": Text(),
     "text, no run": TextAlone(),
+    "woken": Woken(),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,8 +57,8 @@ def fill(world: World, number: int) -> None:
             world.decide(call, "reject")
 
 
-def steps(store: SqliteStore, query: Query) -> int:
-    """How many instructions SQLite runs for a page."""
+def steps(store: SqliteStore, read: Callable[[], object]) -> int:
+    """How many instructions SQLite runs for a read."""
     store.tail()  # one reader at least
     taken = [0]
 
@@ -66,7 +67,7 @@ def steps(store: SqliteStore, query: Query) -> int:
 
     for reader in store._readers:
         reader.set_progress_handler(count, 1)
-    store.page(query)
+    read()
     for reader in store._readers:
         reader.set_progress_handler(None, 0)
     return taken[0]
@@ -82,8 +83,16 @@ def test_a_page_costs_the_same_over_few_and_many(
     statuses = ["pending"] if sort == "expiring" else ["pending", "closed", "any"]
     for status in statuses:
         query = Query(status=status, sort=sort, limit=20, **QUERIES[name])
-        few, many = (steps(store, query) for store in filled)
+        few, many = (steps(store, partial(store.page, query)) for store in filled)
         assert many < 2 * few + 12_000, f"{status}: {few} steps became {many}"
+
+
+def test_what_is_due_is_found_among_few_runs_and_many(
+    filled: tuple[SqliteStore, SqliteStore],
+) -> None:
+    """Every worker looks all the time, and an agent may have had a million runs."""
+    few, many = (steps(store, partial(store.ready, ["agent 0", "agent 1"])) for store in filled)
+    assert many <= few + 20
 
 
 @pytest.fixture(scope="module")

@@ -268,7 +268,7 @@ class Agent:
     ) -> Result:
         run = await look(self.store, self._find, where)
         self._refuse_change(run)
-        await self._decide(where, list(decisions), by)
+        decided = await self._decide(where, list(decisions), by)
         limit = None if run.snapshot is None else codec.loads(run.snapshot).get("max_turns")
         job = Job(
             agent=self,
@@ -281,7 +281,7 @@ class Agent:
             streams=streams,
             parent_call=run.parent_call,
         )
-        return await Advance(job).again()
+        return await Advance(job).again(None if decided else run)
 
     def _find(self, where: RunState | str) -> Run:
         if isinstance(where, RunState):
@@ -298,18 +298,21 @@ class Agent:
 
     async def _decide(
         self, where: RunState | str, decisions: list[Decision], by: str | Reviewer
-    ) -> None:
+    ) -> bool:
         """Write what was staged and what was given; each counts like one made anywhere else."""
+        all_staged = where.staged if isinstance(where, RunState) else []
+        if not (all_staged or decisions):
+            return False
         inbox = Inbox(self.store, judge=self.judge)
-        if isinstance(where, RunState):
-            for staged in where.staged:
-                name = staged.decision.request or ""
-                await inbox.decide(name, staged.decision, by=staged.by, channel="state")
-            where.staged.clear()
+        for staged in all_staged:
+            name = staged.decision.request or ""
+            await inbox.decide(name, staged.decision, by=staged.by, channel="state")
+        all_staged.clear()
         for decision in decisions:
             if not isinstance(decision, Decision) or decision.request is None:
                 raise InvalidDecision("make decisions from their request, as request.approve()")
             await inbox.decide(decision.request, decision, by=by)
+        return True
 
     def judge(self, call: Call, args: Mapping[str, Json]) -> Terms:
         """What the policy says of edited arguments, in front of the person who edits."""

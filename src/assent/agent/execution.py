@@ -13,10 +13,10 @@ from assent.agent.job import Job
 from assent.agent.nested import InnerBroke
 from assent.agent.offloop import called
 from assent.agent.turn import Slot, Turn
-from assent.engine.commands import Doubt, Record, Suspend
+from assent.engine.commands import Doubt, Look, Record, Suspend
 from assent.errors import AssentError, InvalidCall, Paused
-from assent.rows import Call
-from assent.twin import hop
+from assent.rows import Call, Run
+from assent.twin import write_whole
 from assent.types import Json
 
 
@@ -35,16 +35,25 @@ class Execution:
         self.slots = [slot for slot in turn.slots if slot.ours]
         self._left = len(self.slots)
         #: What raised inside inner agents, whose calls are put back.
-        self._broke: list[Exception] = []
+        self._broke: list[BaseException] = []
+        self._after: Run | None = None
         #: Whether the turn waits for people, whatever comes of the calls that run now.
         self._waits = any(slot.open and not slot.ours for slot in turn.slots)
 
-    async def run(self) -> None:
-        """Run them all to their ends; a pause or a failure of one does not disturb another."""
-        outcomes = await asyncio.gather(*map(self._run, self.slots), return_exceptions=True)
-        for outcome in (*outcomes, *self._broke):
-            if isinstance(outcome, BaseException):
-                raise outcome
+    async def run(self) -> Run | None:
+        """Run them all to their ends; a pause or a failure of one does not disturb another.
+
+        Gives the run as it stands then, if there is nothing else that could have moved.
+        """
+        if len(self.slots) == 1:
+            await self._run(self.slots[0])
+        else:
+            outcomes = await asyncio.gather(*map(self._run, self.slots), return_exceptions=True)
+            self._broke += [o for o in outcomes if isinstance(o, BaseException)]
+        for error in self._broke:
+            raise error
+        alone = len(self.slots) == 1 and self.turn.settled
+        return self._after if alone else None
 
     async def _run(self, slot: Slot) -> None:
         call = slot.call
@@ -112,8 +121,8 @@ class Execution:
 
     async def _write(self, slot: Slot, command: Record | Suspend | Doubt) -> None:
         """Commit what came of it, also while being cancelled."""
-        commit = asyncio.ensure_future(hop(self.job.store.transact, command))
-        (written,) = await asyncio.shield(commit)
+        look = Look(thread=command.thread, run=command.run)
+        written, self._after = await write_whole(self.job.store, command, look)
         if isinstance(written, Call):
             slot.call = written
 

@@ -8,11 +8,11 @@ from contextlib import closing
 from typing import Any
 
 from assent.agent.job import Job
-from assent.engine.commands import Claim, Doubt, Propose, Renew, Start
+from assent.engine.commands import Claim, Doubt, Look, Propose, Renew, Start
 from assent.errors import Conflict, StoreError
 from assent.gate.leases import KEEPER, Lease
 from assent.rows import LIVE, Call, Run, RunStatus
-from assent.twin import News, hop, look
+from assent.twin import News, look, write
 from assent.types import Micros
 
 _LONGEST_NAP = 5.0
@@ -65,7 +65,7 @@ class Hold:
 
     # -- taking
 
-    async def take(self, ready: Sequence[Call]) -> tuple[Call, ...]:
+    async def take(self, ready: Sequence[Call]) -> tuple[tuple[Call, ...], Run]:
         """Take the run and start these calls, in one commit; Conflict if somebody was faster."""
         job, lease = self.job, self.job.gate.lease_micros
         commands: list[Any] = [self.claim()]
@@ -75,12 +75,13 @@ class Hold:
                 Start(thread=job.thread, run=job.run, calls=ids, owner=job.owner, lease=lease)
             )
         began = time.monotonic()
-        claimed, *started = await hop(self.store.transact, *commands)
+        commands.append(Look(thread=job.thread, run=job.run))
+        claimed, *started, run = await write(self.store, *commands)
         if claimed is None:
             raise Conflict(f"somebody else works on run {job.run}")
         self.keep(claimed.token, began)
         calls: tuple[Call, ...] = started[0] if started else ()
-        return calls
+        return calls, run
 
     def claim(self) -> Claim:
         """The command that takes a run which nobody holds."""
@@ -107,12 +108,13 @@ class Hold:
     async def doubt(self) -> tuple[Call, ...]:
         """Say what a process that is gone has left behind; nothing if it is still at work."""
         command = Doubt(thread=self.job.thread, run=self.job.run)
-        (doubted,) = await hop(self.store.transact, command)
+        (doubted,) = await write(self.store, command)
         calls: tuple[Call, ...] = doubted
         return calls
 
     async def park(self, run: Run) -> bool:
-        """Only people can go on: let go. No if a decision came after ``run`` was read."""
+        """Only people can go on: let go. No if a decision came after ``run`` was read; Conflict if
+        somebody took it since then."""
         ours = run.owner == self.job.owner
         due = run.owner is None and run.ready_at is not None
         if ours or due:
@@ -123,8 +125,9 @@ class Hold:
                 agent=job.agent.name,
                 waits=True,
                 wake_seen=run.wake,
+                token=run.token,
             )
-            await hop(self.store.transact, command)
+            await write(self.store, command)
             run = await look(self.store, self.the_run)
         self.drop()
         return run.status is not RunStatus.RUNNING

@@ -57,7 +57,18 @@ class Job:
 
     def tell(self, event: AgentEvent) -> None:
         """Say that something happened in this run."""
-        self.emit(replace(event, run=self.run, thread=self.thread, agent=self.agent.name))
+        if self.heard:
+            self.emit(replace(event, run=self.run, thread=self.thread, agent=self.agent.name))
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens."""
+        return self.streams or bool(self.agent.listeners)
+
+    @property
+    def asks_here(self) -> bool:
+        """Whether somebody who is told of a request may have decided when the telling is done."""
+        return bool(self.agent.listeners or self.gate.channels)
 
     def request(self, call: Call) -> Request:
         """A row of this run as people see it."""

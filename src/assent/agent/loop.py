@@ -29,10 +29,10 @@ from assent.agent.nested import wake_outer
 from assent.agent.room import make_room
 from assent.agent.starting import cleared, put_back, show_again
 from assent.agent.turn import Turn
-from assent.engine.commands import Finish, NewCall, Propose
+from assent.engine.commands import Finish, Look, NewCall, Propose
 from assent.errors import Cancelled, Conflict, StoreError
 from assent.rows import LIVE, CallStatus, Run
-from assent.twin import hop, look
+from assent.twin import hop, look, write
 from assent.types import Json, Verdict
 
 _ENDINGS = {
@@ -53,6 +53,8 @@ class Advance:
         self.talk = Conversation(job)
         self.asking = Asking(job, self.talk)
         self.turn: Turn | None = None
+        #: The run as our own last commit or look left it, where that told of every open call too.
+        self._seen: Run | None = None
 
     # -- beginning
 
@@ -60,9 +62,9 @@ class Advance:
         """A new run: the user's words are written together with the first reply."""
         return await self._guarded(lambda: self._begin(text), resumed=False)
 
-    async def again(self) -> Result:
-        """A run that was begun before, here or elsewhere."""
-        return await self._guarded(self._again, resumed=True)
+    async def again(self, seen: Run | None = None) -> Result:
+        """A run that was begun before, here or elsewhere; ``seen`` is its row, if just read."""
+        return await self._guarded(lambda: self._again(seen), resumed=True)
 
     async def _guarded(self, work: Callable[[], Awaitable[Result]], *, resumed: bool) -> Result:
         if self.store.restored():
@@ -80,14 +82,14 @@ class Advance:
         finally:
             self.hold.drop()
         if self.job.parent_call is not None and result.status != "paused":
-            await hop(wake_outer, self.store, self.job.parent_call)
+            await wake_outer(self.store, self.job.parent_call)
         self.job.tell(Ended(result))
         return result
 
     async def _begin(self, text: str) -> Result:
         while True:
             await make_room(self.job)
-            await hop(self._open, text)
+            await look(self.store, self._open, text)
             try:
                 return await self._go()
             except (Cancelled, Conflict):
@@ -108,29 +110,34 @@ class Advance:
         turn.load(last)
         return [slot.message for slot in turn.slots]
 
-    async def _again(self) -> Result:
+    async def _again(self, seen: Run | None = None) -> Result:
         while True:
-            ended = await self._enter()
+            ended = await self._enter(seen)
             if ended is not None:
                 return ended
             try:
                 return await self._go()
             except (Cancelled, Conflict):
                 self.hold.drop()  # somebody else took it further, or called it off: look again
+                seen = None
 
-    async def _enter(self) -> Result | None:
+    async def _enter(self, seen: Run | None) -> Result | None:
         """Read where the run stands; a result if it is over."""
-        run = await look(self.store, self.hold.the_run)
+        run = await look(self.store, self.hold.the_run) if seen is None else seen
         while run.status in LIVE and self.hold.elsewhere(run):
             await self.hold.wait()
             run = await look(self.store, self.hold.the_run)
-        doubted = await self.hold.doubt() if self.hold.over(run) else ()
-        run = await hop(self._load, {call.id for call in doubted})
+        if self.hold.over(run):
+            doubted = await self.hold.doubt()
+            run = await look(self.store, self.hold.the_run)
+            await look(self.store, self._load, run, {call.id for call in doubted})
+        else:
+            await look(self.store, self._load, run, set())
         return None if run.status in LIVE else self._stored(run)
 
-    def _load(self, doubted: set[str]) -> Run:
-        """The run, its conversation, and the rows of the calls in its last reply."""
-        run = self.hold.the_run()
+    def _load(self, run: Run, doubted: set[str]) -> None:
+        """The conversation of a run that was just read, and the calls in its last reply."""
+        self._seen = run
         self.talk.load()
         last = self.talk.last
         self.turn = None
@@ -140,7 +147,6 @@ class Advance:
             for slot in self.turn.slots:
                 if slot.call is not None and slot.call.id in doubted:
                     slot.told_asked, slot.told_before = (), False
-        return run
 
     # -- going on
 
@@ -184,17 +190,30 @@ class Advance:
                 await hop(turn.close_due)
             elif turn.unshown:
                 await show_again(turn)
-            elif news or work.slots:
-                await asyncio.gather(self._tell(news), work.run())
-            elif run.stop and run.owner == self.job.owner:
-                await hop(self.hold.release)
+            elif work.slots:
+                self._seen = await self._run(news, work)
+            elif news and self.job.asks_here:
+                await self._tell(news)
             else:
-                return run
+                await self._tell(news)
+                if not run.stop or run.owner != self.job.owner:
+                    return run
+                await hop(self.hold.release)
+
+    async def _run(self, news: list[AgentEvent], work: Execution) -> Run | None:
+        """Run calls while others are told; the run after it, if that is all there is to see."""
+        if not (news and self.job.asks_here):
+            await self._tell(news)
+            return await work.run()
+        await asyncio.gather(self._tell(news), work.run())
+        return None
 
     def _look(self, turn: Turn) -> tuple[Run, list[AgentEvent]]:
         """The run, and then its calls: what is decided in between raises ``wake`` after it."""
-        run = self.hold.the_run()
-        turn.refresh()
+        run, self._seen = self._seen, None
+        again = run is None
+        run = run or self.hold.the_run()
+        turn.refresh(again)
         return run, [] if turn.due or turn.unshown else list(turn.news())
 
     async def _start(self, turn: Turn) -> None:
@@ -202,9 +221,10 @@ class Advance:
         ready = await cleared(turn)
         if not ready and not turn.settled:
             return  # what was ready is asked again: look at it anew
-        started = await self.hold.take(ready)
+        started, run = await self.hold.take(ready)
         turn.placed(started, self.hold.token)
-        await put_back(turn, ready)
+        if not await put_back(turn, ready) and turn.all_in(started):
+            self._seen = run
 
     async def _tell(self, news: list[AgentEvent]) -> None:
         """Tell listeners what is new, and people what is asked."""
@@ -258,13 +278,15 @@ class Advance:
         # Where nothing waits and nothing runs, the model is next, and the run must be ours for it.
         claim = () if verdicts & {Verdict.ASK, Verdict.ALLOW} else (self.hold.claim(),)
         began = time.monotonic()
-        calls, *claimed = await hop(self.store.transact, command, *claim)
+        seen = Look(thread=job.thread, run=job.run)
+        calls, *claimed, run = await write(self.store, command, *claim, seen)
         self.talk.saved()
         tokens = [call.token for call in calls if call.status is CallStatus.RUNNING]
         tokens += [run.token for run in claimed if run is not None]
         if tokens:
             self.hold.keep(tokens[0], began)
         turn.placed(calls, self.hold.token)
+        self._seen = run if turn.all_in(calls) else None
 
     def _propose(self, **more: Any) -> Propose:
         job = self.job
@@ -287,9 +309,9 @@ class Advance:
         """The last commit; a run of one reply opens and ends in it."""
         job = self.job
         ends = Finish(thread=job.thread, run=job.run, status=status, output=output)
-        await hop(self.store.transact, self._propose(hold=True), ends)
+        _, run = await write(self.store, self._propose(hold=True), ends)
         self.talk.saved()
-        return self._stored(await look(self.store, self.hold.the_run))
+        return self._stored(run)
 
     def _stored(self, run: Run) -> Result:
         return outcome.stored(self.job, run, self.talk.usage)

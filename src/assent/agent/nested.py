@@ -7,6 +7,7 @@ call ready and not in doubt. What the inner agent had started itself is in doubt
 
 from __future__ import annotations
 
+import contextvars
 import re
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -14,14 +15,20 @@ from assent.agent.context import Context
 from assent.agent.events import Result
 from assent.agent.room import call_off, inner_thread
 from assent.agent.tool import Tool, ToolOptions, tool
-from assent.engine.commands import Propose
+from assent.engine.commands import Wake
 from assent.errors import AssentError, Conflict, InvalidCall, NotFound, Paused
-from assent.rows import LIVE, Run, RunStatus
-from assent.twin import look
+from assent.rows import LIVE, Run
+from assent.twin import hop, look
 
 if TYPE_CHECKING:
     from assent.agent.agent import Agent
     from assent.stores.base import Store
+
+
+#: The calls of outer agents that run here, and will hear of the end of their runs by themselves.
+_asking: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
+    "assent_asking", default=()
+)
 
 
 class InnerFailed(AssentError):
@@ -59,6 +66,7 @@ def agent_tool(inner: Agent, **options: Unpack[ToolOptions]) -> Tool:
 async def _asked(inner: Agent, ctx: Context, input: str) -> Result:
     """Begin the inner run, or go on with it."""
     thread = inner_thread(ctx.thread, ctx.call_id)
+    token = _asking.set((*_asking.get(), ctx.call_id))
     try:
         known = await look(inner.store, inner.store.last_run, thread)
         if known is not None:
@@ -68,6 +76,8 @@ async def _asked(inner: Agent, ctx: Context, input: str) -> Result:
         )
     except Exception as error:
         raise InnerBroke(error) from error
+    finally:
+        _asking.reset(token)
 
 
 def _answer(inner: Agent, result: Result) -> Any:
@@ -78,15 +88,20 @@ def _answer(inner: Agent, result: Result) -> Any:
     return result.output
 
 
-def wake_outer(store: Store, call_id: str) -> None:
-    """The inner run is over: if the outer one waits for it, whoever finds it may go on."""
+async def wake_outer(store: Store, call_id: str) -> None:
+    """The inner run is over: unless its outer call runs here, whoever finds that run goes on.
+
+    Also where it seems to be at work: it may have seen the inner run before it ended.
+    """
+    if call_id not in _asking.get():
+        await hop(_wake, store, call_id)
+
+
+def _wake(store: Store, call_id: str) -> None:
     call = store.call(call_id)
     outer = store.run(call.run) if call is not None else None
-    if outer is not None and outer.status is RunStatus.PAUSED:
-        # No wake was ever seen: whatever it is now, the run is due.
-        store.transact(
-            Propose(thread=outer.thread, run=outer.id, agent=outer.agent, waits=True, wake_seen=-1)
-        )
+    if outer is not None and outer.status in LIVE:
+        store.transact(Wake(thread=outer.thread, run=outer.id))
 
 
 def root_of(store: Store, run: Run, agent: str) -> Run:

@@ -35,16 +35,18 @@ async def cleared(turn: Turn) -> list[Call]:
     return ready
 
 
-async def put_back(turn: Turn, ready: Sequence[Call]) -> None:
+async def put_back(turn: Turn, ready: Sequence[Call]) -> bool:
     """A call that has started is the very row that was verified, or it does not run."""
     verified = {call.id: call for call in ready}
+    some = False
     for slot in turn.slots:
         if slot.ours and slot.call is not None:
             seen, call = verified[slot.call.id], slot.call
             same = seen._replace(status=call.status, attempt=call.attempt, token=call.token)
             if call != same:
-                slot.ours = False
+                slot.ours, some = False, True
                 slot.call = await hop(_carry_out, turn.job, _suspended(call), call)
+    return some
 
 
 def _suspended(call: Call) -> Suspend:

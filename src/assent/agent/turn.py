@@ -145,7 +145,6 @@ class Turn:
             slot.error = said.get("errors", {}).get(str(slot.index), "")
             if not slot.error:
                 slot.call = self.store.call_by_key(self.run, self.key(slot))
-        self.refresh()
         for slot in self.slots:
             ran = slot.call is not None and slot.call.status in _RAN
             slot.told_called = True
@@ -166,15 +165,21 @@ class Turn:
 
     # -- looking
 
-    def refresh(self) -> None:
-        """Look at the rows again; what is to be closed by now stands in ``due`` afterwards."""
+    def all_in(self, calls: Sequence[Call]) -> bool:
+        """Whether these rows tell of everything that is open: nothing else can have moved."""
+        told = {call.id for call in calls}
+        return all(s.call is None or not s.open or s.call.id in told for s in self.slots)
+
+    def refresh(self, again: bool = True) -> None:
+        """Look (``again``) at the rows; what is to be closed by now stands in ``due`` then."""
         self.due = []
         of_run: list[Call] | None = None
         for slot in self.slots:
             if slot.call is None or slot.tidy:
                 continue
             if slot.open:
-                slot.call = self.store.call(slot.call.id) or slot.call
+                if again:
+                    slot.call = self.store.call(slot.call.id) or slot.call
                 self._look_at_the_clock(slot.call)
             slot.asks = []
             if slot.may_ask:

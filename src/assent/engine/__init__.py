@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from assent.engine import closing, commands, deciding, proposing, running, standing
-from assent.engine.commands import COMMANDS, Command
+from assent.engine.command import Command
+from assent.engine.commands import COMMANDS
 from assent.engine.work import Means, Work
 
 __all__ = ["COMMANDS", "Command", "Means", "Work", "apply"]
@@ -28,6 +29,8 @@ _HANDLERS: dict[type[Command], Callable[[Work, Any], Any]] = {
     commands.Doubt: running.doubt,
     commands.Renew: running.renew,
     commands.Finish: running.finish,
+    commands.Wake: running.woken,
+    commands.Look: running.seen,
     commands.Expire: closing.expire,
     commands.Cancel: closing.cancel,
     commands.Recover: closing.recover,

@@ -10,36 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from assent.engine.command import Command, Needs
 from assent.rows import OPEN, SYSTEM_THREAD, CallStatus, Message, Principal, Tool
 from assent.types import Grant, Micros, Reviewer, Terms
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """The rows that a store must load before the engine looks at a command."""
-
-    run: str | None = None
-    calls: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    statuses: frozenset[CallStatus] = frozenset()
-    grants_for: tuple[tuple[str, str], ...] = ()
-    grants: tuple[str, ...] = ()
-    spends: bool = False
-    system: bool = False
-    person: str | None = None
-    principal: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """One change to one thread."""
-
-    name: ClassVar[str] = ""
-    thread: str
-
-    @property
-    def needs(self) -> Needs:
-        return Needs()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,7 +361,30 @@ class Note(Command):
     body: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wake(Command):
+    """Something that the run waits for elsewhere is there: it is due, whoever holds it now."""
+
+    name: ClassVar[str] = "wake"
+    run: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look(Command):
+    """Give the run as this transaction leaves it, which saves its writer a read. No boundary."""
+
+    run: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run)
+
+
 COMMANDS: tuple[type[Command], ...] = (
-    *(Propose, Decide, Claim, Start, Record, Complete, Suspend, Doubt, Reask, Renew, Finish),
+    *(Propose, Decide, Claim, Start, Record, Complete, Suspend, Doubt, Reask, Renew, Finish, Wake),
     *(Expire, Cancel, Recover, AddGrant, RevokeGrant, AddPrincipal, RevokePrincipal, Note),
 )

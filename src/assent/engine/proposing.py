@@ -51,7 +51,7 @@ def _open_run(work: Work, command: Propose) -> Run:
         return work.put_run(run)
     if run.status == RunStatus.CANCELLED or run.stop:
         raise Cancelled(f"run {run.id} was cancelled: {run.stop}; start another run")
-    if run.status not in LIVE:
+    if run.status not in LIVE and not command.waits:  # who lets go late wakes nothing up
         work.set_run(RunStatus.RUNNING, output=None)
     if command.snapshot is not None:
         work.put_run(work.the_run()._replace(snapshot=command.snapshot))

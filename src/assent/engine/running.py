@@ -6,7 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from assent.engine.asking import ask_again
-from assent.engine.commands import Claim, Complete, Doubt, Finish, Record, Renew, Start, Suspend
+from assent.engine.commands import (
+    Claim,
+    Complete,
+    Doubt,
+    Finish,
+    Look,
+    Record,
+    Renew,
+    Start,
+    Suspend,
+    Wake,
+)
 from assent.engine.standing import genuine, keep_grant
 from assent.engine.work import Work
 from assent.errors import Cancelled, Conflict
@@ -59,6 +70,18 @@ def wake(work: Work) -> None:
     run = work.the_run()
     asleep = run.status in LIVE and not leased(run, work.now)
     work.put_run(run._replace(wake=run.wake + 1, ready_at=work.now if asleep else run.ready_at))
+
+
+def woken(work: Work, command: Wake) -> None:
+    """Wake a run up for somebody who is no person; one that has ended stays as it is."""
+    if work.the_run().status in LIVE:
+        wake(work)
+        work.emit("woken", actor="engine")
+
+
+def seen(work: Work, command: Look) -> Run:
+    """The run after the commands before this one."""
+    return work.the_run()
 
 
 def resume(work: Work) -> None:

@@ -42,7 +42,7 @@ from assent.gate.recheck import recheck
 from assent.gate.scope import RunScope, told
 from assent.gate.verify import verify
 from assent.rows import Call, CallStatus, Run
-from assent.twin import News, hop, look, on_loop
+from assent.twin import News, hop, look, on_loop, write
 from assent.types import Request, Verdict
 from assent.views import request_of
 
@@ -142,7 +142,7 @@ class CallLife:
         )
         if starts:
             self._began = time.monotonic()
-        ((call,),) = await hop(self.store.transact, command)
+        ((call,),) = await write(self.store, command)
         proposed: Call = call
         if proposed.id == new.id:
             if proposed.status is CallStatus.RUNNING:
@@ -214,7 +214,7 @@ class CallLife:
         command = await look(self.store, self._due, call)
         if command is None:
             return call
-        await hop(self.store.transact, command)
+        await write(self.store, command)
         return await self._look(call)
 
     def _due(self, call: Call) -> Expire | Doubt | None:
@@ -238,7 +238,7 @@ class CallLife:
         """Verify and start; gives (True, value) when it ran, or (False, row) to look at again."""
         outdated = await recheck(self.plan, call)
         if outdated is not None:
-            (asked,) = await hop(self.store.transact, outdated)
+            (asked,) = await write(self.store, outdated)
             if isinstance(outdated, Cancel):
                 raise Denied(f"{call.id} was not run: {outdated.reason}", self._request(call))
             return False, await self._tell(asked) if asked.status is CallStatus.ASKED else asked
@@ -255,7 +255,7 @@ class CallLife:
             exactly=True,
         )
         try:
-            ((started,),) = await hop(self.store.transact, command)
+            ((started,),) = await write(self.store, command)
         except Conflict:
             return False, await self._look(call)  # somebody else was faster
         if started.status is CallStatus.RUNNING:
@@ -263,7 +263,7 @@ class CallLife:
                 status=started.status, attempt=started.attempt, token=started.token
             ):
                 # Not the row that was verified: put it back, and look at it as it is now.
-                await hop(self.store.transact, self._suspend(started))
+                await write(self.store, self._suspend(started))
                 return False, await self._look(started)
             return True, await self._run(started)
         if started.status is CallStatus.READY:
@@ -281,7 +281,7 @@ class CallLife:
             lease=self.gate.lease_micros,
         )
         finish = (self._finish("done"),) if self.scope.alone else ()
-        completed: Call = (await hop(self.store.transact, command, *finish))[0]
+        completed: Call = (await write(self.store, command, *finish))[0]
         if completed.status is CallStatus.READY:
             await self._wait_for_turn(completed)
             return await self._look(completed)
@@ -294,7 +294,7 @@ class CallLife:
             if run is None or run.owner in (None, self.scope.owner):
                 return
             if _lapsed(run, self.store.now()):
-                await hop(self.store.transact, Doubt(thread=call.thread, run=call.run))
+                await write(self.store, Doubt(thread=call.thread, run=call.run))
                 return
             await news.wait(min(self.gate.lease / 3, 5.0))
 
@@ -312,7 +312,7 @@ class CallLife:
             with self.scope.inside():
                 value, text = await effect(call)
         except Paused:
-            await hop(self.store.transact, self._suspend(call))
+            await write(self.store, self._suspend(call))
             raise
         except Exception as error:
             await self._record(call, False, told(error))
@@ -346,7 +346,7 @@ class CallLife:
         commands: list[Any] = [record]
         if self.scope.alone:
             commands.append(self._finish("done" if ok else "failed"))
-        await hop(self.store.transact, *commands)
+        await write(self.store, *commands)
 
     async def _doubt(self, call: Call, reason: str) -> None:
         command = Doubt(
@@ -357,7 +357,7 @@ class CallLife:
             attempt=call.attempt,
             reason=reason,
         )
-        await hop(self.store.transact, command)
+        await write(self.store, command)
 
     async def _doubt_now(self, call: Call, reason: str) -> None:
         """The same while being cancelled: the commit must not be cut short as well."""
@@ -373,7 +373,7 @@ class CallLife:
 
     async def _end_alone(self, status: str) -> None:
         if self.scope.alone:
-            await hop(self.store.transact, self._finish(status))
+            await write(self.store, self._finish(status))
 
     def _ended(self, call: Call) -> Any:
         """The result of a closed row, or the error that it means."""

@@ -22,7 +22,7 @@ from assent.gate.given import decisions_from
 from assent.gate.options import MAX_NAME, checked_words
 from assent.gate.seat import Seat
 from assent.rows import LIVE, Run, RunStatus
-from assent.twin import hop, look, on_loop
+from assent.twin import hop, look, on_loop, write
 from assent.types import Decision, Request, Reviewer
 from assent.views import request_of
 
@@ -122,7 +122,7 @@ class Driven:
         """Call off a run; what is running finishes and is recorded."""
         run = await look(self.gate.store, Seat(self.gate).find, where)
         command = Cancel(thread=run.thread, run=run.id, by=by, reason=reason)
-        await hop(self.gate.store.transact, command)
+        await write(self.gate.store, command)
 
     def run_sync(self, input: Any, **options: Any) -> Stands:
         return _blocking(lambda: self.run(input, **options))

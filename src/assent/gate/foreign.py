@@ -27,7 +27,7 @@ from assent.gate.scope import RunScope, open_scopes
 from assent.policy import Policy, Predicate
 from assent.rows import OPEN, Call, CallStatus, RunStatus, Tool
 from assent.stores.base import Query, Store
-from assent.twin import hop, look
+from assent.twin import hop, look, write
 from assent.types import Json, Request, Terms, ToolCall, Verdict
 from assent.views import request_of
 
@@ -181,7 +181,7 @@ class ForeignThread:
                 requester=self.requester,
                 hold=self._hold,
             )
-            (rows,) = await hop(self.store.transact, command)
+            (rows,) = await write(self.store, command)
             ours = {call.id for call in new}
             for row in rows:
                 if row.status is CallStatus.ASKED and row.id in ours:
@@ -293,7 +293,7 @@ class ForeignThread:
         if row.status not in (CallStatus.READY, CallStatus.ASKED):
             return
         command = Cancel(thread=row.thread, run=row.run, call=row.id, by="agent", reason=reason)
-        await hop(self.store.transact, command)
+        await write(self.store, command)
 
     async def once(self, key: str, step: Callable[[], Awaitable[Json]]) -> Json:
         """Take a step of the adapter's own once, however often the framework comes by here. It may

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from assent import codec
@@ -15,7 +15,7 @@ from assent.gate.leases import KEEPER, Lease
 from assent.gate.scope import RunScope
 from assent.rows import LIVE, Call, CallStatus, Run
 from assent.stores.base import Query, Store
-from assent.twin import News, hop, look
+from assent.twin import News, hop, look, write
 
 if TYPE_CHECKING:
     from assent.gate.gate import Gate
@@ -80,7 +80,7 @@ class Seat:
     async def take(self, run: Run) -> Run | None:
         """Take a run that nobody has; nothing if somebody was faster, or it is over."""
         began = time.monotonic()
-        (claimed,) = await hop(self.store.transact, self._claim(run.thread, run.id))
+        (claimed,) = await write(self.store, self._claim(run.thread, run.id))
         return self._keep(claimed, began)
 
     async def take_thread(self, thread: str, requester: str) -> Run:
@@ -101,7 +101,7 @@ class Seat:
             agent = self.gate.agent
             propose = Propose(thread=thread, run=run, agent=agent, requester=requester)
             began = time.monotonic()
-            _, claimed = await hop(self.store.transact, propose, self._claim(thread, run))
+            _, claimed = await write(self.store, propose, self._claim(thread, run))
             if (taken := self._keep(claimed, began)) is not None:
                 return taken
 
@@ -136,12 +136,18 @@ class Seat:
     def park(self, run: Run) -> Run:
         """Only people can go on: let go. The run stays due if a decision came meanwhile."""
         self._drop()
-        if self._ours(run):
-            agent = self.gate.agent
+        seen = self.find(run.id)
+        if seen.owner in (None, self.owner):
             command = Propose(
-                thread=run.thread, run=run.id, agent=agent, waits=True, wake_seen=run.wake
+                thread=run.thread,
+                run=run.id,
+                agent=self.gate.agent,
+                waits=True,
+                wake_seen=run.wake,
+                token=seen.token,
             )
-            self.store.transact(command)
+            with suppress(Conflict):  # somebody took it since that look, and has it
+                self.store.transact(command)
         return self.find(run.id)
 
     def finish(self, run: Run, output: Any) -> None:

@@ -24,7 +24,7 @@ from assent.policy import tightened
 from assent.rows import Call, CallStatus, Event, Tool
 from assent.stores import open_store
 from assent.stores.base import Store
-from assent.twin import News, hop, run_sync
+from assent.twin import News, hop, look, run_sync, write
 from assent.types import Decision, Edit, Grant, Reject, Request, Respond, Reviewer, Terms
 from assent.views import is_request, request_of
 
@@ -176,9 +176,20 @@ class Inbox:
         proves a person. ``grant`` turns an approval into a standing yes: ``{"scope": "exact" |
         "any" | schema, "uses": n, "ends_in": seconds}``.
         """
-        return await hop(self._decide, request_id, decision, by, seen_digest, token, channel, grant)
+        named = (request_id, decision, by, seen_digest, token, channel, grant)
+        if isinstance(decision, Edit):
+            command = await hop(self._prepared, *named)  # the policy judges it, however long
+        else:
+            command = await look(self.store, self._prepared, *named)
+        try:
+            (decided,) = await write(self.store, command)
+        except Expired:
+            expire = Expire(thread=command.thread, run=command.run, call=command.call)
+            await write(self.store, expire)
+            raise
+        return await look(self.store, self._request, decided)
 
-    def _decide(
+    def _prepared(
         self,
         request_id: str,
         decision: Decision,
@@ -187,21 +198,14 @@ class Inbox:
         token: str | None,
         channel: str,
         grant: Mapping[str, Any] | None,
-    ) -> Request:
+    ) -> Decide:
+        """The decision as a command, checked in front of whoever makes it."""
         check_kind(decision)
         if decision.request not in (None, request_id):
             raise Conflict(f"this decision was made for {decision.request}, not for {request_id}")
         reviewer = reviewer_of(self.store, by, token)
-        call = self._call(request_id)
-        command = self._command(
-            call, decision, reviewer, seen_digest or decision.seen_digest, channel, grant
-        )
-        try:
-            (decided,) = self.store.transact(command)
-        except Expired:
-            self.store.transact(Expire(thread=call.thread, run=call.run, call=call.id))
-            raise
-        return self._request(decided)
+        seen = seen_digest or decision.seen_digest
+        return self._command(self._call(request_id), decision, reviewer, seen, channel, grant)
 
     def _command(
         self,
@@ -247,23 +251,15 @@ class Inbox:
         channel: str = "python",
     ) -> list[Outcome]:
         """Several decisions of one kind on like requests: same tool, bound to what was seen."""
-        return await hop(self._decide_many, list(decisions), by, token, channel)
-
-    def _decide_many(
-        self,
-        decisions: list[Decision],
-        by: str | Reviewer | None,
-        token: str | None,
-        channel: str,
-    ) -> list[Outcome]:
-        for decision in decisions:
+        given = list(decisions)
+        for decision in given:
             check_kind(decision)
-        requests = [self._get(d.request or "") for d in decisions]
-        check_alike(decisions, requests)
+        requests = await hop(lambda: [self._get(decision.request or "") for decision in given])
+        check_alike(given, requests)
         outcomes = []
-        for decision, request in zip(decisions, requests, strict=True):
+        for decision, request in zip(given, requests, strict=True):
             try:
-                done = self._decide(request.id, decision, by, None, token, channel, None)
+                done = await self.decide(request.id, decision, by=by, token=token, channel=channel)
                 outcomes.append(Outcome(request.id, done, None))
             except AssentError as error:
                 outcomes.append(Outcome(request.id, None, error))
@@ -300,7 +296,7 @@ class Inbox:
 
     async def revoke(self, grant_id: str, *, by: str = "code") -> Grant:
         """End a standing yes."""
-        (grant,) = await hop(self.store.transact, RevokeGrant(grant=grant_id, by=by))
+        (grant,) = await write(self.store, RevokeGrant(grant=grant_id, by=by))
         revoked: Grant = grant
         return revoked
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from assent import codec
 from assent.engine import Command, Means, Work, apply
-from assent.engine.commands import Needs
+from assent.engine.command import Needs
 from assent.errors import Conflict, InvalidCall, NotFound
 from assent.keys import Keyring
 from assent.rows import Call, Event, Principal, Run, Thread, Tool
@@ -141,6 +141,11 @@ class Store(Protocol):
 
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread (and at most one run) in one durable transaction."""
+        ...
+
+    def transact_now(self, *commands: Command) -> list[Any] | None:
+        """The same where it takes less time than handing it to a thread and waits for nobody;
+        ``None`` where it may take longer, and then nothing was done."""
         ...
 
     def now(self) -> Micros:

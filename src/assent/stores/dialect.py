@@ -30,9 +30,11 @@ class Dialect:
     lock: str = ""
     #: Likewise, leaving out the rows that somebody else has locked.
     lock_free: str = ""
+    #: Before a column whose index must not be used, where the planner does not count the rows.
+    no_index: str = ""
 
 
-SQLITE = Dialect(name="sqlite", numbers="group_concat(n)")
+SQLITE = Dialect(name="sqlite", numbers="group_concat(n)", no_index="+")
 POSTGRES = Dialect(
     name="postgres",
     numbers="string_agg(n::text, ',')",

@@ -31,13 +31,24 @@ from assent.stores.pgwire import Connection, Translate
 from assent.stores.rowcodec import run_from
 from assent.types import Micros
 
-#: The time, and who we are: read after the lock. A client that stops in the middle lets go of it.
+#: The time, and who we are: read after the lock.
 FACTS = (
     "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, "
-    "pg_current_xact_id()::text, pg_backend_pid(), {}, "
-    "set_config('idle_in_transaction_session_timeout', '30000', true)"
+    "pg_current_xact_id()::text, pg_backend_pid(), {}"
 )
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(? || ':' || ?, 0))"
+#: Which of these threads nobody holds at this moment.
+FREE = (
+    "SELECT name FROM unnest(?::text[]) AS name "
+    "WHERE pg_try_advisory_xact_lock(hashtextextended(? || ':' || name, 0))"
+)
+#: Who waits for a thread looks up from time to time, and a client that is frozen in the middle
+#: lets go of it: the session is ended, and the client finds out when it wakes up. In the middle of
+#: a pipeline it does not count as idle, and only newer servers (17) know an end for that.
+LOCK_MS = 5_000
+FROZEN_MS = 30_000
+_IDLE = "idle_in_transaction_session_timeout"
+_KNOWS_WHOLE = 170_000
 _OVER_AFTER = 5.0
 
 #: Looks for what a transaction wrote; true if it is there.
@@ -102,6 +113,8 @@ class Attempt(Session):
         self, connection: Connection, translate: Translate, store: str, timeline: str
     ) -> None:
         super().__init__(self._send, store, timeline)
+        #: Whether it takes moments, so that one which takes long is of a client that is frozen.
+        self.brief = False
         self._connection = connection
         self._translate = translate
         self._pipeline: psycopg.Pipeline
@@ -115,6 +128,7 @@ class Attempt(Session):
         with self._connection.pipeline() as self._pipeline:
             try:
                 self.execute("BEGIN", ())
+                self.execute(self._limits(), ())
                 self.result = body(self)
                 if not self.xid:
                     self.facts()
@@ -128,6 +142,12 @@ class Attempt(Session):
         if failed is not None:
             raise failed
         return self.result
+
+    def _limits(self) -> str:
+        limits = {"lock_timeout": LOCK_MS, _IDLE: FROZEN_MS}
+        if self.brief and self._connection.info.server_version >= _KNOWS_WHOLE:
+            limits["transaction_timeout"] = FROZEN_MS
+        return "SELECT " + ", ".join(f"set_config('{n}', '{ms}', true)" for n, ms in limits.items())
 
     def _send(self, text: str, values: Sequence[Any]) -> Reply:
         """Send a statement; its answer is waited for when it is read."""

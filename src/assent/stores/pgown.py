@@ -45,6 +45,7 @@ class OwnTransaction(SqlReads):
         self.url, self.keys, self.incarnation = store.url, store.keys, store.incarnation
         self.boundary: Boundary | None = None
         self.quick_reads = False
+        self._known = Known()
         self._store = store
         self._connection = connection
         self._stream = Stream(self._rows)
@@ -70,6 +71,9 @@ class OwnTransaction(SqlReads):
             return self._execute(statement, values).fetchall()
         except psycopg.Error as error:
             raise explained(error, self.url) from error
+
+    def transact_now(self, *commands: Command) -> None:
+        """A database at the other end of a wire is never that quick."""
 
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread; the surrounding transaction makes them durable."""

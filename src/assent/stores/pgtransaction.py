@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from assent.engine import Means, Work
-from assent.engine.commands import Needs
+from assent.engine.command import Needs
 from assent.rows import SYSTEM_THREAD
 from assent.stores.dialect import POSTGRES, Execute, Reply
 from assent.stores.pgattempt import Session

@@ -22,13 +22,14 @@ from assent.stores.base import (
     SEAL_SECONDS,
     Boundary,
     Cursor,
+    Due,
     Seal,
     carry_out,
     means_of,
 )
 from assent.stores.dialect import POSTGRES
 from assent.stores.hub import Hub, Listener
-from assent.stores.pgattempt import Attempt, is_over, probe_of, unknown
+from assent.stores.pgattempt import FREE, Attempt, is_over, probe_of, unknown
 from assent.stores.pgown import OwnTransaction
 from assent.stores.pgplace import Place, refused, shown, split
 from assent.stores.pgpool import Pool
@@ -135,14 +136,18 @@ class PostgresStore(SqlReads):
             news(attempt.execute, work, self._channel)
             return results, work, {face.id for face in transaction.faces}
 
-        results, work, faces = self._write("+".join(c.name for c in commands), body)
+        name = "+".join(c.name for c in commands if c.name)
+        results, work, faces = self._write(name, body, brief=True)
         self._known.learn(work.tools, faces)
         self._unsealed += len(work.events)
         self._hub.publish({event.thread for event in work.events})
         self._seal_if_due()
         return results
 
-    def _write(self, name: str, body: Callable[[Attempt], T]) -> T:
+    def transact_now(self, *commands: Command) -> None:
+        """A database at the other end of a wire is never that quick."""
+
+    def _write(self, name: str, body: Callable[[Attempt], T], *, brief: bool = False) -> T:
         """Try until it is known to be done, or known not to be."""
 
         def before(attempt: Attempt) -> None:
@@ -153,6 +158,7 @@ class PostgresStore(SqlReads):
         while True:
             with self._pool.connection(end) as connection:
                 attempt = self._attempt(connection)
+                attempt.brief = brief
                 try:
                     result: T = attempt.run(body, before)
                     break
@@ -282,6 +288,15 @@ class PostgresStore(SqlReads):
                     again = self._may_try_again(error, connection, self._attempt(connection))
                     if not again or time.monotonic() > end:
                         raise explained(error, self.url) from error
+
+    def overdue(self, limit: int = 100) -> list[Due]:
+        """What is overdue, without the threads that somebody holds: nobody waits for those."""
+        found = super().overdue(limit)
+        if found:
+            names = sorted({due.thread for due in found})
+            free = {row[0] for row in self._rows(FREE, (names, self._place.incarnation))}
+            found = [due for due in found if due.thread in free]
+        return found
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
         return self._stream.events(after, limit)

@@ -61,6 +61,17 @@ class Sidecar:
         finally:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
+    def free(self) -> bool:
+        """Whether no process writes at this moment."""
+        if fcntl is None:
+            return True
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+        return True
+
     def adopt(self, incarnation: str, pos: int) -> None:
         """Compare the store with its mark; a store without one gets it now."""
         self._incarnation = incarnation
@@ -93,7 +104,7 @@ class Sidecar:
                 self._write(pos)
 
     def _write(self, pos: int) -> None:
-        os.pwrite(self._mark_fd, json.dumps([self._incarnation, f"{pos:020d}"]).encode(), 0)
+        os.pwrite(self._mark_fd, f'["{self._incarnation}", "{pos:020d}"]'.encode(), 0)
 
     def reset(self, pos: int) -> None:
         """The store was recovered: from now on this is how far it came."""

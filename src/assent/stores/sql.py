@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from assent.engine import Means, Work
-from assent.engine.commands import Needs
+from assent.engine.command import Needs
 from assent.rows import SYSTEM_THREAD, Call, Run, Thread
 from assent.stores.dialect import Dialect, Execute, Reply
 from assent.stores.faces import Face, face_of
@@ -300,6 +300,6 @@ class SqlTransaction:
                 return tool.description
         known = self._known.tools.get(call.tool_digest)
         if known is not None or not call.tool_digest:
-            return known or ""
+            return "" if known is None else known.description
         row = self._execute(LOAD_TOOL, (call.tool_digest,)).fetchone()
         return "" if row is None else str(row[3])

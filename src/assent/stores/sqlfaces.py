@@ -28,7 +28,8 @@ class Known:
     """What is in the database for sure and need not be written again; filled after commits."""
 
     def __init__(self) -> None:
-        self.tools: dict[str, str] = {}
+        #: A tool never changes under its digest, so that this is also what a reader is given.
+        self.tools: dict[str, Tool] = {}
         self.faces: dict[int, float] = {}
 
     def has_face(self, number: int) -> bool:
@@ -38,7 +39,7 @@ class Known:
         """Remember what was committed just now."""
         if len(self.tools) + len(self.faces) > _MOST:
             self.forget()
-        self.tools.update((tool.digest, tool.description) for tool in tools)
+        self.tools.update((tool.digest, tool) for tool in tools)
         self.faces.update(dict.fromkeys(faces, time.monotonic() + _SURE_SECONDS))
 
     def forget(self) -> None:

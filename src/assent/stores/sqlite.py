@@ -44,14 +44,16 @@ from assent.stores.operation import Operation
 from assent.stores.rowcodec import event_from
 from assent.stores.sidecar import Sidecar
 from assent.stores.sqlfaces import Known
+from assent.stores.sqlopen import connected
 from assent.stores.sqlprune import prune
 from assent.stores.sqlreads import SqlReads, move_cursor
 from assent.stores.sqlseal import seal_moved
 from assent.stores.watcher import Watcher
 from assent.types import Micros
 
-_BUSY_MS = 10_000
 _RETRIES = 5
+#: A commit that takes less is not worth a thread.
+_QUICK = 0.001
 
 
 def _wall_clock() -> Micros:
@@ -105,34 +107,18 @@ class SqliteStore(SqlReads):
         self._unsealed = 0
         self._sealed_at = time.monotonic()
         self._seen = 0
+        #: How long a commit takes, of late.
+        self._pace = 0.0
 
     def _open(self) -> None:
         with self._writer_lock, self._sidecar.lock():
-            connection = self._connect()
+            connection = connected(self.path)
             try:
                 self._prepare(connection)
             except BaseException:
                 connection.close()
                 raise
             self._writer = connection
-
-    def _connect(self, *, writable: bool = True) -> sqlite3.Connection:
-        connection = None
-        if not self.path.exists():
-            # What agents want to do is for nobody else on this machine to read.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        settings = ("journal_mode=WAL", "synchronous=FULL") if writable else ("query_only=1",)
-        try:
-            connection = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, cached_statements=256
-            )
-            for setting in (f"busy_timeout={_BUSY_MS}", *settings):
-                connection.execute(f"PRAGMA {setting}")
-        except sqlite3.Error as error:
-            if connection is not None:
-                connection.close()
-            raise StoreError(f"cannot open {self.path}: {error}") from error
-        return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         try:
@@ -171,8 +157,16 @@ class SqliteStore(SqlReads):
             self._news.append((work.tools, {face.id for face in transaction.faces}))
             return results
 
-        results: list[Any] = self._submit([command.name for command in commands], body)
+        names = [command.name for command in commands if command.name]
+        results: list[Any] = self._submit(names, body)
         return results
+
+    def transact_now(self, *commands: Command) -> list[Any] | None:
+        """The same, if nobody writes at this moment and the disk has been quick so far."""
+        if self._pace > _QUICK or not self._writer_lock.acquire(blocking=False):
+            return None
+        self._writer_lock.release()
+        return self.transact(*commands) if self._sidecar.free() else None
 
     def _submit(self, names: Sequence[str], body: Callable[[sql.SqlTransaction], Any]) -> Any:
         if self._pid != os.getpid():
@@ -259,7 +253,9 @@ class SqliteStore(SqlReads):
         self._cross(batch, "before")
         if writer.in_transaction:
             self._committing = True
+            began = time.perf_counter()
             writer.execute("COMMIT")
+            self._pace += (time.perf_counter() - began - self._pace) / 4
             for tools, faces in self._news:
                 self._known.learn(tools, faces)
         self._cross(batch, "after")
@@ -342,7 +338,7 @@ class SqliteStore(SqlReads):
             try:
                 connection = self._readers.pop()
             except IndexError:
-                connection = self._connect(writable=False)
+                connection = connected(self.path, writable=False)
             try:
                 rows = connection.execute(statement, values).fetchall()
             except sqlite3.Error as error:
@@ -369,7 +365,7 @@ class SqliteStore(SqlReads):
         return self._hub.subscribe(thread, listener)
 
     def _start_watching(self) -> None:
-        self._watching = self._connect(writable=False)
+        self._watching = connected(self.path, writable=False)
         Watcher(self._watching, self._hub, self._seen).start()
 
     # -- the rest

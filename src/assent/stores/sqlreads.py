@@ -19,6 +19,7 @@ from assent.stores.rowcodec import (
     thread_from,
     tool_from,
 )
+from assent.stores.sqlfaces import Known
 from assent.stores.sqlpages import END, WAITS, Pages
 from assent.types import Grant, Micros
 
@@ -30,6 +31,7 @@ class SqlReads:
     """Everything that a SQL store can be asked; ``_rows`` is the store's own way to ask."""
 
     _dialect: Dialect
+    _known: Known
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         raise NotImplementedError
@@ -51,8 +53,9 @@ class SqlReads:
 
     def last_run(self, thread: str) -> Run | None:
         statement = "SELECT run FROM message WHERE thread = ? ORDER BY seq DESC LIMIT 1"
-        live, spoke = self.live_run(thread), self._row(statement, thread)
-        return live if live is not None or spoke is None else self.run(spoke[0])
+        live = self.live_run(thread)
+        spoke = self._row(statement, thread) if live is None else None
+        return live if spoke is None else self.run(spoke[0])
 
     def call(self, call_id: str) -> Call | None:
         row = self._row(sql.LOAD_CALL, call_id)
@@ -70,8 +73,13 @@ class SqlReads:
         return [row[0] for row in self._rows(statement, (prefix, after_prefix(prefix), limit))]
 
     def tool(self, digest: str) -> Tool | None:
-        row = self._row(sql.LOAD_TOOL, digest)
-        return None if row is None else tool_from(row)
+        tool = self._known.tools.get(digest)
+        if tool is None:
+            row = self._row(sql.LOAD_TOOL, digest)
+            if row is not None:
+                tool = tool_from(row)
+                self._known.learn((tool,), ())
+        return tool
 
     def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
         statement = "SELECT seq, body FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
@@ -166,7 +174,10 @@ class SqlReads:
         if not agents:
             return []
         marks = ", ".join("?" * len(agents))
-        statement = f"{_RUNS} WHERE ready_at <= ? AND agent IN ({marks}) ORDER BY ready_at LIMIT ?"
+        agent = f"{self._dialect.no_index}agent"  # few runs are due, of many that an agent had
+        statement = (
+            f"{_RUNS} WHERE ready_at <= ? AND {agent} IN ({marks}) ORDER BY ready_at LIMIT ?"
+        )
         rows = self._rows(statement + self._dialect.lock_free, (self.now(), *agents, limit))
         return [run_from(row) for row in rows]
 

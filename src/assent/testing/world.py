@@ -8,12 +8,12 @@ from typing import Any
 
 from assent import codec
 from assent.engine.asking import doubt_envelope
+from assent.engine.command import Command
 from assent.engine.commands import (
     AddGrant,
     AddPrincipal,
     Cancel,
     Claim,
-    Command,
     Complete,
     Decide,
     Doubt,

@@ -27,7 +27,7 @@ from assent.gate.foreign import ForeignCall, ForeignThread, ForeignTool, Outcome
 from assent.gate.scope import open_scopes
 from assent.policy import Policy
 from assent.rows import Call, CallStatus
-from assent.twin import hop, look
+from assent.twin import look, write
 from assent.types import Json, Terms, Verdict
 
 #: Set on a tool that stands in for one that the framework itself would stop at.
@@ -167,7 +167,7 @@ class _Made:
 
     async def _ask_again(self, row: Call, reason: str, terms: Terms | None = None) -> None:
         command = Reask(thread=row.thread, run=row.run, call=row.id, reason=reason, terms=terms)
-        await hop(self.thread.store.transact, command)
+        await write(self.thread.store, command)
 
     # -- what runs
 

@@ -19,7 +19,7 @@ from assent.gate import Gate, words
 from assent.gate.foreign import ForeignThread
 from assent.rows import Call, CallStatus
 from assent.rows import Message as Row
-from assent.twin import hop
+from assent.twin import hop, write
 from assent.types import Json
 
 _FORMAT = "agent-framework"
@@ -144,7 +144,7 @@ class Talk:
             hold=True,
             after=self._seen,
         )
-        await hop(self.gate.store.transact, command)
+        await write(self.gate.store, command)
         self._seen = (self._seen or 0) + len(bodies)
 
     def _state(self) -> dict[str, Json]:
@@ -178,7 +178,7 @@ class Talk:
                 command = Cancel(
                     thread=row.thread, run=row.run, call=row.id, by="agent", reason=reason
                 )
-                await hop(self.gate.store.transact, command)
+                await write(self.gate.store, command)
 
 
 def calls_of(messages: Sequence[Message]) -> list[Content]:

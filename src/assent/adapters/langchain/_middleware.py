@@ -23,7 +23,7 @@ from assent.gate.given import decisions_from
 from assent.gate.seat import supersede
 from assent.policy import Policy
 from assent.rows import LIVE
-from assent.twin import hop
+from assent.twin import hop, write
 from assent.types import Request, Terms
 
 _SUPERSEDED = "The user wrote something new instead of deciding, so it was not run."
@@ -125,7 +125,7 @@ class _AtGate(HumanInTheLoopMiddleware):
         ended = last is not None and not last.tool_calls and not thread.driven
         if ended and run is not None and run.status in LIVE:
             finish = Finish(thread=thread.thread, run=thread.run, status="done")
-            await hop(self.gate.store.transact, finish)
+            await write(self.gate.store, finish)
 
     def _thread(self) -> ForeignThread:
         return self._tools.thread(_wire.get_config())

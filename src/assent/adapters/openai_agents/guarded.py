@@ -33,7 +33,7 @@ from assent.gate.foreign import ForeignThread
 from assent.gate.options import check_known
 from assent.inbox import Inbox
 from assent.policy import Policy
-from assent.twin import hop, look
+from assent.twin import hop, look, write
 from assent.types import Json, Reviewer
 
 _listener: contextvars.ContextVar[Callable[[Any], None] | None] = contextvars.ContextVar(
@@ -193,4 +193,4 @@ class Guarded(Driven):
             yield self.agent
         finish = Finish(thread=calls.thread, run=calls.run, status="done")
         if await hop(self.gate.store.run, calls.run) is not None:
-            await hop(self.gate.store.transact, finish)
+            await write(self.gate.store, finish)

@@ -21,7 +21,7 @@ from assent.engine.commands import Propose
 from assent.errors import InvalidCall
 from assent.gate import Gate, words
 from assent.rows import Call, Message
-from assent.twin import hop
+from assent.twin import hop, write
 from assent.types import Json
 
 Items = list[dict[str, Any]]
@@ -151,7 +151,7 @@ class Journal:
                 hold=True,
                 after=self._seen,
             )
-            await hop(self.store.transact, command)
+            await write(self.store, command)
             self._seen = (self._seen or 0) + 1
 
 

@@ -13,7 +13,7 @@ from assent.adapters.openai_agents.drive import Drive
 from assent.engine.commands import Cancel
 from assent.inbox import Inbox
 from assent.rows import Call, CallStatus
-from assent.twin import hop, look
+from assent.twin import hop, look, write
 from assent.views import request_of
 
 CHANNEL = "openai-agents"
@@ -40,7 +40,7 @@ async def settle(drive: Drive, conversation: Any) -> None:
         if drive.by_hand:
             await _decide(drive, row, yes=yes, why=why)
         else:
-            await hop(drive.calls.store.transact, _called_off(row, why))
+            await write(drive.calls.store, _called_off(row, why))
 
 
 def _answers(conversation: Any) -> Iterable[tuple[str, bool, str]]:

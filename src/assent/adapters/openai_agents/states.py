@@ -26,7 +26,7 @@ from assent.adapters.openai_agents.drive import Drive
 from assent.adapters.openai_agents.journal import Journal
 from assent.adapters.openai_agents.sealing import sealed, unsealed
 from assent.engine.commands import Propose
-from assent.twin import hop, look
+from assent.twin import look, write
 
 
 async def keep(drive: Drive, journal: Journal, result: RunResult | RunResultStreaming) -> None:
@@ -45,7 +45,7 @@ async def keep(drive: Drive, journal: Journal, result: RunResult | RunResultStre
         snapshot=codec.dumps(sealed(journal.store.keys, journal.run, kept)),
         hold=True,
     )
-    await hop(journal.store.transact, command)
+    await write(journal.store, command)
 
 
 async def restored(

@@ -26,7 +26,7 @@ from assent.engine.commands import Cancel, Propose
 from assent.gate import Gate, words
 from assent.gate.foreign import ForeignThread
 from assent.rows import Call, CallStatus, Message
-from assent.twin import hop
+from assent.twin import hop, write
 from assent.types import Json
 
 _FORMAT = "pydantic-ai"
@@ -115,7 +115,7 @@ class Talk:
             hold=True,
             after=self._seen,
         )
-        await hop(self.gate.store.transact, command)
+        await write(self.gate.store, command)
         self._seen = (self._seen or 0) + len(bodies)
 
     # -- calls that nobody will make any more
@@ -142,7 +142,7 @@ class Talk:
             if isinstance(part, ToolReturnPart):
                 row = await hop(self.calls.row, part.tool_call_id)
                 if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
-                    await hop(self.gate.store.transact, _called_off(row))
+                    await write(self.gate.store, _called_off(row))
 
 
 def _called_off(row: Call) -> Cancel:

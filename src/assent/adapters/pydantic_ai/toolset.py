@@ -30,7 +30,7 @@ from assent.gate.foreign import ForeignCall, ForeignThread, ForeignTool, Outcome
 from assent.policy import Policy
 from assent.policy.policy import OWN
 from assent.rows import Call, CallStatus
-from assent.twin import hop, look
+from assent.twin import look, write
 from assent.types import Json, Terms, Verdict
 
 D = TypeVar("D")
@@ -163,7 +163,7 @@ class _Made(Generic[D]):
 
     async def _ask_again(self, row: Call, reason: str, terms: Terms | None = None) -> None:
         command = Reask(thread=row.thread, run=row.run, call=row.id, reason=reason, terms=terms)
-        await hop(self.thread.store.transact, command)
+        await write(self.thread.store, command)
 
     # -- what runs
 

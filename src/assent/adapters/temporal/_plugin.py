@@ -18,11 +18,11 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from assent.adapters.temporal._desk import Desk
 from assent.adapters.temporal._wire import NEWS, workflow_of
-from assent.adapters.temporal.following import Follower
 from assent.codec import loads
 from assent.errors import AssentError
 from assent.gate import Gate
 from assent.rows import Event
+from assent.stores.following import Follower
 from assent.twin import look
 
 log = logging.getLogger("assent.temporal")

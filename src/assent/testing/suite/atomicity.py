@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from assent.engine.command import Command
 from assent.engine.commands import (
     COMMANDS,
     AddGrant,
     Cancel,
-    Command,
     Decide,
     Expire,
     Finish,
+    Look,
     Note,
     Propose,
     Record,
@@ -41,6 +42,40 @@ class Atomicity:
         assert (done.status, run.status) == (CallStatus.DONE, RunStatus.DONE)
         assert (world.call(call), world.run()) == (done, run)
         assert world.events()[-2:] == ["recorded", "finished"]
+
+    def test_what_is_done_now_is_done_like_anything_else(self, world: World) -> None:
+        """``transact_now`` may say no, and then nothing has happened."""
+        call = world.running()
+        finish = Finish(thread="t", run="r", status="done")
+        record = Record(
+            thread="t",
+            run="r",
+            call=call.id,
+            token=call.token,
+            attempt=call.attempt,
+            ok=True,
+            result="1",
+        )
+        results = world.store.transact_now(record, finish)
+        if results is None:
+            assert world.call(call) == call
+        else:
+            assert (world.call(call), world.run()) == tuple(results)
+            assert world.events()[-2:] == ["recorded", "finished"]
+        world.check()
+
+    def test_a_writer_may_look_at_what_it_leaves(self, world: World) -> None:
+        """The run is given back as it was committed, and the boundary has no name for that."""
+        crossed: list[str] = []
+        world.store.boundary = lambda name, when: crossed.append(name)
+        (call,), run = world.transact(
+            Propose(thread="t", run="r", agent="agent", calls=(world.new(),)),
+            Look(thread="t", run="r"),
+        )
+        assert run == world.run()
+        assert (run.status, run.asked) == (RunStatus.PAUSED, 1)
+        assert call == world.call(call)
+        assert set(crossed) == {"propose"}
 
     def test_later_commands_see_what_earlier_ones_did(self, world: World) -> None:
         new = world.new()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from assent.engine.commands import Propose, Wake
 from assent.errors import Conflict, NotFound
 from assent.rows import CallStatus, Message, RunStatus
 from assent.stores.base import Due
@@ -100,6 +101,31 @@ class Leasing:
         assert first.token == second.token
         world.clock.advance(31)
         assert world.running().token > second.token
+
+    def test_waking(self, world: World) -> None:
+        """What it waits for is there: due if nobody has it, and else when it is let go of."""
+        call = world.ask()
+        assert world.run().ready_at is None
+        world.transact(Wake(thread="t", run="r"))
+        run = world.run()
+        assert (run.wake, run.ready_at, run.owner) == (1, world.clock(), None)
+
+        taken = world.claim("w1")
+        assert taken is not None
+        world.transact(Wake(thread="t", run="r"))
+        assert world.run() == taken._replace(wake=2)
+        let_go = Propose(
+            thread="t", run="r", agent="agent", waits=True, wake_seen=1, token=taken.token
+        )
+        world.transact(let_go)
+        assert world.run().ready_at is not None
+        assert world.call(call).status is CallStatus.ASKED
+
+    def test_waking_what_is_over_changes_nothing(self, world: World) -> None:
+        world.propose()
+        over = world.finish()
+        world.transact(Wake(thread="t", run="r"))
+        assert world.run() == over
 
     def test_renewing(self, world: World) -> None:
         call = world.running(lease=seconds(10))

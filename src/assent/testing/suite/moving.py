@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assent.engine.commands import Reask
+from assent.engine.commands import Reask, Wake
 from assent.errors import AssentError
 from assent.rows import Call, CallStatus
 from assent.testing.world import World
@@ -37,6 +37,7 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
     "supersede_run": {_S.ASKED: _S.SUPERSEDED, _S.READY: _S.SUPERSEDED},
     "finish": {},
     "renew": {},
+    "wake": {},
     "propose": {},
 }
 
@@ -101,6 +102,7 @@ def _act(world: World, command: str, call: Call) -> object:
         "supersede_run": lambda: world.cancel(**place, superseded=True),
         "finish": lambda: world.finish(**place),
         "renew": lambda: world.renew(call.token, **place),
+        "wake": lambda: world.transact(Wake(**place)),
         "propose": lambda: world.ask(key=call.key, **place),
     }
     if command in acts:

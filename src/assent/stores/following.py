@@ -12,7 +12,7 @@ from assent.stores.base import Cursor, Store
 from assent.twin import News, hop
 from assent.types import Micros
 
-log = logging.getLogger("assent.temporal")
+log = logging.getLogger("assent.stores")
 
 _PAGE = 100
 #: How long a process that hands events on is left alone with them.

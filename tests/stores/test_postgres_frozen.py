@@ -1,0 +1,103 @@
+"""PostgreSQL: a client that is frozen in the middle of a transaction holds up nobody for long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+import assent
+from assent.errors import StoreError
+from assent.rows import CallStatus
+from assent.stores import pgattempt
+from assent.stores.postgres import PostgresStore
+from assent.testing.world import World
+from conftest import PgOpener, Place
+
+_HELD = "SELECT pg_advisory_xact_lock(hashtextextended(%s || ':' || %s, 0))"
+
+
+def a_world(store: PostgresStore) -> World:
+    return World(store, None)  # type: ignore[arg-type]
+
+
+def until_it_is_over(store: PostgresStore, *threads: str) -> None:
+    end = time.monotonic() + 30
+    while {due.thread for due in store.overdue()} != set(threads):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
+
+
+def test_nobody_waits_for_a_thread_that_is_held(open_pg: PgOpener, place: Place) -> None:
+    """The inbox closes what is overdue, but for what somebody is at work on."""
+    store = open_pg()
+    world = a_world(store)
+    held = world.ask(run="r1", thread="held", expires_in=0.05)
+    free = world.ask(run="r2", thread="free", expires_in=0.05)
+    until_it_is_over(store, "held", "free")
+    with psycopg.connect(place.url) as frozen:
+        frozen.execute(_HELD, (store.incarnation, "held"))
+        pending = assent.Inbox(store).pending_sync()
+        assert [request.id for request in pending.items] == [held.id]
+        assert world.call(free).status is CallStatus.EXPIRED
+        assert world.call(held).status is CallStatus.ASKED
+    assert not assent.Inbox(store).pending_sync().items
+    assert world.call(held).status is CallStatus.EXPIRED
+
+
+def test_who_needs_the_thread_gets_an_error_in_the_end(
+    open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pgattempt, "LOCK_MS", 100)
+    store = open_pg(patience=0.5)
+    world = a_world(store)
+    call = world.ask(thread="t")
+    with psycopg.connect(place.url) as frozen:
+        frozen.execute(_HELD, (store.incarnation, "t"))
+        with pytest.raises(StoreError, match="lock"):
+            world.decide(call, "approve")
+        assert world.call(call).status is CallStatus.ASKED
+    world.decide(call, "approve")
+    assert world.call(call).status is CallStatus.READY
+
+
+def test_a_frozen_transaction_is_ended_by_the_server(
+    open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was frozen before its commit finds that nothing was done, and does it then."""
+    with psycopg.connect(place.url) as connection:
+        if connection.info.server_version < 170_000:
+            pytest.skip("a server before 17 knows no end for a transaction")
+    monkeypatch.setattr(pgattempt, "FROZEN_MS", 500)
+    slow, quick = open_pg(), open_pg()
+    call = a_world(quick).ask(thread="t")
+    frozen, woken = threading.Event(), threading.Event()
+
+    def freeze(name: str, when: str) -> None:
+        if when == "before" and not frozen.is_set():
+            frozen.set()
+            assert woken.wait(60)
+
+    slow.boundary = freeze
+    outcome: list[Any] = []
+
+    def decide() -> None:
+        try:
+            outcome.append(a_world(slow).decide(call, "approve"))
+        except assent.AssentError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=decide)
+    thread.start()
+    try:
+        assert frozen.wait(30)
+        rejected = a_world(quick).decide(call, "reject")
+        assert rejected.status is CallStatus.REJECTED
+    finally:
+        woken.set()
+        thread.join(60)
+    assert isinstance(outcome[0], assent.AlreadyDecided)
+    assert a_world(quick).call(call).status is CallStatus.REJECTED
