@@ -18,6 +18,7 @@ import assent
 from assent import codec
 from assent.adapters.openai_agents.sealing import sealed, unsealed
 from assent.worker import Worker
+from assent.worker.steps import Step
 
 
 @pytest.fixture
@@ -249,13 +250,15 @@ async def test_a_worker_takes_it_further(world: World) -> None:
     guarded = world.guarded()
     steps: list[Any] = []
 
-    def stepped(agent: str, status: str, seconds: float) -> None:
-        steps.append((agent, status))
-        worker.stop()
+    def stepped(step: Step) -> None:
+        steps.append((step.agent, step.step))
+        if step.step == "done":
+            worker.stop()
 
     worker = Worker([guarded], guarded.gate.store, on_step=stepped)
     await worker.run()
-    assert (steps, world.ran) == ([("teller", "done")], ["pay ana"])
+    told = ["taken", "call_started", "call_done", "done"]
+    assert (steps, world.ran) == ([("teller", each) for each in told], ["pay ana"])
 
 
 async def test_agents_of_two_gates_do_not_mix(world: World) -> None:

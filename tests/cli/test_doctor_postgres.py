@@ -85,6 +85,39 @@ def test_an_empty_database_is_no_store_and_stays_empty(pg: World) -> None:
     assert sql(pg.url, "SELECT to_regclass('assent.meta')") == [(None,)]
 
 
+def test_a_server_that_was_started_from_a_base_backup_is_noted(
+    pg: World, server: PostgresServer
+) -> None:
+    """PostgreSQL puts the label aside when it starts from one; nothing else of it is left."""
+    pg.mail()
+    assert "assent recover --force" in checks(pg)["restore"]["text"]
+    assert checks(pg)["restore"]["state"] == "ok"
+    label = server.folder / "data" / "backup_label.old"
+    label.touch()
+    try:
+        found = checks(pg)["restore"]
+    finally:
+        label.unlink()
+    assert found["state"] == "note"
+    assert "started from a base backup" in found["text"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["inbox", "history", "show req_1", "grants", "token list", "audit verify", "audit export"],
+)
+def test_who_only_looks_makes_no_store(pg: World, command: str) -> None:
+    said = pg.cli(*command.split(), code=4)
+    assert "no store in its schema 'assent'" in said
+    assert "--store or ASSENT_STORE" in said
+    assert sql(pg.url, "SELECT to_regnamespace('assent')") == [(None,)]
+
+
+def test_a_first_token_makes_the_store(pg: World) -> None:
+    pg.token("ana")
+    assert "ana" in pg.cli("token", "list")
+
+
 def test_a_server_that_is_away_is_told_without_the_password(pg: World) -> None:
     pg.url = "postgresql://me:secret@127.0.0.1:1/x"
     said = pg.cli("doctor", code=1)

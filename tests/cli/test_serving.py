@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from assent import Inbox
 from assent.demo import Effects
 
 AGENT = """
@@ -172,6 +174,37 @@ def test_a_server_without_workers_leaves_it_to_a_worker(place: Place) -> None:
     client.close()
 
 
+def test_a_worker_tells_each_step(place: Place) -> None:
+    """One line and one count for each: taken up, resumed, call started, call done, run done."""
+    run = place.ask()
+    command = ("worker", "agents:slow", "--metrics", "0", "--log-json")
+    worker, line = place.start(*command, until="Working for slow")
+    (address,) = re.findall(r"http://127\.0\.0\.1:\d+", line)
+    with httpx.Client(base_url=address, timeout=30) as client:
+        health = client.get("/healthz")
+        assert (health.status_code, health.json()["store"]) == (200, "ok")
+        assert client.get("/").status_code == 404
+        with Inbox(place.url) as inbox:
+            (request,) = inbox.pending_sync().items
+            inbox.decide_sync(request.id, request.approve(), by="ben")
+        page = until(lambda: 'step="done"' in (text := client.get("/metrics").text) and text)
+        began = (place.folder / "began").read_text().split()
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    assert began == ["began", "ended"]
+    steps = ["taken", "resumed", "call_started", "call_done", "done"]
+    for step in steps:
+        assert f'assent_worker_steps_total{{agent="slow",step="{step}"}} 1.0' in page
+    assert 'assent_worker_step_seconds_count{agent="slow",status="done"} 1.0' in page
+    lines = [json.loads(line) for line in place.log(0).splitlines()]
+    told = [line for line in lines if "step" in line]
+    assert [line["step"] for line in told] == steps
+    assert {(line["run"], line["agent"]) for line in told} == {(run, "slow")}
+    ended = told[3]
+    assert (ended["request"], ended["tool"]) == (request.id, "work")
+    assert ended["seconds"] >= 2
+
+
 @pytest.mark.parametrize(
     ("command", "says"),
     [
@@ -180,6 +213,8 @@ def test_a_server_without_workers_leaves_it_to_a_worker(place: Place) -> None:
         (["serve", "nope:agent"], "no module"),
         (["worker", "agents:agent", "--concurrency", "0"], "at least one"),
         (["worker", "agents:Nope"], "no attribute"),
+        (["worker", "agents:agent", "--metrics", "here"], "write 9321"),
+        (["worker", "agents:agent", "--metrics", "256.0.0.1:9321"], "cannot listen"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(place: Place, command: list[str], says: str) -> None:

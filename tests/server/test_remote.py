@@ -91,15 +91,59 @@ def test_a_claim_that_falls_silent_is_in_doubt(open_server: Served) -> None:
     assert client.post(f"{path}/result", json=late).json()["execution"]["status"] == "done"
 
 
-def test_a_sign_of_life_keeps_a_claim(open_server: Served) -> None:
+def test_a_call_in_doubt_is_waited_for(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client)
     approve(client, made)
     path = f"/api/requests/{made['id']}"
     claim = client.post(f"{path}/claim", json={"lease": 1}).json()
+    # That it came to be in doubt is news for whoever waits for it; then it is as good as pending.
+    assert client.get(f"{path}/wait", params={"timeout": 10}).json()["kind"] == "in_doubt"
+    began = time.monotonic()
+    still = client.get(f"{path}/wait", params={"timeout": 0.5}).json()
+    assert (still["kind"], still["status"]) == ("in_doubt", "pending")
+    assert time.monotonic() - began >= 0.5
+    late = {"token": claim["token"], "attempt": 1, "result": "ok"}
+    reporting = threading.Timer(0.3, lambda: open_server.client().post(f"{path}/result", json=late))
+    reporting.start()
+    done = client.get(f"{path}/wait", params={"timeout": 25}).json()
+    reporting.join()
+    assert (done["execution"]["status"], done["execution"]["result"]) == ("done", "ok")
+    assert time.monotonic() - began < 20
+
+
+def test_a_renewed_claim_holds_as_long_as_it_asked_for(open_server: Served) -> None:
+    client = open_server.client()
+    for key, lease in (("long", 1800), ("short", 45.5)):
+        made = opened(client, key=key)
+        approve(client, made)
+        path = f"/api/requests/{made['id']}"
+        claim = client.post(f"{path}/claim", json={"lease": lease}).json()
+        mine = {"token": claim["token"], "attempt": claim["attempt"]}
+        before = open_server.store.now()
+        assert client.post(f"{path}/renew", json=mine).json() == {"ours": True}
+        after = open_server.store.now()
+        call = open_server.store.call(made["id"])
+        assert call is not None
+        run = open_server.store.run(call.run)
+        assert run is not None
+        assert run.ready_at is not None
+        assert before <= run.ready_at - lease * 1_000_000 <= after
+        result = {**mine, "result": "ok"}
+        assert client.post(f"{path}/result", json=result).status_code == 200
+
+
+def test_a_sign_of_life_keeps_a_claim(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client)
+    approve(client, made)
+    path = f"/api/requests/{made['id']}"
+    claim = client.post(f"{path}/claim", json={"lease": 5}).json()
+    began = time.monotonic()
     mine = {"token": claim["token"], "attempt": claim["attempt"]}
-    assert client.post(f"{path}/renew", json=mine).json() == {"ours": True}
-    time.sleep(1.2)
+    while time.monotonic() - began < 6:
+        assert client.post(f"{path}/renew", json=mine).json() == {"ours": True}
+        time.sleep(0.2)
     assert client.get(path).json()["kind"] == "approval"
 
 

@@ -37,6 +37,8 @@ def test_a_decision_made_elsewhere_resumes_the_run(serve: Serve, url: str) -> No
     assert (run["status"], sent) == ("done", ["ana@example.com: Hello"])
     steps = server.client().get("/metrics").text
     assert 'assent_worker_step_seconds_count{agent="mailer",status="done"} 1.0' in steps
+    for step in ("taken", "resumed", "call_started", "call_done", "done"):
+        assert f'assent_worker_steps_total{{agent="mailer",step="{step}"}} 1.0' in steps
 
 
 def _ended(client: Any, run: str) -> Any:
@@ -100,3 +102,5 @@ def test_expiry_happens_on_time_and_after_a_sleep(serve: Serve, url: str) -> Non
     (request,) = [r for r in client.get("/api/requests?status=expired").json()["items"]][:1]
     assert request["status"] == "expired"
     assert sent == []
+    steps = client.get("/metrics").text
+    assert 'assent_worker_steps_total{agent="mailer",step="expired"} 2.0' in steps

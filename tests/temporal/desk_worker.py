@@ -10,7 +10,7 @@ import time
 from datetime import date, timedelta
 from pathlib import Path
 
-from desk_workflows import Hurry, Refund, Visit
+from desk_workflows import Hurry, Refund, Rounds, Visit
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -48,6 +48,11 @@ def deadly_refund(order: str, euros: int) -> str:
     return "second time"
 
 
+def safe_refund(order: str, euros: int) -> str:
+    """Give money back, as often as anybody likes: the bank knows the order."""
+    return deadly_refund(order, euros)
+
+
 def broken_refund(order: str, euros: int) -> str:
     """Give nothing back."""
     raise ValueError("the bank is closed")
@@ -62,9 +67,10 @@ def dated_refund(order: str, euros: int) -> date:
 async def main(address: str, queue: str, store: str) -> None:
     gate = assent.Gate(store, agent="desk")
     tools = [refund, slow_refund, deadly_refund, broken_refund, dated_refund]
+    tools.append(gate.guard(idempotent=True)(safe_refund))
     client = await Client.connect(address)
     plugin = AssentPlugin(gate, tools)
-    workflows = [Refund, Visit, Hurry]
+    workflows = [Refund, Visit, Hurry, Rounds]
     worker = Worker(
         client,
         task_queue=queue,

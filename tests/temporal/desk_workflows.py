@@ -38,6 +38,19 @@ class Visit:
 
 
 @workflow.defn
+class Rounds:
+    """The same call again and again, in an execution of its own each time."""
+
+    @workflow.run
+    async def run(self, rounds: int) -> Any:
+        args = {"order": "A-17", "euros": 900}
+        result = await run_once("refund", args, timeout=timedelta(seconds=60))
+        if rounds > 1:
+            workflow.continue_as_new(rounds - 1)
+        return result
+
+
+@workflow.defn
 class Hurry:
     """A question that nobody answers in time."""
 

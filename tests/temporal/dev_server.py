@@ -105,6 +105,11 @@ class DevServer:
         """Ask a workflow to stop."""
         self._told("workflow", "cancel", "--workflow-id", id)
 
+    def reset(self, id: str) -> None:
+        """Let a workflow begin once more, as an operator does; an execution of its own follows."""
+        where = ["--workflow-id", id, "--type", "FirstWorkflowTask"]
+        self._told("workflow", "reset", *where, "--reason", "to see what it does")
+
     def ended(self, id: str) -> dict[str, Any]:
         """How a workflow ended, as soon as it has: status, and result or failure."""
         said = self._said("workflow", "result", "--workflow-id", id, "--output", "json")

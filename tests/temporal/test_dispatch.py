@@ -71,6 +71,8 @@ def test_a_paused_run_goes_on_where_temporal_brings_it(desk: Desk, server: DevSe
 
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(60) == 0, desk.said()
+    for step in ("dispatched", "taken", "resumed", "call started", "call done", "done in"):
+        assert f"run {run} of clerk: {step}" in desk.log.read_text()
 
 
 def test_what_was_decided_and_what_expired_while_nobody_was_up(

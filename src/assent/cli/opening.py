@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,30 @@ def opened(url: str, *, create: bool = False) -> Iterator[Inbox]:
     """The inbox of a store; one that is not there is made only on purpose."""
     if url.startswith("memory:"):
         raise StoreError("memory:// ends with its process: give --store sqlite:///path")
-    path = file_of(url)
-    if path is not None and not create and not path.exists():
-        raise NotFound(
-            f"there is no store at {path}: start the agent that makes it, or name another with "
-            "--store or ASSENT_STORE"
-        )
+    if not create:
+        _check_there(url)
     inbox = Inbox(url)
     try:
         yield inbox
     finally:
         inbox.close()
+
+
+def _check_there(url: str) -> None:
+    """Opening a store makes it; who only wants to look at one must not."""
+    path = file_of(url)
+    if path is not None and not path.exists():
+        raise NotFound(
+            f"there is no store at {path}: start the agent that makes it, or name another with "
+            "--store or ASSENT_STORE"
+        )
+    if url.startswith(("postgresql://", "postgres://")):
+        try:
+            from assent.cli.checkup.database import Database
+        except ImportError:
+            return  # opening it says what to install
+        with closing(Database(url)) as database:
+            database.tables()
 
 
 def file_of(url: str) -> Path | None:

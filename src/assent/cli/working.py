@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +14,7 @@ from assent.cli.exits import Usage
 from assent.errors import InvalidCall
 
 if TYPE_CHECKING:
+    from assent.server.metrics import Metrics as Figures
     from assent.worker import Worker
     from assent.worker.dispatch_temporal import TemporalDispatch
 
@@ -32,6 +33,14 @@ Dispatch = Annotated[
         help="Let Temporal bring due runs here: temporal://host:port[/namespace].",
     ),
 ]
+Port = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="[ADDRESS:]PORT",
+        help="Serve /metrics and /healthz there, on loopback unless an address is given.",
+    ),
+]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log as JSON, one object per line.")]
 
 
@@ -39,6 +48,7 @@ def worker(
     targets: Targets,
     concurrency: Concurrency = 8,
     dispatch: Dispatch = None,
+    metrics: Port = None,
     log_json: LogJson = False,
     store: options.StoreUrl = options.DEFAULT_STORE,
 ) -> None:
@@ -58,19 +68,37 @@ def worker(
         agents = [load_resumable(target, kept) for target in targets]
 
         async def work() -> None:
+            from assent.server.metrics import Metrics
             from assent.worker import Worker
 
-            alone = Worker(agents, kept, concurrency=concurrency)
+            figures = Metrics()
+            alone = Worker(agents, kept, concurrency=concurrency, on_step=figures.step)
             working = alone if dispatch is None else _dispatched(alone, dispatch)
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, working.stop)
             names = ", ".join(agent.name for agent in agents)
             via = "" if dispatch is None else f", dispatch: {dispatch}"
-            print(f"Working for {names}  (store: {kept.url}{via})", flush=True)
-            await working.run()
+            with _watched(metrics, alone, figures) as where:
+                at = "" if where is None else f", metrics: {where}/metrics"
+                print(f"Working for {names}  (store: {kept.url}{via}{at})", flush=True)
+                await working.run()
 
         asyncio.run(work())
+
+
+def _watched(
+    given: str | None, worker: Worker, figures: Figures
+) -> AbstractContextManager[str | None]:
+    """A port to watch the worker at, if one is wanted."""
+    if given is None:
+        return nullcontext()
+    from assent.server.worker_port import address_of, worker_port
+
+    try:
+        return worker_port(address_of(given), worker, figures)
+    except InvalidCall as error:
+        raise Usage(f"--metrics {error}") from None
 
 
 def _dispatched(worker: Worker, url: str) -> TemporalDispatch:

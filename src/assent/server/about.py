@@ -12,6 +12,7 @@ from assent.server.hiding import hidden
 from assent.server.service import Service
 from assent.server.shown import inert, summary
 from assent.stores.base import Query, Store
+from assent.stores.ends import events_about, thread_of
 from assent.text import inline, lines
 from assent.types import Json, Request, moment
 from assent.views import public_status, request_of
@@ -26,10 +27,11 @@ def about(service: Service, request: Request) -> dict[str, Json]:
     store = service.store
     call = store.call(request.id)
     assert call is not None
-    run = store.run(call.run)
+    run, thread = store.run(call.run), thread_of(store, call.thread)
+    before = 0 if thread is None else max(thread.messages - _TAIL, 0)
     return {
-        "conversation": conversation(store, request.thread, current=call, tail=_TAIL),
-        "events": [told(event) for event in service.inbox.events_of(call)],
+        "conversation": conversation(store, request.thread, current=call, after=before),
+        "events": [told(event) for event in events_about(store, call)],
         "like": _like(store, call),
         "policy": {
             "rule": inline(call.terms.rule),
@@ -44,17 +46,17 @@ def about(service: Service, request: Request) -> dict[str, Json]:
 
 
 def conversation(
-    store: Store, thread: str, *, current: Call | None = None, tail: int | None = None
+    store: Store, thread: str, *, current: Call | None = None, after: int = 0
 ) -> list[dict[str, Json]]:
     """What was said, as text that is safe to show; the turn that made the call is marked."""
-    messages = store.messages(thread)
+    messages = store.messages(thread, after)
     said = [_said(seq, codec.loads(body)) for seq, body in messages]
     if current is not None:
         for turn in reversed(said):
             if any(call["name"] == inline(current.tool) for call in turn.get("calls", ())):
                 turn["current"] = True
                 break
-    return said if tail is None else said[-tail:]
+    return said
 
 
 def _said(seq: int, message: dict[str, Any]) -> dict[str, Json]:

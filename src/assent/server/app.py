@@ -26,6 +26,7 @@ from assent.server.guards import Guards
 from assent.server.judging import judge_of
 from assent.server.limits import Limits
 from assent.server.metrics import Metrics
+from assent.server.pulse import Pulse
 from assent.server.routes import chat, deciding, events, grants, health, records, session
 from assent.server.routes import remote as elsewhere
 from assent.server.routes import requests as requests_
@@ -77,6 +78,7 @@ def create_app(
         feed=Feed(kept),
         limits=limits or Limits(),
         metrics=metrics,
+        pulse=Pulse(kept),
         auth=auth,
         environment=environment,
         demo=demo,
@@ -96,10 +98,10 @@ def create_app(
     app.add_exception_handler(RequestValidationError, answers.invalid)
     app.add_exception_handler(HTTPException, answers.http)
     app.add_exception_handler(Exception, answers.broken)
+    chat.add_chat(app)  # first: routes are tried in order, and this one is waited for word by word
     for part in (elsewhere, requests_, deciding, grants, events, records, session, health):
         app.include_router(part.router)
     app.include_router(chat.chats)
-    chat.add_chat(app)
     add_pages(app)
     return app
 

@@ -66,12 +66,12 @@ async def identify(service: Service, request: HttpRequest) -> Who:
     scheme, _, secret = given.partition(" ")
     if given and scheme.lower() != "bearer":
         raise Unauthenticated("send the token as `Authorization: Bearer …`")
-    cookie = request.cookies.get(COOKIE)
     if given:
         by, _ = await look(service.store, who_is, service.store, secret.strip(), session=False)
         return Who(by, secret.strip())
     if not service.auth:
         return Who(ANYBODY)
+    cookie = request.cookies.get(COOKIE)
     if not cookie:
         raise Unauthenticated(
             "nobody is signed in: open the link that the server printed, or send a token "

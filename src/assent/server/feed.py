@@ -26,6 +26,9 @@ _RING = 2_000
 _PAGE = 200
 _KNOWN_CALLS = 5_000
 _LOOK_AGAIN = 30.0
+#: How long events gather, for each reader, while they come without a pause: telling a crowd of each
+#: by itself would leave no time for anything else.
+_GATHER = 0.0002
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +66,24 @@ class Feed:
     async def run(self) -> None:
         """Follow the store until cancelled, for as long as somebody reads."""
         self.running = True
-        with contextlib.closing(News(self._store, None)) as news:
-            while True:
-                await self._wanted.wait()
-                try:
+        while True:
+            await self._wanted.wait()
+            try:
+                with contextlib.closing(News(self._store, None)) as news:
                     await self._follow_store(news)
-                except AssentError as error:
-                    log.warning("the live feed cannot read the store: %s", error)
-                    await asyncio.sleep(1)
+            except AssentError as error:
+                log.warning("the live feed cannot read the store: %s", error)
+                await asyncio.sleep(1)
 
     async def _follow_store(self, news: News) -> None:
         if not self._awake.is_set():
             self._cursor = await hop(self._store.tail)
             self._awake.set()
+        stream = False
         while self.readers:
             batch = await hop(self._read, self._cursor)
             if not batch:
+                stream = False
                 await news.wait(_LOOK_AGAIN)
                 continue
             self._cursor = batch[-1].cursor
@@ -88,6 +93,9 @@ class Feed:
             fresh.set()
             if self._closed:
                 self._fresh.set()
+            if stream:
+                await asyncio.sleep(self.readers * _GATHER)
+            stream = True
         self._ring.clear()
         self._awake.clear()
         self._wanted.clear()

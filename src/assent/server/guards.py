@@ -12,9 +12,10 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable
+from functools import lru_cache
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assent.errors import NotAllowed
@@ -41,6 +42,8 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
+_HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.items())
+_API_HEADERS = (*_HEADERS, (b"cache-control", b"no-store"))
 
 
 class Guards:
@@ -65,7 +68,7 @@ class Guards:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._dress(scope, MutableHeaders(scope=message), number)
+                _dress(scope, message, number)
             await send(message)
 
         try:
@@ -103,13 +106,6 @@ class Guards:
         if urlsplit(origin).netloc.lower() != host.lower():
             raise NotAllowed(f"a page of {origin!r:.100} may not write here")
 
-    def _dress(self, scope: Scope, headers: MutableHeaders, number: str) -> None:
-        for name, value in HEADERS.items():
-            headers.setdefault(name, value)
-        headers["x-request-id"] = number
-        if scope["path"].startswith("/api"):
-            headers.setdefault("cache-control", "no-store")
-
     def _count(self, scope: Scope, status: int, seconds: float, number: str) -> None:
         route = scope.get("route")
         path = getattr(route, "path", "") or ("(page)" if status < 400 else "(none)")
@@ -124,6 +120,16 @@ class Guards:
         )
 
 
+def _dress(scope: Scope, message: Message, number: str) -> None:
+    """Put on what every answer wears, where the route has not chosen something else."""
+    given = [pair for pair in message["headers"] if pair[0] != b"x-request-id"]
+    names = {name for name, _ in given}
+    wanted = _API_HEADERS if scope["path"].startswith("/api") else _HEADERS
+    missing = [pair for pair in wanted if pair[0] not in names]
+    message["headers"] = [*given, *missing, (b"x-request-id", number.encode())]
+
+
+@lru_cache(maxsize=256)
 def _is_ours(host: str, names: frozenset[str]) -> bool:
     """An address, a name without a dot (no public name is one), or a name that we were given."""
     name = urlsplit(f"//{host}").hostname or ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from assent.worker.steps import Step
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
 
@@ -31,6 +33,15 @@ class Metrics:
             ("agent", "status"),
             registry=self.registry,
         )
+        self.step_counts = Counter(
+            "assent_worker_steps_total",
+            "What happened to runs while the worker had them, by step and agent",
+            ("step", "agent"),
+            registry=self.registry,
+        )
+        self.busy = Gauge(
+            "assent_worker_busy", "Runs that the worker is at right now", registry=self.registry
+        )
         self.readers = Gauge(
             "assent_feed_readers", "Readers of the live feed", registry=self.registry
         )
@@ -41,9 +52,11 @@ class Metrics:
             registry=self.registry,
         )
 
-    def step(self, agent: str, status: str, seconds: float) -> None:
-        """One run was taken further."""
-        self.steps.labels(agent, status).observe(seconds)
+    def step(self, step: Step) -> None:
+        """Something happened to a run that the worker has; perhaps the worker let go of it."""
+        self.step_counts.labels(step.step, step.agent).inc()
+        if step.seconds is not None and not step.request:
+            self.steps.labels(step.agent, step.step).observe(step.seconds)
 
     def page(self) -> bytes:
         """Everything, in Prometheus' text format."""

@@ -28,7 +28,9 @@ from assent.views import question_json, request_of
 
 _OWN = ("allowed", "reviewers", "quorum", "expires_in", "valid_for")
 _MICROS = 1_000_000
-_WAITING = (CallStatus.ASKED, CallStatus.RUNNING)
+_WAITING = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
+#: For a claim of an older version, whose owner does not say how long it asked for.
+_LEASE = 60.0
 
 
 def open_call(service: Service, agent: str, body: OpenBody, key: str | None) -> tuple[Call, bool]:
@@ -175,13 +177,17 @@ def _check_room(service: Service, agent: str) -> None:
 
 
 async def wait_for(service: Service, call: Call, seconds: float) -> Call:
-    """The call once it is decided, or as it stands when the time is over."""
-    ends = time.monotonic() + seconds
+    """The call once somebody has decided it, or as it stands when the time is over.
+
+    One in doubt waits for a person like any other; that it came to be in doubt is news, though.
+    """
+    ends, doubted = time.monotonic() + seconds, call.status is CallStatus.IN_DOUBT
     with closing(News(service.store, call.thread)) as news:
         while True:
             call = await hop(settled, service, call.id)
             left = ends - time.monotonic()
-            if call.status not in _WAITING or left <= 0:
+            newly = call.status is CallStatus.IN_DOUBT and not doubted
+            if call.status not in _WAITING or newly or left <= 0:
                 return call
             due = [left]
             if call.status is CallStatus.ASKED and call.expires_at is not None:
@@ -230,7 +236,7 @@ def claim(service: Service, call: Call, agent: str, lease: float) -> Call:
             thread=call.thread,
             run=call.run,
             calls=(call.id,),
-            owner=f"remote:{agent}:{call.id}",
+            owner=f"remote:{agent}:{call.id}:{lease:g}",
             lease=round(lease * _MICROS),
             exactly=True,
         )
@@ -241,12 +247,20 @@ def claim(service: Service, call: Call, agent: str, lease: float) -> Call:
     return running
 
 
-def renew(service: Service, call: Call, token: int, lease: float) -> bool:
-    """A sign of life."""
+def renew(service: Service, call: Call, token: int) -> bool:
+    """A sign of life: from now on, the claim holds as long again as it asked for."""
+    run = service.store.run(call.run)
+    lease = _lease_of(None if run is None else run.owner, call.id)
     (ours,) = service.store.transact(
         Renew(thread=call.thread, run=call.run, token=token, lease=round(lease * _MICROS))
     )
     return bool(ours)
+
+
+def _lease_of(owner: str | None, call: str) -> float:
+    """How long a claim asked for: its owner says so, whichever server took it."""
+    _, found, lease = (owner or "").rpartition(f":{call}:")
+    return float(lease) if found else _LEASE
 
 
 def report(service: Service, call: Call, token: int, attempt: int, ok: bool, result: Json) -> Call:

@@ -13,6 +13,7 @@ from assent.inbox import Inbox
 from assent.server.feed import Feed
 from assent.server.limits import Limits
 from assent.server.metrics import Metrics
+from assent.server.pulse import Pulse
 from assent.stores.base import Store
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Service:
     feed: Feed
     limits: Limits
     metrics: Metrics
+    pulse: Pulse
     auth: bool
     environment: str
     demo: bool

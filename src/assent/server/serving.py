@@ -56,6 +56,10 @@ class _Json(logging.Formatter):
         for name in ("request_id", "status", "seconds"):
             if hasattr(record, name):
                 line[name] = getattr(record, name)
+        if (step := getattr(record, "step", None)) is not None:
+            line |= {
+                name: value for name, value in step._asdict().items() if value not in ("", None)
+            }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line)

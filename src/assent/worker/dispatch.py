@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from assent import codec
-from assent.adapters.temporal.following import Follower
 from assent.rows import LIVE, Event, Run
 from assent.stores.base import Query, Store
+from assent.stores.following import Follower
 from assent.twin import hop
 from assent.types import Micros
+from assent.worker.steps import Step
 from assent.worker.worker import Worker
 
 log = logging.getLogger("assent.worker")
@@ -67,10 +68,13 @@ class Relay:
             if run is None or run.agent not in self._worker.names:
                 continue
             time = await hop(next_look, self._store, run)
-            if time is not None and time <= self._store.now():
+            if time is None:
+                continue
+            if time <= self._store.now():
                 await self._dispatcher.wake(run)
-            elif time is not None:
+            else:
                 await self._dispatcher.at(run, time)
+            self._worker.steps.tell(Step("dispatched", run.agent, run.id))
 
     async def _look_behind(self) -> None:
         while True:

@@ -11,9 +11,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 
 from assent.agent import Agent
 from assent.agent.events import Ended
@@ -22,8 +22,10 @@ from assent.engine.commands import Doubt, Expire
 from assent.errors import AssentError
 from assent.rows import Run
 from assent.stores.base import Store
-from assent.twin import News, hop
+from assent.stores.ends import thread_of
+from assent.twin import hop, look
 from assent.worker.backoff import Backoff
+from assent.worker.steps import Hear, Step, Steps, listen, recorded
 
 log = logging.getLogger("assent.worker")
 
@@ -31,16 +33,18 @@ log = logging.getLogger("assent.worker")
 LOOK_AGAIN = 5.0
 #: Every commit is news, and most are of work in progress: it looks this often, and no more.
 _BREATH = 0.008
+#: The same while somebody in this process is at work, whose commits are no news.
+_LONG_BREATH = 0.025
+#: How long a commit may take until others see what came due in it, in microseconds.
+_LATE = 2_000_000
 _SWEEP = 100
-
-Step = Callable[[str, str, float], None]
 
 
 class Worker:
     """Resumes due runs of these agents, a few at a time, until it is stopped.
 
-    ``on_step`` hears of each step: the agent, how it ended, and the seconds it took. ``streams``
-    lets the agents' listeners hear the model's words as they come.
+    ``on_step`` hears of each step. ``streams`` lets the agents' listeners hear the model's words
+    as they come.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class Worker:
         store: Store,
         *,
         concurrency: int = 8,
-        on_step: Step | None = None,
+        on_step: Hear | None = None,
         streams: bool = False,
     ) -> None:
         if concurrency < 0:
@@ -57,13 +61,20 @@ class Worker:
         self.store = store
         self.concurrency = concurrency
         self._agents = _by_name(agents)
-        self._on_step = on_step
+        self.steps = Steps(on_step)
+        #: The agents that say themselves what they do.
+        self._speak = {name for name, agent in self._agents.items() if listen(agent)}
         self._streams = streams
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._left: Counter[str] = Counter()
         self._backoff = Backoff()
         self._stopping = asyncio.Event()
+        #: Something may have become due, or there is room again, or it has to stop.
         self._again = asyncio.Event()
+        #: Up to when everything was looked at, on the store's clock, and when to do so anyway.
+        self._seen, self._look_at = 0, 0.0
+        #: Whether something may be due that came due before.
+        self._behind = False
 
     @property
     def busy(self) -> int:
@@ -85,44 +96,76 @@ class Worker:
             self._left[thread] -= 1
             if not self._left[thread]:
                 del self._left[thread]
-                self._again.set()
+                if self._behind:
+                    self._again.set()
 
     async def run(self) -> None:
         """Work until ``stop``; what was begun by then is finished first."""
-        with closing(News(self.store, None)) as news:
+        news = self.store.subscribe(None, partial(self._heard, asyncio.get_running_loop()))
+        try:
             while not self._stopping.is_set():
                 self._again.clear()
                 began = time.monotonic()
-                await self._rest(news, await self._safely())
-                await asyncio.sleep(max(began + _BREATH - time.monotonic(), 0))
+                await self._rest(await self._safely())
+                breath = _LONG_BREATH if self._left else _BREATH
+                await asyncio.sleep(max(began + breath - time.monotonic(), 0))
+        finally:
+            news.cancel()
         await self.drained()
+
+    def _heard(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From any thread: something was committed."""
+        if not self._again.is_set():
+            with suppress(RuntimeError):  # the loop is gone, and nobody waits any more
+                loop.call_soon_threadsafe(self._again.set)
 
     def stop(self) -> None:
         """Take nothing more; ``run`` returns when what is being worked on has paused or ended."""
         self._stopping.set()
+        self._again.set()
 
     async def _safely(self) -> float:
         """Look at everything once; gives how long nothing more can become due by the clock."""
         # Some of what is due may be at work here already: look past it.
         room = self.concurrency - len(self._tasks)
         beyond = len(self._tasks) + len(self._left) + self._backoff.waiting
+        limit = room + beyond if room > 0 else 0
+        behind, self._behind = self._behind, False
         try:
-            due, patience = await hop(self._look, room + beyond if room > 0 else 0)
+            due, patience, over = await look(self.store, self._look, limit, behind)
+            if over:
+                await hop(self.sweep)
+                due, patience, _ = await look(self.store, self._look, limit, True)
         except AssentError as error:
+            self._behind = True
             log.warning("the store cannot be read now, trying again: %s", error)
             await asyncio.sleep(1)
             return 0.001
         for run in [run for run in due if self._may_take(run)][: max(room, 0)]:
             self.begin(run)
+        if not limit or any(run.id not in self._tasks for run in due):
+            self._behind = True
         return min(patience, self._backoff.patience())
 
-    def _look(self, limit: int) -> tuple[list[Run], float]:
-        """In a thread: sweep, and what is due; what is due already does not shorten the rest."""
-        self.sweep()
-        now = self.store.now()
-        due = self.store.ready(self.names, limit) if limit and self._agents else []
-        soon = self.store.next_due(now)
-        return due, LOOK_AGAIN if soon is None else min((soon - now) / 1_000_000, LOOK_AGAIN)
+    def _look(self, limit: int, behind: bool) -> tuple[list[Run], float, bool]:
+        """What is due, how long nothing more will be, and whether there is something to sweep.
+
+        Nearly every commit is somebody's work in progress. So first it is asked whether anything
+        has come due since the last time; what is committed late, or under a clock that was set
+        back, is found after a while.
+        """
+        now, over = self.store.now(), False
+        soon = self.store.next_due(self._seen)
+        come = (soon is not None and soon <= now) or time.monotonic() >= self._look_at
+        due = []
+        if limit and self._agents and (come or behind):
+            due = self.store.ready(self.names, limit)
+        if come:
+            over = bool(self.store.overdue(1))
+            self._seen, self._look_at = now - _LATE, time.monotonic() + LOOK_AGAIN
+            soon = self.store.next_due(now)  # what is due already does not shorten the rest
+        patience = LOOK_AGAIN if soon is None else min((soon - now) / 1_000_000, LOOK_AGAIN)
+        return due, patience, over
 
     def sweep(self) -> None:
         """Close what is overdue, and show what a lost process left in doubt."""
@@ -133,22 +176,15 @@ class Worker:
                     if due.call is None
                     else Expire(thread=due.thread, run=due.run, call=due.call)
                 )
-                self.store.transact(command)
+                (closed,) = self.store.transact(command)
+                self.steps.swept(closed)
             if len(found) < _SWEEP:
                 return
 
-    async def _rest(self, news: News, patience: float) -> None:
-        waits: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(news.wait(max(patience, 0.001))),
-            asyncio.ensure_future(self._stopping.wait()),
-            asyncio.ensure_future(self._again.wait()),
-        ]
-        try:
-            await asyncio.wait([*waits, *self._tasks.values()], return_when="FIRST_COMPLETED")
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+    async def _rest(self, patience: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(patience, 0.001)):
+                await self._again.wait()
 
     # -- runs
 
@@ -157,8 +193,14 @@ class Worker:
         if run.id not in self._tasks:
             if not self._may_take(run):
                 return None
-            self._tasks[run.id] = asyncio.create_task(self._step(run))
+            self._tasks[run.id] = task = asyncio.create_task(self._step(run))
+            task.add_done_callback(self._over)
         return self._tasks[run.id]
+
+    def _over(self, _: object) -> None:
+        """There is room again, and it may be due still."""
+        self._behind = True
+        self._again.set()
 
     def patience(self, run_id: str) -> float:
         """Seconds for which a run that broke is left alone."""
@@ -174,8 +216,10 @@ class Worker:
     async def _step(self, run: Run) -> None:
         began = time.monotonic()
         status = "broke"
+        self.steps.tell(Step("taken", run.agent, run.id))
         try:
-            status = await self._resumed(self._agents[run.agent], run.id)
+            with self.steps.during():
+                status = await self._watched(run)
             self._backoff.forget(run.id)
         except asyncio.CancelledError:
             raise
@@ -187,9 +231,21 @@ class Worker:
         finally:
             self._tasks.pop(run.id, None)
             seconds = time.monotonic() - began
-            log.info("run %s of %s: %s in %.3f s", run.id, run.agent, status, seconds)
-            if self._on_step is not None:
-                self._on_step(run.agent, status, seconds)
+            self.steps.tell(Step(status, run.agent, run.id, seconds=seconds))
+
+    async def _watched(self, run: Run) -> str:
+        """Take it further; what the agent does not say of itself, the record does."""
+        agent = self._agents[run.agent]
+        if run.agent in self._speak:
+            return await self._resumed(agent, run.id)
+        thread = await hop(thread_of, self.store, run.thread)
+        try:
+            return await self._resumed(agent, run.id)
+        finally:
+            with suppress(AssentError):  # it is only told; how the run stands is known already
+                chain = await hop(self.store.chain, run.thread, 0 if thread is None else thread.seq)
+                for step in recorded([e for e in chain if e.run == run.id], run.agent):
+                    self.steps.tell(step)
 
     async def _resumed(self, agent: Resumable, run: str) -> str:
         if self._streams and isinstance(agent, Agent):

@@ -12,19 +12,19 @@ import { visible } from "../shared/visible";
 
 const PAGE = 100;
 
-/** Every fact in the order in which it was written, with the hash that ties it to the one before. */
+/** Every fact, the newest first, with the hash that ties it to the one before. */
 export function Events(): ReactElement {
   const pages = usePages<AuditRow>(
     "audit",
     (row) => row.cursor,
-    (after, signal) => api.audit({ after, limit: PAGE }, signal),
+    (after, signal) => api.audit({ order: "newest", after, limit: PAGE }, signal),
   );
   if (pages.error && pages.items.length === 0) return <Failed what="The record" error={pages.error} retry={pages.reload} />;
   if (pages.loading) return <Skeleton rows={8} label="Loading the record" />;
   if (pages.items.length === 0) return <Empty icon="shield" title="Nothing has happened yet" />;
   return (
     <>
-      <p className="muted small events-note">From the first fact on. A row opens to what was written down.</p>
+      <p className="muted small events-note">The newest first. A row opens to what was written down.</p>
       <ol className="card events" data-testid="events">
         {pages.items.map((row) => (
           <EventRow key={row.cursor} row={row} />
@@ -33,7 +33,7 @@ export function Events(): ReactElement {
       <div className="more">
         {pages.more ? (
           <Button onClick={pages.loadMore} disabled={pages.busy}>
-            {pages.busy ? "Loading…" : "Show later facts"}
+            {pages.busy ? "Loading…" : "Show earlier facts"}
           </Button>
         ) : (
           <Button tone="ghost" onClick={pages.reload}>

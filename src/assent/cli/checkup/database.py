@@ -79,13 +79,18 @@ class Database:
             yield from look_at()
         return (yield from self._tables())
 
-    def _tables(self) -> Looking:
+    def tables(self) -> set[str]:
+        """The tables of the store; to look for one is not to make one."""
         names = {row[0] for row in self._ask(_TABLES, self._schema)}
         if not names:
             raise NotFound(
                 f"{self._url} has no store in its schema {self._schema!r}: start a server or a "
                 "worker, which makes it, or name another with --store or ASSENT_STORE"
             )
+        return names
+
+    def _tables(self) -> Looking:
+        names = self.tables()
         version = version_of(
             names, lambda text, _: self._connection.execute(self._translate(text)), self._url
         )

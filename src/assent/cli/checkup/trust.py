@@ -10,14 +10,20 @@ from pathlib import Path
 
 from assent.channels.layout import name
 from assent.cli.checkup.check import Check, Rows, span
+from assent.errors import StoreError
 from assent.inbox.people import genuine_principal
 from assent.keys import ENVIRONMENT
 from assent.rows import Principal
 from assent.stores.base import Query, Store
-from assent.types import moment
+from assent.types import Micros, moment
 
 _SKEW = 5.0
 _NAMED = 5
+_LABEL = (
+    "SELECT (extract(epoch FROM (pg_stat_file('backup_label.old', true)).change) * 1000000)::bigint"
+)
+#: Said of every store, because no store can tell.
+_UNSEEN = "after a copy of all its files was put back, run `assent recover --force` all the same"
 _AGENTS = "SELECT DISTINCT agent FROM run WHERE status IN ('running', 'paused')"
 
 _EMBEDDED = (
@@ -73,8 +79,27 @@ def restored(store: Store, rows: Rows) -> Iterator[Check]:
     if store.restored():
         words = "an older copy was put back: nothing starts until you run `assent recover`"
         yield Check("restore", "wrong", words)
+    elif (at := _started_from_backup(store, rows)) is not None:
+        words = (
+            f"this server was started from a base backup ({moment(at):%Y-%m-%d %H:%M} UTC), which "
+            "nothing else shows: if `assent recover --force` was not run since then, run it now"
+        )
+        yield Check("restore", "note", words)
     else:
-        yield Check("restore", "ok", "nothing says that the store went back in time")
+        yield Check("restore", "ok", f"nothing says that the store went back in time; {_UNSEEN}")
+
+
+def _started_from_backup(store: Store, rows: Rows) -> Micros | None:
+    """When PostgreSQL put the label of a base backup aside, if the store is older than that."""
+    if not store.url.startswith("postgres"):
+        return None
+    try:
+        found = rows(_LABEL, ())
+    except StoreError:
+        return None  # only some users may look at the server's files
+    first = store.events("", 1)
+    late = bool(found and found[0][0] and first and first[0][1].at < found[0][0])
+    return int(found[0][0]) if late else None
 
 
 def people(store: Store, rows: Rows) -> Iterator[Check]:

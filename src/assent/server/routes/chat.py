@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, aclosing
+from functools import partial
+from typing import Any, TypeAlias
 
 from fastapi import APIRouter, FastAPI, Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response
 
 from assent import codec
 from assent.adapters import ai_sdk
@@ -17,11 +18,15 @@ from assent.errors import AssentError, NotFound
 from assent.server.answers import JsonAnswer, status_of
 from assent.server.auth import AChatter, Who, needs
 from assent.server.docs import refusals
+from assent.server.plain import PlainRoute
 from assent.server.service import Service, service_of
 from assent.server.shapes import Items
+from assent.server.streamed import Streamed
 from assent.text import inline
 from assent.twin import hop
 from assent.types import Json, moment
+
+Frames: TypeAlias = AsyncGenerator[str, None]
 
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {}}, "description": "UI-message stream v1"},
@@ -50,18 +55,16 @@ _BODY = {
 def add_chat(app: FastAPI) -> None:
     """The routes of every agent, of the default one, and the same for the recipe."""
     for prefix, recipe in (("/api/chat", False), ("/api/chat-recipe", True)):
-        app.include_router(_router(prefix, recipe))
+        _add(app, prefix, recipe)
 
 
-def _router(prefix: str, recipe: bool) -> APIRouter:
-    router = APIRouter(prefix=prefix, tags=["chat"])
-
+def _add(app: FastAPI, prefix: str, recipe: bool) -> None:
     async def post(request: Request, agent: str | None = None) -> Response:
         """New user text, or decisions, and the answer as a stream."""
         driving = ExitStack()
         try:
             service, who = await _asked(request)
-            chosen = _agent(service, agent)
+            chosen = _agent(service, agent or request.query_params.get("agent"))
             body = codec.parse(await request.body())
             # The stream takes the run further by itself: the worker leaves its thread alone.
             driving.enter_context(service.worker.leaving(_chat_of(body)))
@@ -73,25 +76,25 @@ def _router(prefix: str, recipe: bool) -> APIRouter:
             raise
         told = _until_the_end(frames, driving)
         weakref.finalize(told, driving.close)  # a client may go away before the first frame
-        return StreamingResponse(told, headers=ai_sdk.HEADERS)
+        return Streamed(told, ai_sdk.HEADERS, ai_sdk.DONE)
 
     async def stream(request: Request, chat_id: str, agent: str | None = None) -> Response:
         """The message that is being written, from its start, and what follows."""
         try:
             service, who = await _asked(request)
-            chosen = _agent(service, agent)
+            chosen = _agent(service, agent or request.query_params.get("agent"))
             frames = await ai_sdk.follow(chosen, chat_id, by=who.reviewer, recipe=recipe)
         except AssentError as error:
             return _refused(error)
         if frames is None:
             return Response(status_code=204)
-        return StreamingResponse(frames, headers=ai_sdk.HEADERS)
+        return Streamed(frames, ai_sdk.HEADERS, ai_sdk.DONE)
 
     async def messages(request: Request, chat_id: str, agent: str | None = None) -> Response:
         """The whole conversation, as the client keeps it."""
         try:
             service, who = await _asked(request)
-            chosen = _agent(service, agent)
+            chosen = _agent(service, agent or request.query_params.get("agent"))
             found = await ai_sdk.messages(chosen, chat_id, by=who.reviewer, recipe=recipe)
         except AssentError as error:
             return _refused(error)
@@ -99,9 +102,9 @@ def _router(prefix: str, recipe: bool) -> APIRouter:
 
     bad = refusals(401, 403, 404)
     for path, name in (("", "the default agent"), ("/{agent}", "an agent")):
-        add = router.add_api_route
+        add = partial(app.router.add_api_route, route_class_override=PlainRoute, tags=["chat"])
         add(
-            path,
+            prefix + path,
             post,
             methods=["POST"],
             summary=f"Write to {name}",
@@ -109,20 +112,19 @@ def _router(prefix: str, recipe: bool) -> APIRouter:
             openapi_extra=_BODY,
         )
         add(
-            f"{path}/{{chat_id}}/stream",
+            f"{prefix}{path}/{{chat_id}}/stream",
             stream,
             methods=["GET"],
             summary=f"Follow a chat with {name}",
             responses={**_STREAM, **bad},
         )
         add(
-            f"{path}/{{chat_id}}/messages",
+            f"{prefix}{path}/{{chat_id}}/messages",
             messages,
             methods=["GET"],
             summary=f"Read a chat with {name}",
             responses={200: {"model": dict[str, Any]}, **bad},
         )
-    return router
 
 
 _chatter = needs("chat")
@@ -145,10 +147,11 @@ def _refused(error: AssentError) -> Response:
     return PlainTextResponse(str(error), 400 if status == 422 else status)
 
 
-async def _until_the_end(frames: AsyncIterator[str], driving: ExitStack) -> AsyncIterator[str]:
+async def _until_the_end(frames: Frames, driving: ExitStack) -> Frames:
     with driving:
-        async for frame in frames:
-            yield frame
+        async with aclosing(frames):
+            async for frame in frames:
+                yield frame
 
 
 def _chat_of(body: Json) -> str:

@@ -7,11 +7,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-import assent
-from assent.errors import AssentError
 from assent.server.answers import JsonAnswer
 from assent.server.service import service_of
-from assent.twin import hop
 
 router = APIRouter(tags=["health"])
 
@@ -22,21 +19,10 @@ router = APIRouter(tags=["health"])
     responses={200: {"model": dict[str, Any]}, 503: {"model": dict[str, Any]}},
 )
 async def healthz(request: Request) -> JsonAnswer:
-    """200 while the store can be read; 503, and what is wrong, while it cannot."""
+    """200 while the store can be read; 503 within two seconds, and why, while it cannot."""
     service = service_of(request)
-    try:
-        await hop(service.store.tail)
-    except AssentError as error:
-        said = {"status": "unwell", "store": str(error), "version": assent.__version__}
-        return JsonAnswer(said, 503)
-    restored = await hop(service.store.restored)
-    body = {
-        "status": "waiting for `assent recover`" if restored else "ok",
-        "store": "restored" if restored else "ok",
-        "version": assent.__version__,
-        "busy": service.worker.busy,
-    }
-    return JsonAnswer(body, 503 if restored else 200)
+    code, body = await service.pulse.felt()
+    return JsonAnswer({**body, "busy": service.worker.busy}, code)
 
 
 @router.get(
@@ -49,4 +35,5 @@ async def metrics(request: Request) -> Response:
     """In Prometheus' text format."""
     service = service_of(request)
     service.metrics.readers.set(service.feed.readers)
+    service.metrics.busy.set(service.worker.busy)
     return Response(service.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")

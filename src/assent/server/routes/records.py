@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 
@@ -17,6 +17,7 @@ from assent.server.service import Service, service_of
 from assent.server.shapes import Items
 from assent.server.shown import shown_request
 from assent.server.stats import stats
+from assent.stores.ends import newest
 from assent.text import inline
 from assent.twin import hop
 from assent.types import Json
@@ -94,11 +95,23 @@ def _run(service: Service, run_id: str, who: Who) -> dict[str, Json]:
     responses={200: {"model": Items}, **refusals(401, 403, 422)},
 )
 async def facts(
-    request: Request, who: AReviewer, after: After = None, limit: Limit = 100
+    request: Request,
+    who: AReviewer,
+    order: Annotated[Literal["oldest", "newest"], Query(description="which end comes first")] = (
+        "oldest"
+    ),
+    after: After = None,
+    limit: Limit = 100,
 ) -> JsonAnswer:
-    """Every fact in the order of the store, with the hash that ties it to the one before."""
+    """Every fact in the order of the store, with the hash that ties it to the one before.
+
+    `order=newest` begins at the end and goes back; `next` then leads to older ones.
+    """
     store = service_of(request).store
-    found = await hop(store.events, after or "", limit)
+    if order == "newest":
+        found = await hop(newest, store, after or "", limit)
+    else:
+        found = await hop(store.events, after or "", limit)
     items = [
         {
             "cursor": cursor,

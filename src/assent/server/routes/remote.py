@@ -71,7 +71,10 @@ async def wait(
     request_id: str,
     timeout: Annotated[float, Query(ge=0, le=120, description="seconds")] = 45,
 ) -> JsonAnswer:
-    """The request once it is decided, or as it stands when the time is over: then ask again."""
+    """The request once it is decided, or as it stands when the time is over: then ask again.
+
+    A call in doubt is waited for as well, until a person or a late result has settled it.
+    """
     service = service_of(request)
     call = await _own(service, request_id, who)
     call = await remote.wait_for(service, call, timeout)
@@ -109,11 +112,11 @@ async def claim(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     openapi_extra=documented(TokenBody),
 )
 async def renew(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
-    """Push the end of a claim out by a minute; `ours` says whether it still holds."""
+    """Let a claim hold as long again as it asked for; `ours` says whether it still does."""
     service = service_of(request)
     body = await read(request, TokenBody)
     call = await _own(service, request_id, who)
-    return JsonAnswer({"ours": await hop(remote.renew, service, call, body.token, 60.0)})
+    return JsonAnswer({"ours": await hop(remote.renew, service, call, body.token)})
 
 
 @router.post(

@@ -1,0 +1,75 @@
+"""The record over HTTP: both ends of it, and no more of a long thread than is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from served import Serve, Served, mailer, opened
+
+from assent.stores import ends, open_store
+from assent.testing import call, say
+
+
+def test_the_record_is_read_from_either_end(open_server: Served) -> None:
+    client = open_server.client()
+    for n in range(5):
+        opened(client, key=f"k{n}")
+
+    def pages(**query: Any) -> list[Any]:
+        found: list[Any] = []
+        after = None
+        while True:
+            given = query | ({} if after is None else {"after": after})
+            page = client.get("/api/audit", params=given).json()
+            assert len(page["items"]) <= query["limit"]
+            found += page["items"]
+            after = page["next"]
+            if after is None:
+                return found
+
+    forward = pages(limit=2)
+    backward = pages(limit=2, order="newest")
+    assert len(forward) == 5
+    assert backward == forward[::-1]
+    assert pages(limit=100, order="oldest") == forward
+    for bad in ({"order": "sideways"}, {"order": "newest", "after": "nowhere"}):
+        assert client.get("/api/audit", params=bad).status_code == 422
+
+
+def test_a_long_thread_is_not_read_for_its_end(
+    serve: Serve, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A conversation of many turns and calls: what is read for one request stays the same."""
+    monkeypatch.setattr(ends, "_PAGE", 20)
+    monkeypatch.setattr(ends, "_PAGES", 2)
+    store = open_store(url)
+    agent = mailer(*[say("Well.")] * 60, call("send_email", {"to": "ana"}))
+    agent.lend(store)
+    for _ in range(60):
+        asyncio.run(agent.run("And now?", thread="long"))
+    result = asyncio.run(agent.run("Welcome ana", thread="long"))
+    (request,) = result.interruptions
+    client = serve(store=store, auth=False, workers=0).client()
+    rows: list[int] = []
+    for name in ("messages", "chain"):
+        _count(monkeypatch, store, name, rows)
+    about = client.get(f"/api/requests/{request.id}").json()
+    said = about["conversation"]
+    assert len(said) == 30
+    assert (said[-1]["role"], said[-1]["current"]) == ("assistant", True)
+    assert [turn["seq"] for turn in said] == list(range(93, 123))
+    assert [event["type"] for event in about["events"]] == ["asked"]
+    assert sum(rows) <= 30 + 20 + 8  # the end of both, and some halving
+
+
+def _count(monkeypatch: pytest.MonkeyPatch, store: Any, name: str, rows: list[int]) -> None:
+    read = getattr(store, name)
+
+    def counted(*args: Any, **more: Any) -> Any:
+        found = read(*args, **more)
+        rows.append(len(found))
+        return found
+
+    monkeypatch.setattr(store, name, counted)

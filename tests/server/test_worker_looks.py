@@ -1,0 +1,113 @@
+"""When a worker looks at the store: not at every commit of others, and never too late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from served import mailer
+
+import assent
+from assent.engine.commands import Note
+from assent.inbox import Inbox
+from assent.stores.memory import MemoryStore
+from assent.worker import Worker, worker
+
+
+class Counting(MemoryStore):
+    """Counts what is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Counter[str] = Counter()
+
+    def ready(self, *args: Any, **options: Any) -> Any:
+        self.asked["ready"] += 1
+        return super().ready(*args, **options)
+
+    def next_due(self, *args: Any) -> Any:
+        self.asked["next_due"] += 1
+        return super().next_due(*args)
+
+
+async def until(check: Callable[[], Any]) -> None:
+    """Wait for what must come; a minute is for machines that are busy."""
+    async with asyncio.timeout(60):
+        while not check():
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def working(store: Counting, agent: assent.Agent) -> AsyncIterator[Worker]:
+    agent.lend(store)
+    crew = Worker([agent], store)
+    task = asyncio.create_task(crew.run())
+    await until(lambda: store.asked["ready"])
+    try:
+        yield crew
+    finally:
+        crew.stop()
+        await asyncio.wait_for(task, 60)
+
+
+async def decided(store: Counting, agent: assent.Agent, thread: str) -> str:
+    result = await agent.run("Welcome ana", thread=thread)
+    request = result.interruptions[0]
+    await Inbox(store).decide(request.id, request.approve(), by="ben")
+    return result.run
+
+
+@pytest.fixture(autouse=True)
+def _only_by_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker would find by itself after a while is found by nothing else here."""
+    monkeypatch.setattr(worker, "LOOK_AGAIN", 3600.0)
+
+
+async def test_work_in_progress_is_not_searched_through() -> None:
+    store = Counting()
+    async with working(store, mailer()):
+        before = store.asked.copy()
+        for n in range(20):
+            store.transact(Note(thread="t", type="said", actor=f"{n}"))
+            looks = store.asked["next_due"]
+            await until(lambda looks=looks: store.asked["next_due"] > looks)
+        assert store.asked["ready"] == before["ready"]
+
+
+async def test_what_comes_due_is_taken() -> None:
+    sent: list[str] = []
+    store, agent = Counting(), mailer(sent=sent)
+    async with working(store, agent):
+        run = await decided(store, agent, "t")
+        await until(lambda: store.run(run).status == "done")  # type: ignore[union-attr]
+    assert sent == ["ana@example.com: Hello"]
+
+
+async def test_what_was_left_to_others_is_taken_when_they_go() -> None:
+    sent: list[str] = []
+    store, agent = Counting(), mailer(sent=sent)
+    async with working(store, agent) as crew:
+        with crew.leaving("t"):
+            looks = store.asked["ready"]
+            run = await decided(store, agent, "t")
+            await until(lambda: store.asked["ready"] > looks)
+            assert (crew.busy, sent) == (0, [])
+        await until(lambda: store.run(run).status == "done")  # type: ignore[union-attr]
+    assert sent == ["ana@example.com: Hello"]
+
+
+async def test_what_was_committed_late_is_found_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "LOOK_AGAIN", 0.05)
+    sent: list[str] = []
+    store, agent = Counting(), mailer(sent=sent)
+    async with working(store, agent) as crew:
+        crew._seen = store.now() + 3_600_000_000  # as if it had looked past it already
+        run = await decided(store, agent, "t")
+        await until(lambda: store.run(run).status == "done")  # type: ignore[union-attr]
+    assert sent == ["ana@example.com: Hello"]

@@ -1,0 +1,86 @@
+"""What is begun once more: a workflow that is reset or continued, a tool that may run again."""
+
+from __future__ import annotations
+
+import signal
+from uuid import uuid4
+
+from desk_world import Desk
+from dev_server import DevServer, eventually
+
+
+def new_id() -> str:
+    return f"again:{uuid4().hex[:8]}"
+
+
+def asked(desk: Desk) -> int:
+    """How many requests there ever were."""
+    return len(desk.inbox.history_sync().items) + len(desk.inbox.pending_sync().items)
+
+
+def test_a_reset_while_people_think_finds_the_same_request(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    desk.begin("Refund", id := new_id(), "refund", "A-17", 900)
+    (request,) = desk.waiting()
+    server.sleeps(id)
+    server.reset(id)
+    eventually(lambda: "TIMER_STARTED" in server.events(id), "the new execution to wait")
+    assert desk.waiting() == [request]
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    assert server.result(id) == "refunded 900"
+    assert (desk.effects(), asked(desk)) == (["A-17 900 none given"], 1)
+
+
+def test_a_reset_after_the_end_finds_the_results(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    desk.begin("Refund", id := new_id(), "refund", "A-17", 900)
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    assert server.result(id) == "refunded 900"
+    server.reset(id)
+    assert server.result(id) == "refunded 900"
+    assert "WORKFLOW_TASK_FAILED" in server.events(id)  # which is how a reset begins
+    assert (desk.effects(), asked(desk)) == (["A-17 900 none given"], 1)
+
+
+def test_a_reset_in_the_middle_of_the_tool_waits_for_it(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900)
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    eventually(desk.effects, "the effect", desk.said)
+    server.reset(id)
+    eventually(lambda: "ACTIVITY_TASK_SCHEDULED" in server.events(id), "the new execution to look")
+    (desk.folder / "go").touch()
+    assert server.result(id) == "late"
+    assert (desk.effects(), asked(desk)) == (["A-17 900"], 1)
+
+
+def test_a_tool_that_may_run_again_does_so_by_itself(desk: Desk, server: DevServer) -> None:
+    worker = desk.worker()
+    desk.begin("Refund", id := new_id(), "safe_refund", "A-17", 900, 2)
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    assert worker.wait(60) == -signal.SIGKILL
+    desk.worker()
+    assert server.result(id) == "second time"  # and nobody was asked
+    assert desk.effects() == ["A-17 900"] * 2
+    types = [event.type for event in desk.inbox.events_sync(request.id)]
+    assert types.count("in_doubt") == types.count("retried") == 1
+    assert types.count("decided") == 1
+    assert asked(desk) == 1
+
+
+def test_what_is_continued_as_new_asks_anew(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    desk.begin("Rounds", id := new_id(), 2)
+    (first,) = desk.waiting()
+    desk.inbox.decide_sync(first.id, first.approve(), by="ana")
+    (second,) = desk.waiting()
+    assert second.id != first.id
+    assert second.run != first.run
+    server.sleeps(id)
+    desk.inbox.decide_sync(second.id, second.approve(), by="ana")
+    assert server.result(id) == "refunded 900"
+    assert "WORKFLOW_EXECUTION_SIGNALED" in server.events(id)  # news reach the last execution
+    assert desk.effects() == ["A-17 900 none given"] * 2
