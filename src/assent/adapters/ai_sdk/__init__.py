@@ -5,7 +5,8 @@
     history = await ai_sdk.messages(agent, chat_id, by=person)     # the whole chat, for first paint
 
 All three refuse with an ``AssentError`` when they are awaited, before the first frame. Frames are
-text to send as it comes, with ``HEADERS``; those that are due at the same moment come together.
+text to send as it comes, with ``HEADERS``; those that are due at the same moment come together,
+and the last text ends with ``DONE``.
 
 Only new words and decisions are taken from what a browser posts. Everything that it shows comes
 from the store: a chat is a thread, an answer is a run, a card is a request. What the browser holds
@@ -15,10 +16,11 @@ decision made elsewhere and a reload all end in the same picture.
 
 from assent.adapters.ai_sdk.chat import follow, messages, stream
 from assent.adapters.ai_sdk.recipe import APPROVAL, tools_requiring_confirmation
-from assent.adapters.ai_sdk.wire import HEADERS
+from assent.adapters.ai_sdk.wire import DONE, HEADERS
 
 __all__ = [
     "APPROVAL",
+    "DONE",
     "HEADERS",
     "follow",
     "messages",

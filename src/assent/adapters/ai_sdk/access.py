@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from assent.adapters.ai_sdk.ear import Ear
 from assent.engine.commands import Note
 from assent.errors import NotAllowed, NotFound
 from assent.stores.base import Query, Store
-from assent.twin import hop, look
+from assent.twin import look, write
 from assent.types import Reviewer
 
 _OPENED = "opened"
@@ -30,15 +31,19 @@ def owner_of(store: Store, chat: str) -> str | None:
     return "" if began_elsewhere is None else began_elsewhere.requester
 
 
-async def enter(store: Store, chat: str, by: Reviewer, *, opens: bool) -> None:
+async def enter(store: Store, chat: str, by: Reviewer, ear: Ear, *, opens: bool) -> None:
     """Let the owner post; new words on an unknown chat make it theirs, before anything else.
 
     It is a fact of its own, so that of two who post first at the same moment one is the owner.
     """
-    owner = await look(store, owner_of, store, chat)
-    if owner is None and opens:
-        await hop(store.transact, Note(thread=chat, type=_OPENED, actor=by.name))
+    owner = ear.owners.get(chat)
+    if owner is None:
         owner = await look(store, owner_of, store, chat)
+        if owner is None and opens:
+            await write(store, Note(thread=chat, type=_OPENED, actor=by.name))
+            owner = await look(store, owner_of, store, chat)
+        if owner:
+            ear.owned(chat, owner)
     if owner is not None and owner != by.name:
         raise _unknown(chat)
 

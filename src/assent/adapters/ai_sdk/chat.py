@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from assent.adapters.ai_sdk.post import Post, checked_id, read_post
 from assent.adapters.ai_sdk.reading import RunView, exchanges
 from assent.adapters.ai_sdk.telling import Telling
 from assent.adapters.ai_sdk.ui import assistant_message, user_message
+from assent.rows import LIVE
 from assent.stores.base import Store
 from assent.twin import hop, look
 from assent.types import Reviewer
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 async def stream(
     body: object, agent: Agent, *, by: str | Reviewer, recipe: bool = False
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str, None]:
     """Answer a post: new words begin a run, answers are decided and their run goes on.
 
     ``body`` is what was posted, as bytes or as parsed JSON. With ``recipe`` a gated call waits as
@@ -35,7 +36,7 @@ async def stream(
     """
     post, person = read_post(body), person_of(by)
     chat = Chat(agent, post.chat, recipe)
-    await enter(agent.store, post.chat, person, opens=post.words is not None)
+    await enter(agent.store, post.chat, person, chat.ear, opens=post.words is not None)
     if post.words is not None:
         return (await chat.say(post, post.words, person)).frames()
     return (await chat.answer(post, person)).frames()
@@ -43,7 +44,7 @@ async def stream(
 
 async def follow(
     agent: Agent, chat_id: str, *, by: str | Reviewer, recipe: bool = False
-) -> AsyncIterator[str] | None:
+) -> AsyncGenerator[str, None] | None:
     """The last answer from its beginning, and on until it pauses or ends; None if there is none."""
     chat = Chat(agent, checked_id(chat_id), recipe)
     if not await look(agent.store, look_in, agent.store, chat_id, person_of(by)):
@@ -121,22 +122,31 @@ class Chat:
 
     async def answer(self, post: Post, by: Reviewer) -> Telling:
         """Decide, and go on; what did not count is painted over."""
-        view = await look(self.store, self._continued, post)
-        live = await look(self.store, self._live, view)
+        view, live = await look(self.store, self._continued, post)
         problems: dict[str, str] = {}
         drive = None
         if live is not None:
-            problems = await decide(self.agent, live.waiting, post, by, recipe=self.recipe)
-            await look(self.store, live.refresh)
-            # What was decided runs now, even if the reader is gone already.
-            drive = None if live.still else driving.go_on(self.agent, live.id)
+            decided, problems = await decide(self.agent, live.waiting, post, by, recipe=self.recipe)
+            if await look(self.store, self._due, live, decided, problems):
+                # What was decided runs now, even if the reader is gone already.
+                drive = driving.go_on(self.agent, live.id)
         held = held_in(post.held.get(post.continues))
         painter = Painter(held, recipe=self.recipe, problems=problems)
         drive = drive if live is view else None
         return self._telling(view, painter=painter, drive=drive, message=post.continues)
 
-    def _continued(self, post: Post) -> RunView:
-        """The run whose message the client goes on with."""
+    @staticmethod
+    def _due(live: RunView, decided: set[str], problems: Mapping[str, str]) -> bool:
+        """Whether the run can go on: a decision that was the last word needs no second look."""
+        if decided and not problems:
+            live.refresh_calls()
+            if not any(call.id in decided for call in live.waiting):
+                return True
+        live.refresh()
+        return not live.still
+
+    def _continued(self, post: Post) -> tuple[RunView, RunView | None]:
+        """The run whose message the client goes on with, and the one that can be decided on."""
         named = self.store.run(post.continues)
         run = named if named is not None and named.thread == self.id else None
         if run is None:
@@ -145,16 +155,16 @@ class Chat:
             if last is not None and any(c.id in shown for c in self.store.calls_of(last.id)):
                 run = last  # a front end with names of its own for messages
         view = self._view("" if run is None else run.id)
-        view.refresh()
-        return view
-
-    def _live(self, view: RunView) -> RunView | None:
-        run = self.store.live_run(self.id)
-        if run is None or run.id == view.id:
-            return None if run is None else view
-        live = self._view(run.id)
-        live.refresh()
-        return live
+        if run is not None:
+            view.refresh(run)
+            if run.status in LIVE:
+                return view, view  # a thread has one live run at most
+        other = self.store.live_run(self.id)
+        if other is None:
+            return view, None
+        live = self._view(other.id)
+        live.refresh(other)
+        return view, live
 
     # -- what is there
 

@@ -30,10 +30,11 @@ _CHANGED = "what was answered is not what is stored: look at it again"
 
 async def decide(
     agent: Agent, waiting: Iterable[Call], post: Post, by: Reviewer, *, recipe: bool
-) -> dict[str, str]:
-    """Write the decisions; gives what was wrong with those that do not count, by request."""
+) -> tuple[set[str], dict[str, str]]:
+    """Write the decisions; gives what was decided, and what was wrong with what does not count."""
     open_calls = {call.id: call for call in waiting}
     inbox = Inbox(agent.store, judge=agent.judge)
+    decided: set[str] = set()
     problems: dict[str, str] = {}
     for answer in post.answers:
         call = open_calls.get(answer.id)
@@ -43,12 +44,13 @@ async def decide(
             decision = decision_on(call, answer, post, recipe=recipe)
             if decision is not None:
                 await inbox.decide(call.id, decision, by=by, channel=CHANNEL)
+                decided.add(call.id)
                 problems.pop(call.id, None)
         except StoreError:
             raise
         except AssentError as error:
             problems[call.id] = str(error)
-    return problems
+    return decided, problems
 
 
 def decision_on(call: Call, answer: Answer, post: Post, *, recipe: bool) -> Decision | None:

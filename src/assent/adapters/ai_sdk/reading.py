@@ -101,9 +101,9 @@ class RunView:
         #: Whether nothing will happen by itself: it is over, or only people can go on.
         self.still = False
 
-    def refresh(self) -> None:
-        """Look at the run, what was said in it since, and the calls that are still open."""
-        self.run = self.store.run(self.id)
+    def refresh(self, run: Run | None = None) -> None:
+        """Look at the run (unless it was read just now), what was said in it since, its calls."""
+        self.run = run or self.store.run(self.id)
         if self.run is None:
             return
         mark = f'"run":{codec.dumps(self.id)}'
@@ -113,11 +113,15 @@ class RunView:
                 message = codec.loads(body)
                 if message.get("run") == self.id and message["role"] == "assistant":
                     self.replies.append(_reply(message))
+        self.refresh_calls()
+        self.still = self._is_still(self.run)
+
+    def refresh_calls(self) -> None:
+        """Look at the calls that are still open, and at nothing else."""
         for reply in self.replies[self._settled :]:
             self.fill(reply)
             if all(slot.over for slot in reply.slots):
                 self._settled += 1
-        self.still = self._is_still(self.run)
 
     def _is_still(self, run: Run) -> bool:
         if run.status not in LIVE:

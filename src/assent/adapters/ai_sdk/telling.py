@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+import weakref
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assent.adapters.ai_sdk import driving
+from assent.adapters.ai_sdk.bell import Bell, News
 from assent.adapters.ai_sdk.driving import Drive
-from assent.adapters.ai_sdk.ear import Bell, Ear
+from assent.adapters.ai_sdk.ear import Ear
 from assent.adapters.ai_sdk.painter import Painter
 from assent.adapters.ai_sdk.reading import RunView
 from assent.adapters.ai_sdk.wire import DONE, KEEP_ALIVE, KEEP_ALIVE_SECONDS, Chunk, frame
@@ -39,40 +41,64 @@ class Telling:
     message: str
     #: How often people had woken the run when it was last driven on.
     wake: int = -1
+    #: Whether the drive was over when everything was last read.
+    _over: bool = False
 
-    async def frames(self) -> AsyncIterator[str]:
-        """The response, as frames that come together; who stops reading stops nothing else."""
-        view = self.view
+    def frames(self) -> AsyncGenerator[str, None]:
+        """The response, as frames that come together; who stops reading stops nothing else.
+
+        It listens from now on, so that a view which was read just now need not be read again.
+        """
+        bell = Bell(self.view.store, self.view.thread, self.ear)
+        told = self._told(bell)
+        weakref.finalize(told, bell.close)  # a client may go away before the first frame
+        return told
+
+    async def _told(self, bell: Bell) -> AsyncGenerator[str, None]:
         named = {"messageId": self.message} if self.message else {}
         text = frame({"type": "start", **named})
-        with closing(Bell(view.store, view.thread, self.ear)) as bell:
-            await look(view.store, view.refresh)
-            while self._goes_on(bell):
+        with closing(bell):
+            if self.view.run is None:
+                await self._look()
+            while await self._goes_on(bell):
                 text += "".join(map(frame, self._news()))
                 if text:
                     yield text
                 text = ""
                 while not await bell.wait(KEEP_ALIVE_SECONDS):
                     yield KEEP_ALIVE
-                if bell.moved():
-                    await look(view.store, view.refresh)
-        if self.drive is not None:
-            await look(view.store, view.refresh)  # it may have ended while we looked
+                await self._catch_up(bell.news())
         text += "".join(map(frame, self._news()))
         yield text + "".join(map(frame, self.painter.finish(self._end()))) + DONE
 
-    def _goes_on(self, bell: Bell) -> bool:
+    async def _look(self) -> None:
+        """Read everything again; what the drive wrote is in it, if it was over before."""
+        self._over = self.drive is not None and self.drive.task.done()
+        await look(self.view.store, self.view.refresh)
+
+    async def _catch_up(self, news: News) -> None:
+        """Read what was heard of, and no more."""
+        view = self.view
+        if news.stale:
+            await self._look()
+        elif news.calls or (news.answered and any(c.id in news.answered for c in view.waiting)):
+            await look(view.store, view.refresh_calls)
+
+    async def _goes_on(self, bell: Bell) -> bool:
         """Whether there is more to come; a run that is due and that nobody drives is driven."""
         drive = self.drive
         if drive is not None and not drive.task.done():
             bell.watch(drive.task)
             return True
+        if drive is not None and not self._over:
+            await self._look()  # it may have ended while we looked
         run = self.view.run
         if (drive is not None and drive.error is not None) or run is None or self.view.still:
             return False
         if drive is not None and run.wake == self.wake:
             return False  # it was looked at since anybody decided, and there is no more to do
         self.drive, self.wake = driving.go_on(self.agent, run.id), run.wake
+        self._over = False
         bell.watch(self.drive.task)
         return True
 

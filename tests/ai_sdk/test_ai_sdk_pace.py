@@ -1,0 +1,94 @@
+"""How often a client is told something, and how little is read for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from ai_sdk_browser import Browser, chunks_in
+
+import assent
+from assent.adapters.ai_sdk import bell
+from assent.stores.base import Store
+from assent.testing import ScriptedModel, call, say
+
+
+@assent.tool(needs_approval=True)
+def fire(target: str) -> str:
+    return f"fired {target}"
+
+
+def gunner(store: Store) -> assent.Agent:
+    model = ScriptedModel([call("fire", {"target": "x"}), say("It is done, and well.")])
+    return assent.Agent("gunner", model=model, tools=[fire], store=store)
+
+
+async def approved(browser: Browser) -> list[str]:
+    """The pieces of the answer to an approval."""
+    await browser.say("go")
+    (part,) = browser.open_cards
+    browser.respond(part, True)
+    return [piece async for piece in await browser.stream()]
+
+
+async def test_what_comes_soon_after_is_told_together_and_the_end_is_not_waited_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bell, "_TOGETHER_SECONDS", 3600.0)
+    monkeypatch.setattr(bell, "_QUIET_SECONDS", 3600.0)
+    first, last = await approved(Browser(gunner(store)))
+    assert '"status":"approved"' in first  # what was decided is seen at once
+    types = [chunk["type"] for chunk in chunks_in(first + last)]
+    assert types == [
+        *("start", "data-request", "tool-output-available"),
+        *("start-step", "text-start", "text-delta", "text-end", "finish-step", "finish"),
+    ]
+
+
+async def test_where_nothing_is_held_back_the_answer_is_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bell, "_TOGETHER_SECONDS", 0.0)
+    chunks = chunks_in("".join(await approved(Browser(gunner(store)))))
+    assert "".join(c.get("delta", "") for c in chunks) == "It is done, and well."
+    outputs = [c["output"] for c in chunks if c["type"] == "tool-output-available"]
+    assert outputs == ["fired x"]
+
+
+async def test_an_approval_is_read_for_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bell, "_TOGETHER_SECONDS", 3600.0)
+    monkeypatch.setattr(bell, "_QUIET_SECONDS", 3600.0)
+    asked: Counter[str] = Counter()
+    browser = Browser(gunner(store))
+    await browser.say("go")
+    for name in ("chain", "messages"):
+        monkeypatch.setattr(store, name, _counted(getattr(store, name), name, asked))
+    (part,) = browser.open_cards
+    browser.respond(part, True)
+    await browser.post()
+    assert asked["chain"] == 0  # whose chat it is was known
+    assert asked["messages"] == 3  # by the chat before and after, and by the agent
+
+
+def _counted(method: Any, name: str, asked: Counter[str]) -> Any:
+    def counted(*args: Any, **options: Any) -> Any:
+        asked[name] += 1
+        return method(*args, **options)
+
+    return counted
+
+
+async def test_a_stranger_is_refused_where_the_owner_is_known_by_heart(store: Store) -> None:
+    agent = gunner(store)
+    owner, stranger = Browser(agent), Browser(agent, by="eve")
+    await owner.say("go")
+    with pytest.raises(assent.NotFound):
+        await stranger.say("go")
+    stranger.messages = owner.messages
+    (part,) = owner.open_cards
+    owner.respond(part, True)
+    with pytest.raises(assent.NotFound):
+        await stranger.post()
+    await owner.post()
+    assert owner.tools[0]["output"] == "fired x"
