@@ -34,11 +34,11 @@ types: $(READY) ## mypy, strict
 imports: $(READY) ## import-linter: arrows point down
 	$(BIN)/lint-imports
 
-bench: $(READY) ## measure; the figures and the machine are in benchmarks/
+bench: $(READY) ## measure beside the peers; writes docs/benchmarks.md, some rows as ARGS="once agent"
 	$(BIN)/python -m benchmarks $(ARGS)
 
-chaos: $(READY) ## the long kill and race loops
-	$(BIN)/pytest -m chaos tests/chaos $(ARGS)
+chaos: $(READY) ## the long fault tests, for hours: kills, stops, power cuts, load; ARGS="-k load"
+	$(BIN)/pytest -v -m chaos tests/chaos $(ARGS)
 
 ui: ui/node_modules/.ready ## build the web app into src/assent/server/static
 	cd ui && npm run --silent build

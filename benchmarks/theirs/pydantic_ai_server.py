@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -18,8 +20,9 @@ ANSWER = "Final answer: the weather in New York is sunny."
 
 async def instant(messages: list[Any], info: AgentInfo) -> AsyncIterator[Any]:
     if any(part.part_kind == "tool-return" for part in messages[-1].parts):
-        for word in ANSWER.split():
-            yield f"{word} "
+        for word in re.findall(r"\S+\s*", ANSWER):
+            yield word
+            await asyncio.sleep(0)  # each by itself, as words come from a network
         return
     json_args = '{"city": "New York"}'
     yield {0: DeltaToolCall(name="getWeatherInformation", json_args=json_args, tool_call_id="c1")}

@@ -2,7 +2,8 @@
 
 python chat_driver.py N COMMAND...   the command prints a port as its first line
 
-Prints the median time from the approval's POST to its end, and the server's CPU time each.
+Prints the median time from the approval's POST to its end, the server's CPU time each, and in how
+many chunks the answer came: every server is given the same nine words, one after the other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import time
 from typing import Any
 
+ANSWER = "Final answer: the weather in New York is sunny."
 _USER = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "weather please"}]}
 
 
@@ -36,8 +38,7 @@ class Chat:
     def paused(self, chat: str) -> dict[str, Any]:
         """Bring a chat to its approval; gives the body that answers it."""
         text = self.post({"id": chat, "messages": [_USER], "trigger": "submit-message"})
-        chunks = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-        first = {chunk["type"]: chunk for chunk in reversed(chunks)}
+        first = {chunk["type"]: chunk for chunk in reversed(chunks_of(text))}
         call, asked = first["tool-input-available"], first["tool-approval-request"]
         part = {
             "type": f"tool-{call['toolName']}",
@@ -56,6 +57,20 @@ class Chat:
         }
 
 
+def chunks_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+
+
+def answered(text: str) -> int:
+    """The number of chunks of an approval's answer, which must be the whole answer, told once."""
+    chunks = chunks_of(text)
+    types = [chunk["type"] for chunk in chunks]
+    assert "tool-output-available" in types, text
+    assert types[-1] == "finish", text
+    assert "".join(c["delta"] for c in chunks if c["type"] == "text-delta") == ANSWER, text
+    return len(chunks)
+
+
 def cpu_of(pid: int) -> float:
     """Seconds of CPU that a process has used."""
     with open(f"/proc/{pid}/stat", encoding="ascii") as file:
@@ -68,15 +83,17 @@ def measure(port: int, pid: int, n: int) -> dict[str, float]:
     for i in range(30):
         chat.post(chat.paused(f"warm-{i}"))
     bodies = [chat.paused(f"chat-{i}") for i in range(n)]
-    began, walls = cpu_of(pid), []
+    began, walls, texts = cpu_of(pid), [], []
     for body in bodies:
         start = time.perf_counter()
-        text = chat.post(body)
+        texts.append(chat.post(body))
         walls.append(time.perf_counter() - start)
-        assert "tool-output-available" in text, text
-        assert '"finish"' in text, text
     cpu = (cpu_of(pid) - began) / n
-    return {"wall_ms": statistics.median(walls) * 1e3, "cpu_ms": cpu * 1e3}
+    return {
+        "wall_ms": statistics.median(walls) * 1e3,
+        "cpu_ms": cpu * 1e3,
+        "chunks": statistics.median(map(answered, texts)),
+    }
 
 
 def main(n: int, command: list[str]) -> None:

@@ -16,7 +16,7 @@ function reply(prompt) {
   if (prompt.at(-1).role === 'tool') {
     return [
       { type: 'text-start', id: 't' },
-      ...answer.split(' ').map(word => ({ type: 'text-delta', id: 't', delta: `${word} ` })),
+      ...answer.match(/\S+\s*/g).map(word => ({ type: 'text-delta', id: 't', delta: word })),
       { type: 'text-end', id: 't' },
       { type: 'finish', finishReason: { unified: 'stop', raw: 'stop' }, usage },
     ];

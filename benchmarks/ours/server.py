@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import socket
 import tempfile
 from collections.abc import AsyncIterator
@@ -35,8 +37,9 @@ class Instant:
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
         reply = await self.reply(request)
         if request.messages[-1]["role"] != "user":
-            for word in ANSWER.split():
-                yield TextDelta(f"{word} ")
+            for word in re.findall(r"\S+\s*", ANSWER):
+                yield TextDelta(word)
+                await asyncio.sleep(0)  # each by itself, as words come from a network
         yield reply
 
 

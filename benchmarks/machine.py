@@ -1,0 +1,115 @@
+"""Where it was measured, and the PostgreSQL that the rows share."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from assent.testing.postgres_server import NoPostgres, PostgresServer, find_binaries
+
+
+@cache
+def facts() -> dict[str, Any]:
+    """What a reader needs to know of the machine."""
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        "fsync_ms": round(fsync_ms(), 3),
+    }
+
+
+@cache
+def own_versions() -> dict[str, str]:
+    """What runs on our side, and what both sides share."""
+    node = shutil.which("node")
+    return {
+        "assent": version("assent"),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "postgresql": _postgresql(),
+        "psycopg (ours)": version("psycopg"),
+        "uvicorn (ours)": version("uvicorn"),
+        "node": "" if node is None else _told(node, "--version"),
+    }
+
+
+def _told(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _postgresql() -> str:
+    try:
+        return _told(str(find_binaries() / "postgres"), "--version").split()[-1]
+    except NoPostgres:
+        return ""
+
+
+def _processor() -> str:
+    told = Path("/proc/cpuinfo")
+    lines = told.read_text("utf-8").splitlines() if told.exists() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{platform.machine()} {named[0]}" if named else platform.machine()
+
+
+def fsync_ms() -> float:
+    """What one sync of the disk takes here: the floor under every durable commit."""
+    took = []
+    with tempfile.TemporaryFile() as file:
+        for _ in range(50):
+            file.write(b"x" * 4096)
+            file.flush()
+            began = time.perf_counter()
+            os.fsync(file.fileno())
+            took.append(time.perf_counter() - began)
+    return statistics.median(took) * 1e3
+
+
+class _Shared:
+    """The one server of this process, and how many databases it was asked for."""
+
+    folder: Path | None = None
+    server: PostgresServer | None = None
+    made = 0
+
+
+@contextmanager
+def server() -> Iterator[None]:
+    """Keep a place for a PostgreSQL, with fsync on; it is started when a row first wants it."""
+    with tempfile.TemporaryDirectory(prefix="assent-bench-") as folder:
+        os.chmod(folder, 0o755)  # PostgreSQL may have to run as somebody else
+        _Shared.folder = Path(folder)
+        try:
+            yield
+        finally:
+            if _Shared.server is not None:
+                _Shared.server.stop()
+            _Shared.folder = _Shared.server = None
+
+
+def database() -> str:
+    """The URL of a new, empty database."""
+    if _Shared.folder is None:
+        raise RuntimeError("no PostgreSQL: measure rows inside `with server():`")
+    if _Shared.server is None:
+        _Shared.server = PostgresServer(_Shared.folder / "postgres")
+        _Shared.server.start()
+    _Shared.made += 1
+    name = f"bench{_Shared.made}"
+    with psycopg.connect(_Shared.server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return _Shared.server.url_of(name)

@@ -1,0 +1,102 @@
+"""The rows that our agent writes in pause → decide → resume, written again in bare SQL.
+
+The agent runs on SQLite while every statement is noted; then the writes among them run on a copy
+of the file, in the same transactions and as durably, with nothing of ours around them. Prints the
+commits and rows of one cycle, and the milliseconds of the bare one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from typing import Any
+
+Statement = tuple[str, Any]
+
+
+class Noting(sqlite3.Connection):
+    """A connection that notes what is executed on it."""
+
+    noted: list[Statement] | None = None
+
+    def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
+        if Noting.noted is not None:
+            Noting.noted.append((sql, values))
+        return super().execute(sql, values)
+
+
+_connect = sqlite3.connect
+
+
+def _noting(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+    return _connect(*args, **{**kwargs, "factory": Noting})
+
+
+sqlite3.connect = _noting  # type: ignore[assignment]
+
+from scene import agent_on, cycle  # noqa: E402 - after the patch
+
+import assent  # noqa: E402
+
+WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "BEGIN", "COMMIT")
+
+
+async def note(folder: str, n: int) -> list[list[Statement]]:
+    """The writes of n cycles; a copy of the file as it was before them."""
+    agent = agent_on(f"sqlite:///{folder}/assent.db")
+    inbox = assent.Inbox(agent.store)
+    for i in range(5):
+        await cycle(agent, inbox, f"warm{i}")
+    with _connect(f"{folder}/assent.db") as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    shutil.copy(f"{folder}/assent.db", f"{folder}/bare.db")
+    cycles = []
+    for i in range(n):
+        Noting.noted = []
+        await cycle(agent, inbox, f"t{i}")
+        cycles.append([s for s in Noting.noted if s[0].lstrip().upper().startswith(WRITES)])
+    Noting.noted = None
+    agent.close()
+    return cycles
+
+
+def replay(folder: str, cycles: list[list[Statement]]) -> dict[str, float]:
+    db = _connect(f"{folder}/bare.db", isolation_level=None, cached_statements=256)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=FULL")
+    warm = max(len(cycles) // 6, 1)
+    walls, cpu = [], 0.0
+    before = rows = db.total_changes
+    for i, statements in enumerate(cycles):
+        if i == warm:
+            cpu, before = time.process_time(), db.total_changes
+        began = time.perf_counter()
+        for sql, values in statements:
+            db.execute(sql, values)
+        walls.append(time.perf_counter() - began)
+    timed = len(cycles) - warm
+    cpu, rows = (time.process_time() - cpu) / timed, db.total_changes - before
+    db.close()
+    return {
+        "wall_ms": statistics.median(walls[warm:]) * 1e3,
+        "cpu_ms": cpu * 1e3,
+        "rows": rows / timed,
+    }
+
+
+def main(n: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        cycles = asyncio.run(note(folder, n + max(n // 5, 1)))
+        commits = [sum(sql == "COMMIT" for sql, _ in cycle) for cycle in cycles]
+        print(json.dumps({**replay(folder, cycles), "commits": statistics.median(commits)}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

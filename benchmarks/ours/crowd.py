@@ -1,0 +1,38 @@
+"""Pause → decide → resume, many at once in one process: how many a second, and their CPU.
+
+python crowd.py N AT_ONCE [URL]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+
+from scene import OWN, agent_on, cycle
+
+import assent
+
+
+async def main(n: int, at_once: int, url: str | None = None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        agent = agent_on(url or f"sqlite:///{folder}/assent.db")
+        inbox = assent.Inbox(agent.store)
+        await asyncio.gather(*(cycle(agent, inbox, f"{OWN}warm{i}") for i in range(at_once)))
+        numbers = iter(range(n))
+
+        async def one_after_another() -> None:
+            for i in numbers:
+                await cycle(agent, inbox, f"{OWN}{i}")
+
+        cpu, began = time.process_time(), time.perf_counter()
+        await asyncio.gather(*(one_after_another() for _ in range(at_once)))
+        took, cpu = time.perf_counter() - began, time.process_time() - cpu
+        print(json.dumps({"per_second": n / took, "cpu_ms": cpu / n * 1e3}))
+        agent.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

@@ -1,0 +1,104 @@
+"""The peers, each in an environment of its own under ``.bench-peers/``, made when first needed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from importlib.metadata import Distribution
+from pathlib import Path
+
+from benchmarks.rounds import THEIRS, Command
+
+HOME = Path(__file__).parent.parent / ".bench-peers"
+
+PYTHON = {
+    "holdpoint": ("holdpoint==0.2.0",),
+    "langgraph": (
+        "langchain>=1.4,<2",
+        "langgraph>=1.2,<2",
+        "langgraph-checkpoint-sqlite>=3.1,<4",
+        "langgraph-checkpoint-postgres>=3.2,<4",
+        "psycopg[binary,pool]>=3.2,<4",
+    ),
+    "openai_agents": ("openai-agents>=0.24,<1",),
+    "pydantic_ai": (
+        "pydantic-ai-slim>=2.66,<3",
+        "fastapi>=0.162",
+        "uvicorn>=0.54",
+        "uvloop>=0.22,<1",  # uvicorn takes both where they are, and we have them
+        "httptools>=0.7,<1",
+    ),
+}
+NPM = {"ai_sdk": ("ai@7.0.169", "zod@4")}
+
+#: The packages whose versions are worth telling.
+NAMED = {
+    "holdpoint": ("holdpoint",),
+    "langgraph": (
+        "langchain",
+        "langgraph",
+        "langgraph-checkpoint-sqlite",
+        "langgraph-checkpoint-postgres",
+        "psycopg",
+    ),
+    "openai_agents": ("openai-agents",),
+    "pydantic_ai": ("pydantic-ai-slim", "fastapi", "uvicorn"),
+}
+
+
+def theirs(peer: str, script: str, *args: str | Path) -> Command:
+    """A peer's script, in the peer's environment."""
+    return (python_of(peer), THEIRS / script, *args)
+
+
+def python_of(peer: str) -> Path:
+    """A Python with one peer in it."""
+    home, packages = HOME / peer, PYTHON[peer]
+    python = home / "bin" / "python"
+    if not _stamp(home, packages).exists():
+        _begin(home, packages)
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True)
+        _stamp(home, packages).touch()
+    return python
+
+
+def npm_of(peer: str, script: str) -> Path:
+    """Our script for a peer from npm, in a folder with its packages."""
+    home, packages = HOME / peer, NPM[peer]
+    if not _stamp(home, packages).exists():
+        _begin(home, packages)
+        home.mkdir(parents=True)
+        (home / "package.json").write_text('{"private": true, "type": "module"}')
+        subprocess.run(["npm", "install", "--silent", *packages], cwd=home, check=True)
+        _stamp(home, packages).touch()
+    return Path(shutil.copy(THEIRS / script, home / script))
+
+
+def _begin(home: Path, packages: tuple[str, ...]) -> None:
+    print(f"installing {', '.join(packages)} into {HOME.name}/{home.name} ...", flush=True)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def _stamp(home: Path, packages: tuple[str, ...]) -> Path:
+    """A file that is there when these very packages are: other wishes make a new environment."""
+    return home / f".ready-{hashlib.sha256(json.dumps(packages).encode()).hexdigest()[:12]}"
+
+
+def versions() -> dict[str, str]:
+    """What is really installed there, by package."""
+    found: dict[str, str] = {}
+    for peer, names in NAMED.items():
+        places = [str(place) for place in (HOME / peer).glob("lib/python*/site-packages")]
+        for name in names:
+            for installed in Distribution.discover(name=name, path=places):
+                found[name] = installed.version
+    for peer, packages in NPM.items():
+        name = packages[0].partition("@")[0]
+        file = HOME / peer / "node_modules" / name / "package.json"
+        if file.exists():
+            found[f"{name} (npm)"] = json.loads(file.read_text("utf-8"))["version"]
+    return found

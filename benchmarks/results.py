@@ -1,0 +1,59 @@
+"""``results.json``: the last result of every row, each with its date, and where it was measured."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine, peers
+from benchmarks.row import Row
+
+FILE = Path(__file__).parent / "results.json"
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def load(file: Path = FILE) -> dict[str, Any]:
+    """What was kept; nothing at all the first time."""
+    if not file.exists():
+        return {"machine": {}, "versions": {}, "rows": []}
+    kept: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    return kept
+
+
+def keep(measured: Mapping[str, Any], rows: Mapping[str, Row], file: Path = FILE) -> None:
+    """Put a new result in the place of the old one; rows that were not measured stay."""
+    before = load(file)
+    found = {row["name"]: row for row in [*before["rows"], measured]}
+    save({**before, "rows": [found[name] for name in rows if name in found]}, file)
+
+
+def place(file: Path = FILE) -> None:
+    """Say where it was measured, and with which versions."""
+    before = load(file)
+    versions = {**before["versions"], **machine.own_versions(), **peers.versions()}
+    save({**before, "machine": machine.facts(), "versions": versions}, file)
+
+
+def explained(results: dict[str, Any], rows: Mapping[str, Row]) -> dict[str, Any]:
+    """The results with the words that stand beside each row in the code today."""
+    words = ("work", "beside", "goal", "durability", "shown", "explanation")
+    told = [
+        {**row, **{word: getattr(rows[row["name"]], word) for word in words}}
+        for row in results["rows"]
+        if row["name"] in rows
+    ]
+    return {**results, "rows": told}
+
+
+def text_of(results: Mapping[str, Any]) -> str:
+    return json.dumps(results, indent=2, ensure_ascii=False) + "\n"
+
+
+def save(results: Mapping[str, Any], file: Path = FILE) -> None:
+    file.write_text(text_of(results), encoding="utf-8")

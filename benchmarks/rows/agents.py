@@ -1,0 +1,89 @@
+"""Pause, decide, resume with an agent, beside LangGraph: one at a time and many at once."""
+
+from __future__ import annotations
+
+from benchmarks.machine import database
+from benchmarks.peers import theirs
+from benchmarks.rounds import alternating, ours
+from benchmarks.row import Check, Effort, Measured, ratio, row
+
+SQLITE = "SQLite, WAL, synchronous=FULL, on both sides: every commit waits for the disk"
+POSTGRES = "one PostgreSQL, fsync and synchronous_commit on, for both sides"
+
+
+@row(
+    "pause → decide → resume, own agent, SQLite",
+    beside="LangGraph, SqliteSaver; the same rows in bare SQL",
+    goal="a sixth of LangGraph's CPU and wall; at most 5 commits; twice bare SQL's wall",
+    durability=SQLITE,
+    shown="wall_ms",
+)
+def agent(effort: Effort) -> Measured:
+    n = effort.of(100, 20)
+    assent, langgraph, bare = alternating(
+        effort,
+        ours("cycle.py", n),
+        theirs("langgraph", "graph_cycle.py", n),
+        ours("bare.py", n),
+    )
+    return Measured(
+        {"assent": assent, "langgraph": langgraph, "bare SQL": bare},
+        [
+            Check("wall, to LangGraph", ratio(assent, langgraph, "wall_ms"), most=1 / 6),
+            Check("CPU, to LangGraph", ratio(assent, langgraph, "cpu_ms"), most=1 / 6),
+            Check("commits", bare["commits"], most=5, unit=""),
+            Check("wall, to bare SQL", ratio(assent, bare, "wall_ms"), most=2),
+        ],
+    )
+
+
+@row(
+    "pause → decide → resume, own agent, PostgreSQL",
+    beside="LangGraph, PostgresSaver",
+    goal="a fifth of LangGraph's CPU and wall",
+    durability=POSTGRES,
+    shown="wall_ms",
+)
+def postgres(effort: Effort) -> Measured:
+    n = effort.of(100, 20)
+    mine, peers = (database(), database())
+    assent, langgraph = alternating(
+        effort, ours("cycle.py", n, mine), theirs("langgraph", "graph_cycle.py", n, peers)
+    )
+    return Measured(
+        {"assent": assent, "langgraph": langgraph},
+        [
+            Check("wall, to LangGraph", ratio(assent, langgraph, "wall_ms"), most=1 / 5),
+            Check("CPU, to LangGraph", ratio(assent, langgraph, "cpu_ms"), most=1 / 5),
+        ],
+    )
+
+
+@row(
+    "16 at once, in one process, both stores",
+    beside="LangGraph, 16 threads, SqliteSaver and PostgresSaver (a pool of 16)",
+    goal="8 times as many a second",
+    durability=f"{SQLITE}; {POSTGRES}",
+    shown="per_second",
+)
+def crowd(effort: Effort) -> Measured:
+    n, peers_n = effort.of(640, 64), effort.of(160, 32)
+    sqlite, their_sqlite, pg, their_pg = alternating(
+        effort,
+        ours("crowd.py", n, "16"),
+        theirs("langgraph", "graph_crowd.py", peers_n, "16"),
+        ours("crowd.py", n, "16", database()),
+        theirs("langgraph", "graph_crowd.py", peers_n, "16", database()),
+    )
+    return Measured(
+        {
+            "assent, SQLite": sqlite,
+            "langgraph, SQLite": their_sqlite,
+            "assent, PostgreSQL": pg,
+            "langgraph, PostgreSQL": their_pg,
+        },
+        [
+            Check("a second, SQLite", ratio(sqlite, their_sqlite, "per_second"), least=8),
+            Check("a second, PostgreSQL", ratio(pg, their_pg, "per_second"), least=8),
+        ],
+    )

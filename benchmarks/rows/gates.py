@@ -1,0 +1,47 @@
+"""Without an agent: one guarded call beside holdpoint, and news from one process to another."""
+
+from __future__ import annotations
+
+from benchmarks.machine import database
+from benchmarks.peers import theirs
+from benchmarks.rounds import alternating, ours
+from benchmarks.row import Check, Effort, Measured, ratio, row
+
+
+@row(
+    "ask → approve → run once, no agent",
+    beside="holdpoint, with the fsync that it leaves out by default",
+    goal="at most 1.2 times its wall",
+    durability="SQLite, WAL, synchronous=FULL, on both sides",
+    shown="wall_ms",
+)
+def once(effort: Effort) -> Measured:
+    n = effort.of(200, 40)
+    assent, holdpoint = alternating(
+        effort, ours("gate.py", n), theirs("holdpoint", "holdpoint_once.py", n)
+    )
+    return Measured(
+        {"assent": assent, "holdpoint": holdpoint},
+        [Check("wall, to holdpoint", ratio(assent, holdpoint, "wall_ms"), most=1.2)],
+    )
+
+
+@row(
+    "decision → resumed in another process, both stores",
+    beside="no peer does this",
+    goal="median within 10 ms, 99th percentile within 50 ms",
+    durability="the decision is synced to disk before the clock starts",
+    shown="p50_ms",
+)
+def news(effort: Effort) -> Measured:
+    n = effort.of(150, 20)
+    sqlite, pg = alternating(effort, ours("news.py", n), ours("news.py", n, database()))
+    return Measured(
+        {"assent, SQLite": sqlite, "assent, PostgreSQL": pg},
+        [
+            Check("median, SQLite", sqlite["p50_ms"], most=10, unit="ms"),
+            Check("99th, SQLite", sqlite["p99_ms"], most=50, unit="ms"),
+            Check("median, PostgreSQL", pg["p50_ms"], most=10, unit="ms"),
+            Check("99th, PostgreSQL", pg["p99_ms"], most=50, unit="ms"),
+        ],
+    )

@@ -1,0 +1,53 @@
+"""Over HTTP: an approval in a chat, and an event to many readers."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.peers import npm_of, python_of
+from benchmarks.rounds import DRIVERS, OURS, THEIRS, alternating
+from benchmarks.row import Check, Effort, Measured, ratio, row
+
+
+@row(
+    "approval POST → `finish`, CPU each",
+    beside="AI SDK server and pydantic-ai's adapter, which store nothing",
+    goal="twice the AI SDK server's CPU, a third of pydantic-ai's adapter's",
+    durability="ours: SQLite, WAL, synchronous=FULL; the peers store nothing",
+    shown="cpu_ms",
+)
+def chat(effort: Effort) -> Measured:
+    driver = (sys.executable, DRIVERS / "chat.py", effort.of(300, 40))
+    assent, ai_sdk, pydantic_ai = alternating(
+        effort,
+        (*driver, sys.executable, OURS / "server.py"),
+        (*driver, "node", npm_of("ai_sdk", "ai_sdk.mjs")),
+        (*driver, python_of("pydantic_ai"), THEIRS / "pydantic_ai_server.py"),
+    )
+    return Measured(
+        {"assent": assent, "AI SDK": ai_sdk, "pydantic-ai": pydantic_ai},
+        [
+            Check("CPU, to the AI SDK", ratio(assent, ai_sdk, "cpu_ms"), most=2),
+            Check("CPU, to pydantic-ai", ratio(assent, pydantic_ai, "cpu_ms"), most=1 / 3),
+        ],
+    )
+
+
+@row(
+    "an event to 1,000 SSE readers",
+    beside="bare uvicorn, which fans out and does nothing else",
+    goal="3 times its time to the last reader",
+    durability="ours: asked and stored in SQLite, WAL, synchronous=FULL; the peer stores nothing",
+    shown="last_ms",
+)
+def feed(effort: Effort) -> Measured:
+    driver = (sys.executable, DRIVERS / "feed.py", effort.of(1000, 50))
+    assent, uvicorn = alternating(
+        effort,
+        (*driver, "assent", sys.executable, OURS / "server.py"),
+        (*driver, "bare", sys.executable, THEIRS / "fan_out.py"),
+    )
+    return Measured(
+        {"assent": assent, "bare uvicorn": uvicorn},
+        [Check("to the last, to uvicorn", ratio(assent, uvicorn, "last_ms"), most=3)],
+    )

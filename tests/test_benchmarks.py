@@ -1,0 +1,106 @@
+"""The benchmarks themselves: nothing of the table is missing, the page is true, misses are told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import results
+from benchmarks.__main__ import main
+from benchmarks.row import Check, Effort, Measured, Row
+from benchmarks.rows import ROWS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: The promised table, line by line: a word of the work, and the row that measures it.
+TABLE = {
+    "own agent, SQLite": "agent",
+    "own agent, PostgreSQL": "postgres",
+    "16 at once": "crowd",
+    "ask → approve → run once": "once",
+    "bytes per paused thread": "sizes",
+    "100 approvals on one thread": "hundred",
+    "1,000-turn thread": "thousand",
+    "decide 100 open requests": "decide",
+    "first page of 100,000 open requests": "page",
+    "resumed in another process": "news",
+    "100,000 paused runs": "idle",
+    "approval POST": "chat",
+    "1,000 SSE readers": "feed",
+    "import assent": "imports",
+}
+
+
+def fake(value: float, explanation: str = "") -> dict[str, Row]:
+    """A row that measures nothing and always finds the same; its goal is at most 1."""
+
+    def measure(effort: Effort) -> Measured:
+        return Measured({"ours": {"wall_ms": value}}, [Check("wall", value, most=1)])
+
+    told = {"beside": "nobody", "goal": "at most 1", "durability": "none", "shown": "wall_ms"}
+    return {"fake": Row("fake", "nothing", **told, measure=measure, explanation=explanation)}
+
+
+@pytest.mark.parametrize(("work", "name"), TABLE.items(), ids=TABLE.values())
+def test_every_line_of_the_table_is_measured(work: str, name: str) -> None:
+    assert work in ROWS[name].work
+
+
+def test_the_page_says_what_the_results_say() -> None:
+    command = [sys.executable, "-m", "benchmarks.page", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "explanation", "code"),
+    [(0.5, "", 0), (2.0, "", 1), (2.0, "the disk is slow", 0)],
+    ids=["met", "missed", "explained"],
+)
+def test_a_miss_that_nobody_explained_fails(
+    tmp_path: Path, value: float, explanation: str, code: int
+) -> None:
+    kept = tmp_path / "results.json"
+    assert main(["fake"], fake(value, explanation), kept) == code
+    (row,) = json.loads(kept.read_text("utf-8"))["rows"]
+    assert row["met"] is (value <= 1)
+    assert row["explanation"] == explanation
+
+
+def test_a_row_that_breaks_fails_and_leaves_the_others(tmp_path: Path) -> None:
+    def broken(effort: Effort) -> Measured:
+        raise RuntimeError("no such peer")
+
+    rows = fake(0.5)
+    rows = {"broken": Row(**{**vars(rows["fake"]), "name": "broken", "measure": broken}), **rows}
+    kept = tmp_path / "results.json"
+    assert main([], rows, kept) == 1
+    assert [row["name"] for row in results.load(kept)["rows"]] == ["fake"]
+
+
+def test_rows_that_are_not_measured_keep_their_results(tmp_path: Path) -> None:
+    kept = tmp_path / "results.json"
+    old = {"name": "other", "date": "2020-01-01"}
+    kept.write_text(json.dumps({"machine": {}, "versions": {"peer": "1"}, "rows": [old]}))
+    rows = fake(0.5)
+    rows["other"] = Row(**{**vars(rows["fake"]), "name": "other"})
+    assert main(["fake"], rows, kept) == 0
+    after = results.load(kept)
+    assert {row["name"]: row["date"] for row in after["rows"]}["other"] == "2020-01-01"
+    assert after["versions"]["peer"] == "1"
+
+
+def test_a_quick_run_keeps_nothing(tmp_path: Path) -> None:
+    kept = tmp_path / "results.json"
+    assert main(["--quick", "fake"], fake(0.5), kept) == 0
+    assert not kept.exists()
+
+
+def test_an_unknown_row_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(["nothing"], fake(0.5), tmp_path / "results.json")
+    assert refused.value.code == 2
