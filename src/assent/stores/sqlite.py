@@ -44,11 +44,11 @@ from assent.stores.operation import Operation
 from assent.stores.rowcodec import event_from
 from assent.stores.sidecar import Sidecar
 from assent.stores.sqlfaces import Known
-from assent.stores.sqlopen import connected
+from assent.stores.sqlopen import connected, last_pos, roll_back
 from assent.stores.sqlprune import prune
 from assent.stores.sqlreads import SqlReads, move_cursor
 from assent.stores.sqlseal import seal_moved
-from assent.stores.watcher import Watcher
+from assent.stores.watcher import OwnCommits, Watcher
 from assent.types import Micros
 
 _RETRIES = 5
@@ -106,7 +106,8 @@ class SqliteStore(SqlReads):
         self._watching: sqlite3.Connection | None = None
         self._unsealed = 0
         self._sealed_at = time.monotonic()
-        self._seen = 0
+        self._seen, self._added = 0, 0
+        self._own = OwnCommits()
         #: How long a commit takes, of late.
         self._pace = 0.0
 
@@ -133,13 +134,8 @@ class SqliteStore(SqlReads):
             raise StoreError(f"{self.path} is not a store that can be used: {error}") from error
         check_key(facts["key"], [key.id for key in self.keys.keys], self.url)
         self.incarnation = facts["incarnation"]
-        self._sidecar.adopt(self.incarnation, self._last_pos(connection))
-        self._seen = self._last_pos(connection)
-
-    @staticmethod
-    def _last_pos(connection: sqlite3.Connection) -> int:
-        row = connection.execute("SELECT max(pos) FROM event").fetchone()
-        return row[0] or 0
+        self._seen = last_pos(connection)
+        self._sidecar.adopt(self.incarnation, self._seen)
 
     def now(self) -> Micros:
         """The machine's wall clock."""
@@ -153,6 +149,7 @@ class SqliteStore(SqlReads):
         def body(transaction: sql.SqlTransaction) -> list[Any]:
             results, work = carry_out(transaction, commands)
             self._unsealed += len(work.events)
+            self._added += len(work.events)
             self._threads_moved.update(event.thread for event in work.events)
             self._news.append((work.tools, {face.id for face in transaction.faces}))
             return results
@@ -221,7 +218,7 @@ class SqliteStore(SqlReads):
                 self._commit(writer, self._batch)
         except (sqlite3.Error, OSError) as error:
             self._committing = False
-            self._roll_back(writer)
+            roll_back(writer)
             self._fail(self._batch, StoreError(f"{self.path} could not be written: {error}"))
         finally:
             moved = self._threads_moved
@@ -236,9 +233,9 @@ class SqliteStore(SqlReads):
         """
         if self._committing and not writer.in_transaction:
             self._finish(self._batch)
-        self._roll_back(writer)
+        roll_back(writer)
         self._batch, self._committing = [], False
-        self._threads_moved, self._news = set(), []
+        self._threads_moved, self._news, self._added = set(), [], 0
 
     def _commit(self, writer: sqlite3.Connection, batch: list[Operation]) -> None:
         writer.execute("BEGIN IMMEDIATE")
@@ -249,32 +246,32 @@ class SqliteStore(SqlReads):
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
         if writer.in_transaction:
             self._seal_if_due(writer)
-        pos = self._last_pos(writer)
+        pos = last_pos(writer)
         self._cross(batch, "before")
         if writer.in_transaction:
             self._committing = True
-            began = time.perf_counter()
-            writer.execute("COMMIT")
-            self._pace += (time.perf_counter() - began - self._pace) / 4
+            self._commit_own(writer, pos)
             for tools, faces in self._news:
                 self._known.learn(tools, faces)
         self._cross(batch, "after")
         self._sidecar.mark(pos)
         self._finish(batch)
 
+    def _commit_own(self, writer: sqlite3.Connection, pos: int) -> None:
+        self._own.add(pos - self._added + 1, pos)
+        began = time.perf_counter()
+        try:
+            writer.execute("COMMIT")
+        finally:
+            if writer.in_transaction:
+                self._own.undo()
+        self._pace += (time.perf_counter() - began - self._pace) / 4
+
     def _cross(self, batch: list[Operation], when: str) -> None:
         if self.boundary is not None:
             for operation in batch:
                 if operation.error is None:
                     self.boundary("+".join(operation.names), when)
-
-    @staticmethod
-    def _roll_back(writer: sqlite3.Connection) -> None:
-        if writer.in_transaction:
-            try:
-                writer.execute("ROLLBACK")
-            except sqlite3.Error:
-                writer.close()
 
     @staticmethod
     def _finish(batch: list[Operation]) -> None:
@@ -311,7 +308,8 @@ class SqliteStore(SqlReads):
 
         def body(transaction: sql.SqlTransaction) -> dict[str, int]:
             counts, note = prune(self._open_writer().execute, before, by)
-            carry_out(transaction, (note,))
+            _, work = carry_out(transaction, (note,))
+            self._added += len(work.events)
             self._known.forget()
             self._threads_moved.add(SYSTEM_THREAD)
             self._seal(self._open_writer())
@@ -366,7 +364,7 @@ class SqliteStore(SqlReads):
 
     def _start_watching(self) -> None:
         self._watching = connected(self.path, writable=False)
-        Watcher(self._watching, self._hub, self._seen).start()
+        Watcher(self._watching, self._hub, self._own, self._seen).start()
 
     # -- the rest
 

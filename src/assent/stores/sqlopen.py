@@ -1,4 +1,4 @@
-"""Opening a SQLite file: who may read it, and how durable its commits are."""
+"""A connection to a SQLite file: who may read it, and how durable its commits are."""
 
 from __future__ import annotations
 
@@ -30,3 +30,18 @@ def connected(path: Path, *, writable: bool = True) -> sqlite3.Connection:
             connection.close()
         raise StoreError(f"cannot open {path}: {error}") from error
     return connection
+
+
+def last_pos(connection: sqlite3.Connection) -> int:
+    """The number of the last event."""
+    row = connection.execute("SELECT max(pos) FROM event").fetchone()
+    return row[0] or 0
+
+
+def roll_back(writer: sqlite3.Connection) -> None:
+    """Leave the transaction that is open, if one is; a connection that cannot is of no use."""
+    if writer.in_transaction:
+        try:
+            writer.execute("ROLLBACK")
+        except sqlite3.Error:
+            writer.close()
