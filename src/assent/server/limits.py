@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from assent.errors import TooMany
@@ -21,6 +22,28 @@ class Limits:
     burst: int = 300
     #: What is left of each principal's bucket, and when that was counted.
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
+    #: How many requests each agent may open until its open ones are counted again.
+    _room: dict[str, int] = field(default_factory=dict)
+
+    def enter(self, agent: str, count: Callable[[int], int]) -> None:
+        """Count one more request of an agent; ``count`` looks how many are open, up to so many.
+
+        It is asked again when the room that it left is used up, and not before: whatever is decided
+        meanwhile only makes more of it.
+        """
+        most = self.open_requests
+        room = self._room.get(agent, 0)
+        if room < 1:
+            room = most - count(most)
+        if room < 1:
+            raise TooMany(
+                f"{agent} has {most:,} requests open, and more would not be read: wait until some "
+                "are decided",
+                30.0,
+            )
+        if len(self._room) >= _MOST_NAMES and agent not in self._room:
+            self._room.pop(next(iter(self._room)))
+        self._room[agent] = room - 1
 
     def take(self, name: str) -> None:
         """Count one write of this principal."""

@@ -10,10 +10,11 @@ import secrets
 import time
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from assent import codec, schema
 from assent.engine.commands import Doubt, Expire, Finish, NewCall, Propose, Record, Renew, Start
-from assent.errors import Conflict, InvalidCall, NotFound, TooMany
+from assent.errors import Conflict, InvalidCall, NotFound
 from assent.gate.judge import judge_sync
 from assent.gate.options import checked_words, terms_from
 from assent.gate.verify import verify
@@ -48,7 +49,7 @@ def open_call(service: Service, agent: str, body: OpenBody, key: str | None) -> 
     tool = _face(body) if kind == "approval" and body.tool is not None else None
     call = service.store.call_by_key(run, name)
     if call is None:
-        _check_room(service, agent)
+        service.limits.enter(agent, partial(_open_requests, service, agent))
         text = codec.canonical(args).decode()
         new = NewCall(
             id="req_" + secrets.token_hex(8),
@@ -165,15 +166,8 @@ def _only(terms: Terms, possible: tuple[str, ...]) -> Terms:
     return replace(terms, allowed=kept or possible)
 
 
-def _check_room(service: Service, agent: str) -> None:
-    most = service.limits.open_requests
-    query = Query(status="pending", agent=agent, limit=most)
-    if len(service.store.page(query)) >= most:
-        raise TooMany(
-            f"{agent} has {most:,} requests open, and more would not be read: wait until some "
-            "are decided",
-            30.0,
-        )
+def _open_requests(service: Service, agent: str, most: int) -> int:
+    return len(service.store.page(Query(status="pending", agent=agent, limit=most)))
 
 
 async def wait_for(service: Service, call: Call, seconds: float) -> Call:
