@@ -11,14 +11,15 @@ import contextlib
 import json
 import logging
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from itertools import islice
 
 from assent.errors import AssentError
 from assent.rows import SYSTEM_THREAD, Call, Event
 from assent.stores.base import Store
 from assent.twin import News, hop
-from assent.types import moment
+from assent.types import Reviewer, moment
 
 log = logging.getLogger("assent.server")
 
@@ -28,7 +29,7 @@ _KNOWN_CALLS = 5_000
 _LOOK_AGAIN = 30.0
 #: How long events gather, for each reader, while they come without a pause: telling a crowd of each
 #: by itself would leave no time for anything else.
-_GATHER = 0.0002
+_GATHER = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,29 @@ class Item:
     type: str
     frame: bytes
     call: Call | None
+
+
+class Batch:
+    """Events that go out together; what one reader may see of them is put together once for all
+    who may see the same."""
+
+    __slots__ = ("_seen", "items", "revokes")
+
+    def __init__(self, items: list[Item]) -> None:
+        self.items = items
+        #: Whether somebody's access ended in here.
+        self.revokes = any(item.type == "token_revoked" for item in items)
+        self._seen: dict[Reviewer, bytes] = {}
+
+    def seen_by(self, who: Reviewer, sees: Callable[[Item], bool]) -> bytes:
+        """The frames that this reader may see."""
+        seen = self._seen.get(who) if self.items else b""
+        if seen is None:
+            seen = self._seen[who] = b"".join(item.frame for item in self.items if sees(item))
+        return seen
+
+
+_NOTHING = Batch([])
 
 
 class Feed:
@@ -54,6 +78,8 @@ class Feed:
         self._awake = asyncio.Event()
         self._fresh = asyncio.Event()
         self._calls: OrderedDict[str, Call] = OrderedDict()
+        #: What a reader at this place is given next; most readers are at the same.
+        self._next: tuple[int, int, Batch] = (0, 0, _NOTHING)
         self._closed = False
         self.running = False
         self.readers = 0
@@ -100,7 +126,7 @@ class Feed:
         self._awake.clear()
         self._wanted.clear()
 
-    async def follow(self, after: str | None, keep_alive: float) -> AsyncIterator[list[Item]]:
+    async def follow(self, after: str | None, keep_alive: float) -> AsyncIterator[Batch]:
         """Batches of events after a place, or from now on; the first one is empty, and says that
         nothing is missed from here. So is one after a while in which nothing happened.
         """
@@ -109,7 +135,7 @@ class Feed:
         try:
             await self._awake.wait()
             place, last = self._count, after if after is not None else self._cursor
-            yield []
+            yield _NOTHING
             skip: set[str] = set()
             behind = after is not None
             while not self._closed:
@@ -120,24 +146,32 @@ class Feed:
                     async for missed in self._missed(last):
                         last = missed[-1].cursor
                         skip.update(item.cursor for item in missed)
-                        yield missed
+                        yield Batch(missed)
                 elif place < self._count:
-                    batch = [self._ring[i - oldest] for i in range(place, self._count)]
-                    place = self._count
-                    # What was read from the store may come by in the ring once more.
-                    unseen = [item for item in batch if item.cursor not in skip]
-                    if unseen:
+                    batch, place = self._since(place), self._count
+                    if skip:
+                        # What was read from the store may come by in the ring once more.
+                        batch = Batch([item for item in batch.items if item.cursor not in skip])
+                    if batch.items:
                         skip.clear()
-                        last = unseen[-1].cursor
-                        yield unseen
+                        last = batch.items[-1].cursor
+                        yield batch
                 else:
                     try:
                         async with asyncio.timeout(keep_alive):
                             await fresh.wait()
                     except TimeoutError:
-                        yield []
+                        yield _NOTHING
         finally:
             self.readers -= 1
+
+    def _since(self, place: int) -> Batch:
+        """What the ring holds from this place on."""
+        if self._next[:2] != (place, self._count):
+            oldest = self._count - len(self._ring)
+            items = list(islice(self._ring, place - oldest, None))
+            self._next = (place, self._count, Batch(items))
+        return self._next[2]
 
     async def _missed(self, after: str) -> AsyncIterator[list[Item]]:
         while batch := await hop(self._read, after):

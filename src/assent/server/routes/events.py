@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
@@ -57,14 +58,15 @@ async def events(
 
 async def _frames(service: Service, who: Who, after: str | None) -> AsyncIterator[bytes]:
     quiet = b": welcome\nretry: 2000\n\n"
+    sees = partial(_may_see, who)
     async for batch in service.feed.follow(after, KEEP_ALIVE):
-        revoked = not batch or any(item.type == "token_revoked" for item in batch)
-        if revoked and not await look(service.store, who.still, service.store):
+        doubtful = batch.revokes or not batch.items
+        if doubtful and not await look(service.store, who.still, service.store):
             reason = json.dumps({"reason": "your access was revoked: sign in again"})
             yield f"event: end\ndata: {reason}\n\n".encode()
             return
-        seen = b"".join(item.frame for item in batch if _may_see(who, item))
-        if seen or not batch:
+        seen = batch.seen_by(who.reviewer, sees)
+        if seen or not batch.items:
             yield seen or quiet
         quiet = b": keep-alive\n\n"
 
