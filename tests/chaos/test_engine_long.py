@@ -22,6 +22,7 @@ LONG = settings(
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("turn", range(3))
 def test_no_long_sequence_reaches_an_illegal_state(turn: int) -> None:
     run_state_machine_as_test(Machine, settings=LONG)

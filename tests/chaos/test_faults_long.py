@@ -1,18 +1,27 @@
-"""Workers killed and stopped, and a PostgreSQL killed: the long versions of ``tests/faults``."""
+"""Workers killed and stopped, a PostgreSQL killed, power cut, a server under load: the long
+versions of ``tests/faults``."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from blackout import cut_power
+from blackout_postgres import cut_server_power
 from faults import SEED, Tell
+from load import Load, check_load, run_load
 from places import KINDS, drop, make
+from record import Tally
 from rounds import kill_server, kill_workers, stop_workers
+from shim import needs_compiler
 from zygote import Zygote
 
-from assent.testing.postgres_server import PostgresServer
+from assent.testing.postgres_server import PostgresServer, why_not
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -43,3 +52,43 @@ def test_no_acknowledged_decision_is_lost(
     counts = kill_server(zygote, server, folder, SEED, kills=50, runs=20)
     tell(test="server kills", store="postgres", **counts)
     assert counts["server_kills"] >= 50
+
+
+@needs_compiler
+def test_a_power_cut_forgets_nothing_that_was_acknowledged(
+    zygote: Zygote, tmp_path: Path, tell: Tell
+) -> None:
+    counts = cut_power(zygote, tmp_path, SEED, runs=100, cuts=400, ends=20)
+    tell(test="power loss", store="sqlite", **counts)
+    assert {name: counts[name] for name in Tally.WRONGS if counts[name]} == {}
+    assert counts["decisions_checked"] > 0
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder with a short name, which the server's user may enter."""
+    folder = Path(tempfile.mkdtemp(prefix="assent-pw-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@needs_compiler
+@pytest.mark.skipif(bool(why_not()), reason=why_not() or "there is one")
+@pytest.mark.parametrize("careless", [False, True], ids=["whole", "without syncs"])
+def test_a_power_cut_of_postgresql(
+    careless: bool, home: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = cut_server_power(home, SEED, 30, 5 if careless else 40, monkeypatch, careless)
+    tell(test="power loss", store="postgres", synced=not careless, **counts)
+    wrong = {name for name in Tally.WRONGS if counts[name]}
+    assert counts["decisions_checked"] > 0
+    assert {"lost"} <= wrong if careless else not wrong
+
+
+def test_nothing_is_lost_under_load(tmp_path: Path, tell: Tell) -> None:
+    """How fast it was stands in the line of JSON: that is the machine's as much as ours."""
+    load = Load(agents=50, people=20, readers=1000, requests=10_000, seconds=60, pace=1)
+    counts = run_load(tmp_path, load)
+    tell(test="load", store="sqlite", **counts)
+    check_load(load, counts)

@@ -17,7 +17,7 @@ from zygote import Zygote
 
 from assent.audit import verify
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
 
 WORKERS = 4
 

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from assent import AssentError, Inbox
 from assent.types import Decision, Request
 
 CREW = 4
+#: How many people decide at once.
+PEOPLE = 4
 #: Far more than it takes: machines may be slow and busy.
-PATIENCE = 240.0
+PATIENCE = 120.0
 _LOOK = 100
 
 #: The points at which a hand dies or falls asleep by itself, between them everything it commits.
@@ -55,6 +58,7 @@ class Desk:
         self._zygote = zygote
         self._agent = payer(self.store)
         self._end = 0.0
+        self._people = ThreadPoolExecutor(PEOPLE)
 
     # -- runs and decisions
 
@@ -65,21 +69,22 @@ class Desk:
             begun = [await self._agent.run(f"Pay {PAYMENTS} shops.") for _ in range(count)]
             return [result.run for result in begun]
 
-        runs = asyncio.run(body())
+        self.adopt(asyncio.run(body()))
+
+    def adopt(self, runs: list[str]) -> None:
+        """Look after runs that somebody began."""
         self.runs += runs
         self.live.update(runs)
         self._end = time.monotonic() + PATIENCE
 
     def decide(self, most: int = _LOOK) -> int:
-        """Decide what waits, and note what was acknowledged."""
+        """Decide what waits, and note what was acknowledged; gives how many decisions were."""
         with contextlib.suppress(AssentError):
             waiting = self.inbox.pending_sync(limit=most).items
-            for request in waiting:
-                self._settle(request)
-            return len(waiting)
+            return sum(self._people.map(self._settle, waiting))
         return 0
 
-    def _settle(self, request: Request) -> None:
+    def _settle(self, request: Request) -> bool:
         decision: Decision = request.approve()
         if request.kind == "in_doubt":
             self.listed.add(request.id)
@@ -91,6 +96,13 @@ class Desk:
             self.inbox.decide_sync(request.id, decision, by=by)
             append(self.folder / "acks", request.id, decision.type, by)
             self._end = time.monotonic() + PATIENCE  # it goes on
+            return True
+        return False
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing has gone on for a very long time; what is left then counts as lost."""
+        return bool(self.live) and time.monotonic() > self._end
 
     def over(self) -> bool:
         """Whether every run has ended; looks at some of them each time."""
@@ -100,8 +112,6 @@ class Desk:
                 if found is not None and found.status not in ("running", "paused"):
                     self.live.discard(run)
                     self._end = time.monotonic() + PATIENCE
-        late = time.monotonic() > self._end
-        assert not self.live or not late, f"lost: {len(self.live)} runs do not go on"
         return not self.live
 
     # -- the crew
@@ -139,9 +149,8 @@ class Desk:
         self.kills += 1
 
     def until(self, done: Callable[[], object], crew: bool = True) -> None:
-        """Go on deciding until something is so."""
-        while not done():
-            assert time.monotonic() < self._end, f"lost: {len(self.live)} runs do not go on"
+        """Go on deciding until something is so, or nothing goes on any more."""
+        while not done() and not self.stuck:
             if crew:
                 self.bury()
                 self.fill()
@@ -177,7 +186,11 @@ class Desk:
         return self._zygote.wait(pid)
 
     def close(self) -> None:
-        """Let go of the store; who is left is killed by the zygote."""
+        """Let go of everything; who is still there is killed."""
+        for pid in list(self.pids):
+            os.kill(pid, signal.SIGKILL)
+            self._gone(pid)
+        self._people.shutdown()
         self.store.close()
 
 

@@ -1,49 +1,48 @@
-"""Children whose disk is full or read-only."""
+"""What children do whose disk is full, or read-only."""
 
 from __future__ import annotations
 
 import os
-import resource
 from pathlib import Path
 from typing import Any
 
+import actors
 from places import open_at
 from stories import append
 
-from assent import Inbox, StoreError
-from assent.types import Request
+from assent import AssentError, Inbox, StoreError
 
-#: How many decisions there is room for, and the size that no file may pass from then on.
-_ROOM = 10
-_PAGE = 4096
 _NOBODY = 65534
 
 
-def fill(folder: str) -> dict[str, Any]:
-    """Decide until the disk is full, then make room and decide the rest."""
-    inbox = Inbox(open_at(folder))
-    waiting = list(inbox.pending_sync(limit=500).items)
-    acks = [_approve(inbox, request) for request in waiting[:_ROOM]]
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_PAGE, hard))
-    refused: list[str] = []
-    for request in waiting[_ROOM:]:
+def decide(folder: str, most: int = 500, until: str = "") -> dict[str, Any]:
+    """Approve what waits, once each; gives what was refused, and what was said then.
+
+    ``until`` is a file to wait for, with the store open and the requests read.
+    """
+    acks, refused = 0, []
+    store: Any = open_at(folder)
+    store._patience = 0.5  # with a server that cannot write now, but may soon
+    inbox = Inbox(store)
+    waiting = inbox.pending_sync(limit=most).items
+    if until:
+        append(Path(folder, "there"))
+        actors.until(Path(folder, until))
+    for request in waiting:
         try:
-            acks.append(_approve(inbox, request))
+            inbox.decide_sync(request.id, request.approve(), by="ana")
         except StoreError as error:
             refused.append(str(error))
-    still = [request.id for request in inbox.pending_sync(limit=500).items]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    for request in inbox.pending_sync(limit=500).items:
-        acks.append(_approve(inbox, request))
-    for name in acks:
-        append(Path(folder, "acks"), name, "approve", "ana")
-    inbox.close()
-    return {"refused": refused, "still": len(still), "acks": len(acks)}
-
-
-def _approve(inbox: Inbox, request: Request) -> str:
-    return inbox.decide_sync(request.id, request.approve(), by="ana").id
+        except AssentError as error:
+            raise AssertionError(f"another error than that of the store: {error!r}") from error
+        else:
+            append(Path(folder, "acks"), request.id, "approve", "ana")
+            acks += 1
+    try:
+        inbox.close()
+    except StoreError as error:  # it seals what moved, or says that it could not
+        refused.append(str(error))
+    return {"acks": acks, "refused": refused}
 
 
 def locked_out(folder: str) -> str:

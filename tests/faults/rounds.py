@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from desk import Desk
+from crew import PAYMENTS
+from desk import CREW, Desk
 from sandman import Sandman
 from stories import lines
 from zygote import Zygote
@@ -26,25 +27,26 @@ def at_work(zygote: Zygote, folder: Path, seed: int, lease: float = 0.5) -> Iter
     try:
         yield desk
     finally:
-        desk.dismiss()
         desk.close()
 
 
 def kill_workers(zygote: Zygote, folder: Path, seed: int, kills: int, runs: int) -> dict[str, int]:
     """SIGKILL of workers, half of them at named points, while people decide."""
     with at_work(zygote, folder, seed) as desk:
-        share = max(kills // runs, 1)
-        while desk.kills < kills or len(desk.runs) < runs:
+        pace = runs * PAYMENTS / kills
+        told = 0
+        while (desk.kills < kills or len(desk.runs) < runs) and not desk.stuck:
             if len(desk.runs) < runs and len(desk.live) < _BATCH:
                 desk.begin(min(_BATCH, runs - len(desk.runs)))
             elif not desk.live:
-                desk.begin(share)  # they were quicker than their killer
+                desk.begin(CREW)  # they were quicker than their killer
             desk.bury()
             more = desk.kills < kills
             desk.fill(signal.SIGKILL if more else None)
-            if more and desk.dice.random() < 0.3:
+            told += desk.decide(8)
+            # The killer keeps step with the people; somebody who was just hired gets a chance.
+            if more and told >= pace * desk.kills and desk.dice.random() < 0.5:
                 desk.kill()
-            desk.decide(32)
             desk.over()
         return {"kills": desk.kills, **desk.finish()}
 
@@ -55,7 +57,7 @@ def stop_workers(zygote: Zygote, folder: Path, seed: int, stops: int, runs: int)
         desk.begin(runs)
         desk.fill(signal.SIGSTOP)
         with Sandman(desk, seed, stops) as sandman:
-            while not sandman.done:
+            while not sandman.done and not desk.stuck:
                 if not desk.live:
                     desk.begin(runs)
                 for pid in sandman.woken():
@@ -63,7 +65,8 @@ def stop_workers(zygote: Zygote, folder: Path, seed: int, stops: int, runs: int)
                 desk.fill(signal.SIGSTOP)
                 desk.decide(8)
                 desk.over()
-        return {"stops": sandman.stops, "named": sandman.named, **desk.finish()}
+            counts = desk.finish()  # while somebody wakes those whose own point is still to come
+            return {"stops": sandman.stops, "named": sandman.named, **counts}
 
 
 def kill_server(
@@ -72,6 +75,7 @@ def kill_server(
     """kill -9 of PostgreSQL and all its processes while workers work and people decide."""
     with at_work(zygote, folder, seed, lease=2.0) as desk:
         for _ in range(kills):
+            assert not desk.stuck, "nothing goes on any more"
             if len(desk.live) < runs:
                 desk.begin(runs)
             desk.fill()

@@ -34,7 +34,7 @@ class Sandman:
 
     @property
     def done(self) -> bool:
-        """Whether there were enough of them."""
+        """Whether there were enough of them; from now on, who stops by themselves are woken."""
         return self.stops >= self._least
 
     def woken(self) -> list[int]:
@@ -68,7 +68,7 @@ class Sandman:
         awake = [pid for pid in self._desk.pids if pid not in self._asleep]
         stopped = [pid for pid in awake if state(pid) == "T"]
         self.named += len(stopped)
-        room = len(self._asleep) + len(stopped) < _MOST and not self._over.is_set()
+        room = len(self._asleep) + len(stopped) < _MOST and not (self.done or self._over.is_set())
         if awake and room and self._dice.random() < _OFTEN:
             pid = self._dice.choice(awake)
             if state(pid) not in "TZ":

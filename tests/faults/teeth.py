@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import stories
@@ -11,6 +12,7 @@ import stories
 from assent import engine
 from assent.engine import Work, deciding, running
 from assent.engine.commands import Record, Start
+from assent.gate.guard import this_call
 from assent.rows import Call, CallStatus
 from assent.stores.base import Store
 
@@ -76,9 +78,14 @@ def play(without: str = "", **arguments: Any) -> Any:
 
 
 def call(without: str = "", **arguments: Any) -> Any:
-    """One call in one run, as of ``actors``, without a safeguard."""
+    """One call in one run, as of ``actors``, without a safeguard; its effects name the call."""
     import actors
 
+    def noted(path: Path, *facts: Any) -> None:
+        named = (this_call().id, *facts[1:]) if path.name == "effects" else facts
+        stories.append(path, *named)
+
+    actors.append = noted
     if without:
         SAFEGUARDS[without]()
     return actors.call(**arguments)

@@ -1,0 +1,71 @@
+"""Many readers of the live feed in one process; each counts what it is told.
+
+Prints a line when all of them are in, reads how many events there were from its input, and prints
+what the readers had by then: the fewest, the most, and how many were cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+
+_MARK = b"event: change\n"
+_PATIENCE = 300.0
+#: How many knock at once.
+_DOORS = 50
+
+
+class Reader(asyncio.Protocol):
+    """One connection that stays open."""
+
+    def __init__(self, request: bytes) -> None:
+        self.request = request
+        self.seen = 0
+        self.welcome = asyncio.get_running_loop().create_future()
+        self.lost = False
+        self._tail = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(self.request)
+
+    def data_received(self, data: bytes) -> None:
+        data = self._tail + data
+        if not self.welcome.done() and b": welcome" in data:
+            self.welcome.set_result(None)
+        self.seen += data.count(_MARK)
+        self._tail = data[1 - len(_MARK) :]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost = True
+        if not self.welcome.done():
+            self.welcome.set_exception(ConnectionError("no reader was let in"))
+
+
+async def main(port: int, count: int, token: str) -> None:
+    head = f"GET /api/events HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {token}"
+    request = f"{head}\r\naccept: text/event-stream\r\n\r\n".encode()
+    loop = asyncio.get_running_loop()
+    doors = asyncio.Semaphore(_DOORS)
+
+    async def enter() -> Reader:
+        async with doors:
+            _, reader = await loop.create_connection(lambda: Reader(request), "127.0.0.1", port)
+            await asyncio.wait_for(reader.welcome, _PATIENCE)
+            return reader
+
+    readers = await asyncio.gather(*(enter() for _ in range(count)))
+    print("in", flush=True)
+    told = await asyncio.to_thread(sys.stdin.readline)
+    end = time.monotonic() + _PATIENCE
+    while any(r.seen < int(told) and not r.lost for r in readers) and time.monotonic() < end:
+        await asyncio.sleep(0.05)
+    seen = [reader.seen for reader in readers]
+    lost = sum(reader.lost for reader in readers)
+    print(json.dumps({"fewest": min(seen), "most": max(seen), "cut_off": lost}), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

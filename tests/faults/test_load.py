@@ -1,0 +1,18 @@
+"""Agents ask, readers watch, people decide, all at once: nothing is lost on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults import Tell
+from load import Load, check_load, run_load
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+
+
+def test_nothing_is_lost_under_load(tmp_path: Path, tell: Tell) -> None:
+    load = Load(agents=6, people=3, readers=30, requests=300, seconds=1)
+    counts = run_load(tmp_path, load)
+    tell(test="load", store="sqlite", **counts)
+    check_load(load, counts)
