@@ -30,6 +30,7 @@ _LOOK_AGAIN = 30.0
 #: How long events gather, for each reader, while they come without a pause: telling a crowd of each
 #: by itself would leave no time for anything else.
 _GATHER = 0.0005
+_TURNS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class Feed:
         self._cursor = ""
         self._wanted = asyncio.Event()
         self._awake = asyncio.Event()
-        self._fresh = asyncio.Event()
+        #: A crowd is told in turns, so that others get theirs in between.
+        self._fresh = [asyncio.Event() for _ in range(_TURNS)]
         self._calls: OrderedDict[str, Call] = OrderedDict()
         #: What a reader at this place is given next; most readers are at the same.
         self._next: tuple[int, int, Batch] = (0, 0, _NOTHING)
@@ -87,7 +89,8 @@ class Feed:
     def close(self) -> None:
         """Let all readers go: the server stops. Safe in a signal handler."""
         self._closed = True
-        self._fresh.set()
+        for turn in self._fresh:
+            turn.set()
 
     async def run(self) -> None:
         """Follow the store until cancelled, for as long as somebody reads."""
@@ -115,10 +118,7 @@ class Feed:
             self._cursor = batch[-1].cursor
             self._ring.extend(batch)
             self._count += len(batch)
-            fresh, self._fresh = self._fresh, asyncio.Event()
-            fresh.set()
-            if self._closed:
-                self._fresh.set()
+            await self._tell()
             if stream:
                 await asyncio.sleep(self.readers * _GATHER)
             stream = True
@@ -126,11 +126,20 @@ class Feed:
         self._awake.clear()
         self._wanted.clear()
 
+    async def _tell(self) -> None:
+        for turn, fresh in enumerate(self._fresh):
+            self._fresh[turn] = asyncio.Event()
+            if self._closed:
+                self._fresh[turn].set()
+            fresh.set()
+            await asyncio.sleep(0)
+
     async def follow(self, after: str | None, keep_alive: float) -> AsyncIterator[Batch]:
         """Batches of events after a place, or from now on; the first one is empty, and says that
         nothing is missed from here. So is one after a while in which nothing happened.
         """
         self.readers += 1
+        turn = self.readers % _TURNS
         self._wanted.set()
         try:
             await self._awake.wait()
@@ -139,7 +148,7 @@ class Feed:
             skip: set[str] = set()
             behind = after is not None
             while not self._closed:
-                fresh = self._fresh
+                fresh = self._fresh[turn]
                 oldest = self._count - len(self._ring)
                 if behind or place < oldest:
                     behind, place = False, max(place, oldest)
