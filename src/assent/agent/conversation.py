@@ -29,7 +29,8 @@ class Conversation:
         """Read the thread; what was not saved is forgotten."""
         store, thread = self.job.store, self.job.thread
         rows = store.messages(thread)
-        self.said = [codec.loads(body) for _, body in rows]
+        # One text is read in half the time that many take.
+        self.said = codec.loads(f"[{','.join(body for _, body in rows)}]")
         self.unsaved = []
         if rows:
             self.seen = rows[-1][0]
