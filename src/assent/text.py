@@ -83,14 +83,21 @@ def inline(text: str) -> str:
     return shown
 
 
+def examined(value: object) -> Visible:
+    """All strings and keys of a JSON value, a line each, with what a reader should be told."""
+    strings = list(_strings(value))
+    whole = "\n".join(strings)
+    return Visible(whole) if all(map(_is_plain, strings)) else visible(whole)
+
+
 def count_hidden(value: object) -> int:
     """Count the hidden characters in all strings and keys of a JSON value."""
-    return visible("\n".join(_strings(value))).hidden
+    return examined(value).hidden
 
 
 def notes(value: object) -> tuple[str, ...]:
     """Say, each thing once, what a reader of this JSON value should be told."""
-    return visible("\n".join(_strings(value))).notes
+    return examined(value).notes
 
 
 def fingerprint(value: str) -> str:

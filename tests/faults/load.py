@@ -29,6 +29,8 @@ from assent.testing.checks import all_events
 _READERS = Path(__file__).with_name("load_readers.py")
 _PATIENCE = 3600.0
 _MANY = 5
+#: People come one by one, within so many of their looks.
+_ARRIVING = 5
 _FILES = 8192
 _WRONGS = (
     "lost_requests",
@@ -197,6 +199,7 @@ async def _person(port: int, load: Load, number: int, token: str) -> None:
     wire, dice = Wire(port, token), random.Random(number)
     agents = [f"agent {n}" for n in range(number, load.agents, load.people)]
     end = time.monotonic() + _PATIENCE
+    await asyncio.sleep(load.pace * _ARRIVING * dice.random())
     while len(load.decided) < load.requests:
         assert time.monotonic() < end, f"{len(load.decided)} of {load.requests} were decided"
         status, page = await wire.ask("GET", "/api/requests")

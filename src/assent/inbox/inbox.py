@@ -71,16 +71,20 @@ class Inbox:
 
     async def search(self, **filters: Any) -> Page:
         """Requests of any ``status``: a public name, ``closed`` or ``any``; the same filters."""
-        await hop(self._sweep)
         return await hop(self._page, filters)
 
     async def get(self, request_id: str) -> Request:
         """One request, whole."""
-        return await hop(self._get, request_id)
+        call, request = await look(self.store, self._read, request_id)
+        if request is None:
+            expire = Expire(thread=call.thread, run=call.run, call=call.id)
+            (call,) = await write(self.store, expire)
+            request = await look(self.store, self._request, call)
+        return request
 
     async def find(self, prefix: str) -> Request:
         """The one request whose id begins like this, for people who type."""
-        return await hop(self._find, prefix)
+        return await self.get(await look(self.store, self._named, prefix))
 
     async def events(self, request_id: str) -> list[Event]:
         """What happened to one request, in order."""
@@ -97,21 +101,23 @@ class Inbox:
 
     def _page(self, filters: dict[str, Any]) -> Page:
         query = query_of(filters)
+        self._sweep()
         found = self.store.page(query)
         following = str(found[-1][0]) if len(found) == query.limit else None
         return Page(tuple(self._request(call) for _, call in found), following)
 
-    def _get(self, request_id: str) -> Request:
+    def _read(self, request_id: str) -> tuple[Call, Request | None]:
+        """A call, and the request that it is, unless it is overdue."""
         call = self._call(request_id)
         asked = call.status is CallStatus.ASKED
         if asked and call.expires_at is not None and call.expires_at <= self.store.now():
-            (call,) = self.store.transact(Expire(thread=call.thread, run=call.run, call=call.id))
-        return self._request(call)
+            return call, None
+        return call, self._request(call)
 
-    def _find(self, prefix: str) -> Request:
+    def _named(self, prefix: str) -> str:
         ids = self.store.calls_like(prefix, 2)
         if prefix in ids or len(ids) == 1:
-            return self._get(prefix if prefix in ids else ids[0])
+            return prefix if prefix in ids else ids[0]
         if not ids:
             raise NotFound(f"no request {prefix!r}: see `assent inbox`")
         raise NotFound(f"{prefix!r} is the beginning of several ids: type more of it")
@@ -254,7 +260,7 @@ class Inbox:
         given = list(decisions)
         for decision in given:
             check_kind(decision)
-        requests = await hop(lambda: [self._get(decision.request or "") for decision in given])
+        requests = [await self.get(decision.request or "") for decision in given]
         check_alike(given, requests)
         outcomes = []
         for decision, request in zip(given, requests, strict=True):

@@ -30,7 +30,7 @@ _LOOK_AGAIN = 30.0
 #: How long events gather, for each reader, while they come without a pause: telling a crowd of each
 #: by itself would leave no time for anything else.
 _GATHER = 0.0005
-_TURNS = 20
+_TURNS = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,15 @@ from functools import partial
 from assent import codec, schema
 from assent.engine.commands import Doubt, Expire, Finish, NewCall, Propose, Record, Renew, Start
 from assent.errors import Conflict, InvalidCall, NotFound
-from assent.gate.judge import judge_sync
+from assent.gate.judge import judge
 from assent.gate.options import checked_words, terms_from
 from assent.gate.verify import verify
 from assent.policy import tightened
-from assent.rows import LIVE, Call, CallStatus, Tool
+from assent.rows import LIVE, Call, CallStatus, Run, Tool
 from assent.server.service import Service
 from assent.server.shapes import OpenBody, OptionBody, QuestionBody
-from assent.stores.base import Query
-from assent.twin import News, hop
+from assent.stores.base import Query, Store
+from assent.twin import News, hop, look, write
 from assent.types import Json, Option, Question, Request, Risk, Terms, ToolCall, Verdict, moment
 from assent.views import question_json, request_of
 
@@ -34,7 +34,9 @@ _WAITING = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
 _LEASE = 60.0
 
 
-def open_call(service: Service, agent: str, body: OpenBody, key: str | None) -> tuple[Call, bool]:
+async def open_call(
+    service: Service, agent: str, body: OpenBody, key: str | None
+) -> tuple[Call, bool]:
     """Put a call to people, or find it under its key; also whether it is new."""
     kind, args = _content(body)
     fields = body.model_dump(by_alias=True, exclude_defaults=True)
@@ -42,14 +44,14 @@ def open_call(service: Service, agent: str, body: OpenBody, key: str | None) -> 
     binds = codec.canonical({"body": codec.sha256(codec.canonical(fields))}).decode()
     name = key or secrets.token_hex(16)
     run = body.run or f"{agent}/{name}"
-    known = service.store.run(run)
+    known, call = await look(service.store, _known, service.store, run, name)
     if known is not None and known.agent != agent:
         raise Conflict(f"run {run!r} belongs to another agent: use another name")
-    terms = _terms(service, agent, body, kind, args)
+    terms = await _terms(service, agent, body, kind, args)
     tool = _face(body) if kind == "approval" and body.tool is not None else None
-    call = service.store.call_by_key(run, name)
     if call is None:
-        service.limits.enter(agent, partial(_open_requests, service, agent))
+        store = service.store
+        await look(store, service.limits.enter, agent, partial(_open_requests, store, agent))
         text = codec.canonical(args).decode()
         new = NewCall(
             id="req_" + secrets.token_hex(8),
@@ -65,16 +67,15 @@ def open_call(service: Service, agent: str, body: OpenBody, key: str | None) -> 
             note=checked_words(body.note, "note"),
             preview="" if body.preview is None else codec.canonical(body.preview).decode(),
         )
-        ((call,),) = service.store.transact(
-            Propose(
-                thread=known.thread if known is not None else body.thread or run,
-                run=run,
-                agent=agent,
-                calls=(new,),
-                tools=() if tool is None else (tool,),
-                requester=body.requester,
-            )
+        propose = Propose(
+            thread=known.thread if known is not None else body.thread or run,
+            run=run,
+            agent=agent,
+            calls=(new,),
+            tools=() if tool is None else (tool,),
+            requester=body.requester,
         )
+        ((call,),) = await write(store, propose)
     assert call is not None
     if call.binds != binds:
         raise Conflict(
@@ -82,6 +83,12 @@ def open_call(service: Service, agent: str, body: OpenBody, key: str | None) -> 
             "use another key for another call"
         )
     return call, call.attempt == 0 and call.decision is None
+
+
+def _known(store: Store, run: str, key: str) -> tuple[Run | None, Call | None]:
+    """The run of that name, and its call under this key, if they are there already."""
+    known = store.run(run)
+    return known, None if known is None else store.call_by_key(run, key)
 
 
 def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
@@ -134,7 +141,9 @@ def _face(body: OpenBody) -> Tool:
     return Tool(codec.digest(whole), name, codec.dumps(face), description)
 
 
-def _terms(service: Service, agent: str, body: OpenBody, kind: str, args: dict[str, Json]) -> Terms:
+async def _terms(
+    service: Service, agent: str, body: OpenBody, kind: str, args: dict[str, Json]
+) -> Terms:
     """The policy's terms, made stricter by what the agent wants for itself."""
     wanted = {name: getattr(body, name) for name in _OWN}
     if body.risk is not None:
@@ -146,13 +155,10 @@ def _terms(service: Service, agent: str, body: OpenBody, kind: str, args: dict[s
     if kind == "question" or body.tool is None:
         fits = ("respond", "reject") if kind == "question" else ("approve", "reject")
         return _only(own, fits)
-    said = judge_sync(
+    now = await look(service.store, service.store.now)
+    said = await judge(
         service.gate.policy.judge(
-            ToolCall(body.tool, args),
-            agent=agent,
-            now=moment(service.store.now()),
-            own=own,
-            needs_approval=True,
+            ToolCall(body.tool, args), agent=agent, now=moment(now), own=own, needs_approval=True
         )
     )
     if said.verdict is not Verdict.ASK:
@@ -166,8 +172,8 @@ def _only(terms: Terms, possible: tuple[str, ...]) -> Terms:
     return replace(terms, allowed=kept or possible)
 
 
-def _open_requests(service: Service, agent: str, most: int) -> int:
-    return len(service.store.page(Query(status="pending", agent=agent, limit=most)))
+def _open_requests(store: Store, agent: str, most: int) -> int:
+    return len(store.page(Query(status="pending", agent=agent, limit=most)))
 
 
 async def wait_for(service: Service, call: Call, seconds: float) -> Call:

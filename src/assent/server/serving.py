@@ -20,6 +20,8 @@ from assent.server.service import Service
 
 #: How long open streams get to end by themselves.
 _GRACE = 5
+#: Threads that read the store take turns with the loop this often: people wait for both.
+_SWITCH = 0.001
 
 
 class Log(Enum):
@@ -79,6 +81,7 @@ def run(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> Non
         timeout_graceful_shutdown=_GRACE,
     )
     server = _Server(config, app.state.assent, lambda: ready(f"http://{shown}:{number}"))
+    sys.setswitchinterval(_SWITCH)
     with taken:
         server.run(sockets=[taken])
 

@@ -44,7 +44,7 @@ def shown_request(request: Request, who: Who, *, reveal: bool = False) -> dict[s
 
 
 def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
-    everything = [body["args"], request.description, request.note, body["question"]]
+    told = text.examined([body["args"], request.description, request.note, body["question"]])
     return {
         "args": inert(body["args"]),
         "lines": text.lines(body["args"]),
@@ -58,8 +58,8 @@ def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
         "agent": inert(request.agent),
         "requester": inert(request.requester),
         "summary": summary(request, body["args"]),
-        "warnings": list(text.notes(everything)),
-        "hidden": text.count_hidden(everything),
+        "warnings": list(told.notes),
+        "hidden": told.hidden,
     }
 
 

@@ -54,6 +54,8 @@ from assent.types import Micros
 _RETRIES = 5
 #: A commit that takes less is not worth a thread.
 _QUICK = 0.001
+#: As many events as one commit adds, about.
+_FEW = 20
 
 
 def _wall_clock() -> Micros:
@@ -160,7 +162,11 @@ class SqliteStore(SqlReads):
 
     def transact_now(self, *commands: Command) -> list[Any] | None:
         """The same, if nobody writes at this moment and the disk has been quick so far."""
-        if self._pace > _QUICK or not self._writer_lock.acquire(blocking=False):
+        if (
+            self._pace > _QUICK
+            or self._seal_due(_FEW)
+            or not self._writer_lock.acquire(blocking=False)
+        ):
             return None
         self._writer_lock.release()
         return self.transact(*commands) if self._sidecar.free() else None
@@ -244,8 +250,8 @@ class SqliteStore(SqlReads):
                 writer.execute, self._known, SQLITE, self._means, self._clock
             )
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
-        if writer.in_transaction:
-            self._seal_if_due(writer)
+        if writer.in_transaction and self._seal_due():
+            self._seal(writer)
         pos = last_pos(writer)
         self._cross(batch, "before")
         if writer.in_transaction:
@@ -285,10 +291,9 @@ class SqliteStore(SqlReads):
 
     # -- sealing and pruning
 
-    def _seal_if_due(self, writer: sqlite3.Connection) -> None:
+    def _seal_due(self, more: int = 0) -> bool:
         late = time.monotonic() - self._sealed_at >= SEAL_SECONDS
-        if self._unsealed >= SEAL_EVENTS or (late and self._unsealed):
-            self._seal(writer)
+        return self._unsealed + more >= SEAL_EVENTS or (late and self._unsealed > 0)
 
     def _seal(self, writer: sqlite3.Connection) -> Seal | None:
         self._sealed_at, self._unsealed = time.monotonic(), 0

@@ -45,7 +45,7 @@ async def opened(
     agent = who.name if who.secret is not None else body.agent or "remote"
     if body.agent is not None and body.agent != agent:
         raise NotAllowed(f"this token is for the agent {agent!r}, not for {body.agent!r}")
-    call, new = await hop(remote.open_call, service, agent, body, idempotency_key)
+    call, new = await remote.open_call(service, agent, body, idempotency_key)
     return JsonAnswer(_shown(service, call, who), 201 if new else 200)
 
 

@@ -54,7 +54,7 @@ async def listed(
         filters.setdefault("sort", "newest")
     service = service_of(request)
     page = await _seen_by(service, who, filters, mine=mine)
-    items = [shown_request(item, who) for item in page.items]
+    items = await hop(lambda: [shown_request(item, who) for item in page.items])
     return JsonAnswer({"items": items, "next": page.next})
 
 
