@@ -67,8 +67,12 @@ class Job:
 
     @property
     def asks_here(self) -> bool:
-        """Whether somebody who is told of a request may have decided when the telling is done."""
-        return bool(self.agent.listeners or self.gate.channels)
+        """Whether somebody who is told of a request may have decided when the telling is done.
+
+        A channel may ask the person in front of it. A listener is called on the loop, and can only
+        have somebody decide later.
+        """
+        return bool(self.gate.channels)
 
     def request(self, call: Call) -> Request:
         """A row of this run as people see it."""

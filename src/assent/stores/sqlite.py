@@ -162,14 +162,15 @@ class SqliteStore(SqlReads):
 
     def transact_now(self, *commands: Command) -> list[Any] | None:
         """The same, if nobody writes at this moment and the disk has been quick so far."""
-        if (
-            self._pace > _QUICK
-            or self._seal_due(_FEW)
-            or not self._writer_lock.acquire(blocking=False)
-        ):
+        if self._pid != os.getpid() or self._pace > _QUICK or self._seal_due(_FEW):
             return None
-        self._writer_lock.release()
-        return self.transact(*commands) if self._sidecar.free() else None
+        if not self._writer_lock.acquire(blocking=False):
+            return None
+        try:  # inside, for the file's lock belongs to all threads of this process together
+            free = self._sidecar.free()
+        finally:
+            self._writer_lock.release()
+        return self.transact(*commands) if free else None
 
     def _submit(self, names: Sequence[str], body: Callable[[sql.SqlTransaction], Any]) -> Any:
         if self._pid != os.getpid():
