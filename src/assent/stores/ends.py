@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from assent.errors import InvalidCall, StoreError
+from assent.errors import InvalidCall
 from assent.rows import Call, Event, Thread
 from assent.stores import pgstream, sql
 from assent.stores.base import Cursor, Store, place_of
@@ -20,11 +20,11 @@ from assent.stores.sqlreads import SqlReads
 _BEFORE = f"SELECT {sql.EVENT} FROM event WHERE pos < ? ORDER BY pos DESC LIMIT ?"
 # As in the stream: what may still get something older before it is not given out yet.
 _PG_BEFORE = (
-    f"SELECT {sql.EVENT}, {pgstream._PLACE} FROM event "
-    f"WHERE (era, xid, pos) < (?, ?::xid8, ?) AND {pgstream._SAFE} "
+    f"SELECT {sql.EVENT}, {pgstream.PLACE} FROM event "
+    f"WHERE (era, xid, pos) < (?, ?::xid8, ?) AND {pgstream.SAFE} "
     "ORDER BY event.era DESC, event.xid DESC, event.pos DESC LIMIT ?"
 )
-_END = f"{1 << 62}.{(1 << 64) - 1}.{1 << 62}"
+_END = f"{10**18 - 1}.{(1 << 64) - 1}.{10**18 - 1}"
 _PAGE, _PAGES = 500, 4
 _LAST = "\U0010ffff"
 
@@ -93,11 +93,7 @@ def newest(store: Store, before: Cursor = "", limit: int = 100) -> list[tuple[Cu
     if store._dialect is SQLITE:
         rows = store._rows(_BEFORE, (place_of(before) if before else 1 << 62, limit))
         return [(str(row[0]), event_from(row)) for row in rows]
-    try:
-        place = pgstream._parsed(before or _END)
-    except StoreError as error:  # whoever sends a place of their own has made the mistake
-        raise InvalidCall(str(error)) from None
-    rows = store._rows(_PG_BEFORE, (*place, limit))
+    rows = store._rows(_PG_BEFORE, (*pgstream.parsed(before or _END), limit))
     return [(".".join(map(str, row[-5:-2])), event_from(row)) for row in rows]
 
 

@@ -8,11 +8,12 @@ Somebody who keeps a transaction open for long delays the stream, but not the wo
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from assent.errors import StoreError
+from assent.errors import InvalidCall
 from assent.rows import Event
 from assent.stores import sql
 from assent.stores.base import Cursor
@@ -24,16 +25,17 @@ Horizon = tuple[int, int]
 _ERA = "coalesce((SELECT value FROM meta WHERE key = 'era'), '1')::bigint"
 _OPEN = "pg_snapshot_xmin(pg_current_snapshot())"
 HORIZON = f"SELECT {_ERA}, {_OPEN}::text"
-_SAFE = f"(era < {_ERA} OR xid < {_OPEN})"
-_PLACE = f"era, xid::text, pos, {_SAFE}, {_OPEN}::text"
+SAFE = f"(era < {_ERA} OR xid < {_OPEN})"
+PLACE = f"era, xid::text, pos, {SAFE}, {_OPEN}::text"
 _AFTER = (
-    f"SELECT {sql.EVENT}, {_PLACE} FROM event WHERE (era, xid, pos) > (?, ?::xid8, ?) "
+    f"SELECT {sql.EVENT}, {PLACE} FROM event WHERE (era, xid, pos) > (?, ?::xid8, ?) "
     "ORDER BY event.era, event.xid, event.pos LIMIT ?"
 )
-_LAST = f"SELECT {_PLACE} FROM event {{}} ORDER BY era DESC, event.xid DESC, pos DESC LIMIT 1"
+_LAST = f"SELECT {PLACE} FROM event {{}} ORDER BY era DESC, event.xid DESC, pos DESC LIMIT 1"
 
 #: How long to wait for a transaction of somebody else's, once for each.
 PATIENCE = 1.0
+_CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,20})\.([0-9]{1,18})")
 _NAP = 0.002
 
 
@@ -51,7 +53,7 @@ class Stream:
 
     def events(self, after: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
         """The next events that are safe to give out."""
-        era, xid, pos = _parsed(after)
+        era, xid, pos = parsed(after)
         rows = self._when_safe(_AFTER, (era, xid, pos, limit))
         safe = [row for row in rows if row[-2]]
         return [(".".join(map(str, row[-5:-2])), event_from(row)) for row in safe]
@@ -60,7 +62,7 @@ class Stream:
         """The place of the last event."""
         rows = self._when_safe(_LAST.format(""), ())
         if rows and not rows[0][-2]:
-            rows = self._rows(_LAST.format(f"WHERE {_SAFE}"), ())
+            rows = self._rows(_LAST.format(f"WHERE {SAFE}"), ())
         return ".".join(map(str, rows[0][:3])) if rows else ""
 
     def _when_safe(self, statement: str, values: Sequence[Any]) -> list[Any]:
@@ -76,9 +78,9 @@ class Stream:
             time.sleep(_NAP)
 
 
-def _parsed(cursor: Cursor) -> tuple[int, str, int]:
-    era, _, rest = (cursor or "0.0.0").partition(".")
-    xid, _, pos = rest.partition(".")
-    if not (era.isdecimal() and xid.isdecimal() and pos.isdecimal()):
-        raise StoreError(f"{cursor!r} is no place in the events of this store: begin with ''")
-    return int(era), xid, int(pos)
+def parsed(cursor: Cursor) -> tuple[int, str, int]:
+    """The era, the transaction and the number that a place is made of."""
+    found = _CURSOR.fullmatch(cursor or "0.0.0")
+    if found is None or int(found[2]) >= 1 << 64:
+        raise InvalidCall(f"{cursor!r:.60} is no place among the events: use one you were given")
+    return int(found[1]), found[2], int(found[3])
