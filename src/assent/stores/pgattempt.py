@@ -33,10 +33,10 @@ from assent.types import Micros
 
 #: The time, and who we are: read after the lock.
 FACTS = (
-    "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, "
+    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint, "
     "pg_current_xact_id()::text, pg_backend_pid(), {}"
 )
-LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(? || ':' || ?, 0))"
+LOCK = "pg_advisory_xact_lock(hashtextextended(? || ':' || ?, 0))"
 #: Which of these threads nobody holds at this moment.
 FREE = (
     "SELECT name FROM unnest(?::text[]) AS name "
@@ -92,17 +92,23 @@ class Session:
         the events find it in order. A lock on the row would come too late: who waits for that has
         its number already. It also holds threads that are not there yet.
         """
-        for thread in threads:
-            self.execute(LOCK, (self._store, thread))
+        self._locked(threads)
+
+    def _locked(self, threads: Sequence[str], *first: str) -> Reply:
+        """One statement, whose columns are made from left to right: the time is that of after."""
+        facts = FACTS.format(self._timeline)
+        columns = ", ".join((*first, *[LOCK] * len(threads), facts))
+        values = [value for thread in threads for value in (self._store, thread)]
+        return self.execute(f"SELECT {columns}", values)
 
     def ask_facts(self) -> Reply:
         """Ask for the time, and for what names this transaction."""
-        return self.execute(FACTS.format(self._timeline), ())
+        return self._locked(())
 
     def facts(self, reply: Reply | None = None) -> Micros:
         """The time, once everything is locked."""
         row = (reply or self.ask_facts()).fetchone()
-        at, self.xid, self.pid, self.timeline = row[:4]
+        at, self.xid, self.pid, self.timeline = row[-4:]
         return int(at)
 
 
@@ -118,9 +124,19 @@ class Attempt(Session):
         self._connection = connection
         self._translate = translate
         self._pipeline: psycopg.Pipeline
+        self._told: Reply | None = None
         self.sent = False
         self.result: Any = None
         self.probe: Probe = lambda rows: False
+
+    def lock(self, *threads: str) -> None:
+        """Take these threads; the time and the rest is told with it."""
+        self._told = self._locked(threads, *self._limits())
+
+    def ask_facts(self) -> Reply:
+        """What was told with the last lock, if there was one."""
+        told, self._told = self._told, None
+        return told or self._locked((), *self._limits())
 
     def run(self, body: Callable[[Attempt], Any], before: Callable[[Attempt], None]) -> Any:
         """Carry out a body and commit; ``before`` is called when only the commit is left."""
@@ -128,7 +144,6 @@ class Attempt(Session):
         with self._connection.pipeline() as self._pipeline:
             try:
                 self.execute("BEGIN", ())
-                self.execute(self._limits(), ())
                 self.result = body(self)
                 if not self.xid:
                     self.facts()
@@ -143,11 +158,11 @@ class Attempt(Session):
             raise failed
         return self.result
 
-    def _limits(self) -> str:
+    def _limits(self) -> list[str]:
         limits = {"lock_timeout": LOCK_MS, _IDLE: FROZEN_MS}
         if self.brief and self._connection.info.server_version >= _KNOWS_WHOLE:
             limits["transaction_timeout"] = FROZEN_MS
-        return "SELECT " + ", ".join(f"set_config('{n}', '{ms}', true)" for n, ms in limits.items())
+        return [f"set_config('{name}', '{ms}', true)" for name, ms in limits.items()]
 
     def _send(self, text: str, values: Sequence[Any]) -> Reply:
         """Send a statement; its answer is waited for when it is read."""
