@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import sys
@@ -101,6 +102,7 @@ def serve(
     It listens on loopback and wants a token or a session. On a terminal it prints a link that
     signs you in once; elsewhere make a token: `assent token create NAME --role reviewer`.
     """
+    gc.disable()  # until it answers: nothing of what is loaded now is garbage
     from assent.cli.agents import load_resumable
     from assent.server import create_app
     from assent.server.serving import Log, begin_logging, run
@@ -122,6 +124,8 @@ def serve(
     )
 
     def ready(url: str) -> None:
+        gc.freeze()
+        gc.enable()
         print(f"Assent is at {url}  (store: {kept.url})", flush=True)
         if not no_auth and sys.stdout.isatty():
             print(f"Sign in, once and within ten minutes: {link(app, url)}", flush=True)

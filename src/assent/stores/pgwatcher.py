@@ -19,7 +19,7 @@ from assent.stores.pgwire import Connection, Translate
 
 #: How often to look without having been told.
 POLL_SECONDS = 0.5
-_NAP = 0.1
+_NAP = 0.25
 
 # All that was committed by transactions that were still open at the last look, or came later.
 _SINCE = "SELECT pos, thread, era, xid::text FROM event WHERE (era, xid, pos) >= (?, ?::xid8, 0)"
@@ -69,4 +69,5 @@ class Watcher(threading.Thread):
         # A transaction that is still open may be older than what was told already.
         self._told = {pos for pos, _, era, xid in since if (era, int(xid)) >= horizon}
         self._horizon = horizon
-        self._hub.publish(moved)
+        if moved:
+            self._hub.publish(moved)

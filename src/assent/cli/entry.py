@@ -1,0 +1,29 @@
+"""Where ``assent`` begins.
+
+What runs for long starts often, too, after a crash or an update, and somebody waits for it. So a
+server and a worker are not kept by the commands that they do not need.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from assent.cli.shell import new_app, run
+
+_ALONE = {"serve": "assent.cli.serving", "worker": "assent.cli.working"}
+
+
+def main() -> None:
+    """Run the command line."""
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name in _ALONE:
+        app = new_app()
+        app.command(name)(getattr(import_module(_ALONE[name]), name))
+    else:
+        from assent.cli.main import app
+    run(app)
+
+
+if __name__ == "__main__":
+    main()
