@@ -24,6 +24,7 @@ from assent.rows import Run
 from assent.stores.base import Store
 from assent.stores.ends import thread_of
 from assent.twin import hop, look
+from assent.types import Micros
 from assent.worker.backoff import Backoff
 from assent.worker.steps import Hear, Step, Steps, listen, recorded
 
@@ -132,40 +133,42 @@ class Worker:
         limit = room + beyond if room > 0 else 0
         behind, self._behind = self._behind, False
         try:
-            due, patience, over = await look(self.store, self._look, limit, behind)
-            if over:
-                await hop(self.sweep)
-                due, patience, _ = await look(self.store, self._look, limit, True)
+            due, come, now, soon = await look(self.store, self._look, limit, behind)
+            self._take(due, limit, room)
+            if come:
+                if await look(self.store, self.store.overdue, 1):
+                    await hop(self.sweep)
+                    self._behind = self._behind or bool(limit)
+                    self._again.set()  # what was in doubt may be ready again
+                # What is due already does not shorten the rest.
+                soon = await look(self.store, self.store.next_due, now)
+                self._seen, self._look_at = now - _LATE, time.monotonic() + LOOK_AGAIN
         except AssentError as error:
             self._behind = True
             log.warning("the store cannot be read now, trying again: %s", error)
             await asyncio.sleep(1)
             return 0.001
+        patience = LOOK_AGAIN if soon is None else min((soon - now) / 1_000_000, LOOK_AGAIN)
+        return min(patience, self._backoff.patience())
+
+    def _look(self, limit: int, behind: bool) -> tuple[list[Run], bool, Micros, Micros | None]:
+        """What is due, whether anything has come due since the last time, the time, and when more
+        may be.
+
+        Nearly every commit is somebody's work in progress, and brings nothing due. What is
+        committed late, or under a clock that was set back, is found after a while.
+        """
+        now, soon = self.store.now(), self.store.next_due(self._seen)
+        come = (soon is not None and soon <= now) or time.monotonic() >= self._look_at
+        wanted = limit and self._agents and (come or behind)
+        return self.store.ready(self.names, limit) if wanted else [], come, now, soon
+
+    def _take(self, due: list[Run], limit: int, room: int) -> None:
+        """Begin at once, as far as there is room: somebody waits for it."""
         for run in [run for run in due if self._may_take(run)][: max(room, 0)]:
             self.begin(run)
         if not limit or any(run.id not in self._tasks for run in due):
             self._behind = True
-        return min(patience, self._backoff.patience())
-
-    def _look(self, limit: int, behind: bool) -> tuple[list[Run], float, bool]:
-        """What is due, how long nothing more will be, and whether there is something to sweep.
-
-        Nearly every commit is somebody's work in progress. So first it is asked whether anything
-        has come due since the last time; what is committed late, or under a clock that was set
-        back, is found after a while.
-        """
-        now, over = self.store.now(), False
-        soon = self.store.next_due(self._seen)
-        come = (soon is not None and soon <= now) or time.monotonic() >= self._look_at
-        due = []
-        if limit and self._agents and (come or behind):
-            due = self.store.ready(self.names, limit)
-        if come:
-            over = bool(self.store.overdue(1))
-            self._seen, self._look_at = now - _LATE, time.monotonic() + LOOK_AGAIN
-            soon = self.store.next_due(now)  # what is due already does not shorten the rest
-        patience = LOOK_AGAIN if soon is None else min((soon - now) / 1_000_000, LOOK_AGAIN)
-        return due, patience, over
 
     def sweep(self) -> None:
         """Close what is overdue, and show what a lost process left in doubt."""
