@@ -18,10 +18,11 @@ POSTGRES = "one PostgreSQL, fsync and synchronous_commit on, for both sides"
     durability=SQLITE,
     shown="wall_ms",
     explanation=(
-        "Profiled in one thread, 5.0 ms of CPU are 3,600 Python calls, and none of them takes 5 %. The five "
-        "transactions are 53 %: SQLite 16 %, rows to and from SQL 19 %, moves, hash chain and signatures "
-        "14 %. Reads are 17 %, the loop, the model and asyncio the rest. Bare SQL has no digest, no chain, "
-        "no signature and no lease to make. Fewer calls would mean fewer promises."
+        "Profiled in one thread, 5.0 ms of CPU are 3,600 Python calls, and none of them takes 5 "
+        "%. The five transactions are 53 %: SQLite 16 %, rows to and from SQL 19 %, moves, hash "
+        "chain and signatures 14 %. Reads are 17 %, the loop, the model and asyncio the rest. "
+        "Bare SQL has no digest, no chain, no signature and no lease to make. Fewer calls would "
+        "mean fewer promises."
     ),
 )
 def agent(effort: Effort) -> Measured:
@@ -50,9 +51,9 @@ def agent(effort: Effort) -> Measured:
     durability=POSTGRES,
     shown="wall_ms",
     explanation=(
-        "The SQLite cycle, and 8 ms of psycopg: it is Python around its C core, and a statement costs 0.1 ms "
-        "there, whatever it does. A cycle is five transactions of about eight statements, in two round trips "
-        "each, and eight reads."
+        "The SQLite cycle, and 8 ms of psycopg: it is Python around its C core, and a statement "
+        "costs 0.1 ms there, whatever it does. A cycle is five transactions of about eight "
+        "statements, in two round trips each, and eight reads."
     ),
 )
 def postgres(effort: Effort) -> Measured:
@@ -77,9 +78,9 @@ def postgres(effort: Effort) -> Measured:
     durability=f"{SQLITE}; {POSTGRES}",
     shown="per_second",
     explanation=(
-        "One interpreter: 16 at once cost the CPU of a cycle each (6 ms on SQLite, 23 ms on PostgreSQL, where "
-        "16 threads also wait for their turns at it), and so do the peer"s. More processes on one store are "
-        "the way to more; this row is about one."
+        "One interpreter: 16 at once cost the CPU of a cycle each (6 ms on SQLite, 23 ms on "
+        "PostgreSQL, where 16 threads also wait for their turns at it), and so do the peer's. "
+        "More processes on one store are the way to more; this row is about one."
     ),
 )
 def crowd(effort: Effort) -> Measured:

@@ -66,9 +66,9 @@ def page(effort: Effort) -> Measured:
     durability="nothing is written",
     shown="memory_bytes",
     explanation=(
-        "Ready: 0.9 s of it are imports, whatever is in the store: FastAPI with the pydantic models of OpenAPI "
-        "0.3 s, our routes and their shapes 0.2, the engine, the agent and the inbox 0.2, typer 0.1. Opening "
-        "the store takes 0.02 s."
+        "Ready: 0.9 s of it are imports, whatever is in the store: FastAPI with the pydantic "
+        "models of OpenAPI 0.3 s, our routes and their shapes 0.2, the engine, the agent and "
+        "the inbox 0.2, typer 0.1. Opening the store takes 0.02 s."
     ),
 )
 def idle(effort: Effort) -> Measured:

@@ -16,10 +16,10 @@ from benchmarks.row import Check, Effort, Measured, ratio, row
     durability="ours: SQLite, WAL, synchronous=FULL; the peers store nothing",
     shown="cpu_ms",
     explanation=(
-        "Half of the adapter, with four durable commits where it makes none. SQLite itself is a fifth, writing "
-        "to the socket 7 %; the rest is the agent"s loop, the reading of what moved and the painting of the "
-        "message, in small pieces. We send 9 chunks where the peers send 16 and 18, for we tell together what "
-        "comes within 10 ms."
+        "Half of the adapter, with four durable commits where it makes none. SQLite itself is a "
+        "fifth, writing to the socket 7 %; the rest is the agent's loop, the reading of what "
+        "moved and the painting of the message, in small pieces. We send 9 chunks where the "
+        "peers send 16 and 18, for we tell together what comes within 10 ms."
     ),
 )
 def chat(effort: Effort) -> Measured:
