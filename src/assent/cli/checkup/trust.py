@@ -18,6 +18,7 @@ from assent.stores.base import Query, Store
 from assent.types import Micros, moment
 
 _SKEW = 5.0
+_SECOND: Micros = 1_000_000
 _NAMED = 5
 _LABEL = (
     "SELECT (extract(epoch FROM (pg_stat_file('backup_label.old', true)).change) * 1000000)::bigint"
@@ -98,8 +99,10 @@ def _started_from_backup(store: Store, rows: Rows) -> Micros | None:
     except StoreError:
         return None  # only some users may look at the server's files
     first = store.events("", 1)
-    late = bool(found and found[0][0] and first and first[0][1].at < found[0][0])
-    return int(found[0][0]) if late else None
+    if not (found and found[0][0] and first):
+        return None
+    label = int(found[0][0])
+    return label if first[0][1].at < label + _SECOND else None  # files know whole seconds
 
 
 def people(store: Store, rows: Rows) -> Iterator[Check]:
