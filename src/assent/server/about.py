@@ -12,7 +12,7 @@ from assent.server.hiding import hidden
 from assent.server.service import Service
 from assent.server.shown import inert, summary
 from assent.stores.base import Query, Store
-from assent.stores.ends import events_about, thread_of
+from assent.stores.call_events import events_about
 from assent.text import inline, lines
 from assent.types import Json, Request, moment
 from assent.views import public_status, request_of
@@ -27,7 +27,7 @@ def about(service: Service, request: Request) -> dict[str, Json]:
     store = service.store
     call = store.call(request.id)
     assert call is not None
-    run, thread = store.run(call.run), thread_of(store, call.thread)
+    run, thread = store.run(call.run), store.thread(call.thread)
     before = 0 if thread is None else max(thread.messages - _TAIL, 0)
     return {
         "conversation": conversation(store, request.thread, current=call, after=before),

@@ -337,12 +337,20 @@ class MemoryStore:
         start = place_of(after)
         return [(str(event.pos), event) for event in self._events[start : start + limit]]
 
+    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
+        end = max(place_of(before) - 1, 0) if before else len(self._events)
+        found = self._events[max(end - limit, 0) : end]
+        return [(str(event.pos), event) for event in reversed(found)]
+
     def tail(self) -> Cursor:
         return str(len(self._events))
 
     def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]:
         positions = self._chains.get(thread, [])
         return [self._events[pos - 1] for pos in positions[after : after + limit]]
+
+    def thread(self, thread: str) -> Thread | None:
+        return self._threads.get(thread)
 
     def threads(self, after: str = "", limit: int = 1000) -> list[Thread]:
         names = sorted(name for name in list(self._threads) if name > after)

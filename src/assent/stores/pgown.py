@@ -117,6 +117,9 @@ class OwnTransaction(SqlReads):
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
         return self._store.events(after, limit)
 
+    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
+        return self._store.newest(before, limit)
+
     def tail(self) -> Cursor:
         return self._store.tail()
 

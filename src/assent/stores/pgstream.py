@@ -25,13 +25,19 @@ Horizon = tuple[int, int]
 _ERA = "coalesce((SELECT value FROM meta WHERE key = 'era'), '1')::bigint"
 _OPEN = "pg_snapshot_xmin(pg_current_snapshot())"
 HORIZON = f"SELECT {_ERA}, {_OPEN}::text"
-SAFE = f"(era < {_ERA} OR xid < {_OPEN})"
-PLACE = f"era, xid::text, pos, {SAFE}, {_OPEN}::text"
+_SAFE = f"(era < {_ERA} OR xid < {_OPEN})"
+_PLACE = f"era, xid::text, pos, {_SAFE}, {_OPEN}::text"
 _AFTER = (
-    f"SELECT {sql.EVENT}, {PLACE} FROM event WHERE (era, xid, pos) > (?, ?::xid8, ?) "
+    f"SELECT {sql.EVENT}, {_PLACE} FROM event WHERE (era, xid, pos) > (?, ?::xid8, ?) "
     "ORDER BY event.era, event.xid, event.pos LIMIT ?"
 )
-_LAST = f"SELECT {PLACE} FROM event {{}} ORDER BY era DESC, event.xid DESC, pos DESC LIMIT 1"
+# As forward: what may still get something older before it is not given out yet.
+_BEFORE = (
+    f"SELECT {sql.EVENT}, {_PLACE} FROM event WHERE (era, xid, pos) < (?, ?::xid8, ?) AND {_SAFE} "
+    "ORDER BY event.era DESC, event.xid DESC, event.pos DESC LIMIT ?"
+)
+_END = f"{10**18 - 1}.{(1 << 64) - 1}.{10**18 - 1}"
+_LAST = f"SELECT {_PLACE} FROM event {{}} ORDER BY era DESC, event.xid DESC, pos DESC LIMIT 1"
 
 #: How long to wait for a transaction of somebody else's, once for each.
 PATIENCE = 1.0
@@ -53,16 +59,20 @@ class Stream:
 
     def events(self, after: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
         """The next events that are safe to give out."""
-        era, xid, pos = parsed(after)
+        era, xid, pos = _parsed(after)
         rows = self._when_safe(_AFTER, (era, xid, pos, limit))
-        safe = [row for row in rows if row[-2]]
-        return [(".".join(map(str, row[-5:-2])), event_from(row)) for row in safe]
+        return [_placed(row) for row in rows if row[-2]]
+
+    def newest(self, before: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
+        """The events before a place, the newest first."""
+        rows = self._rows(_BEFORE, (*_parsed(before or _END), limit))
+        return [_placed(row) for row in rows]
 
     def tail(self) -> Cursor:
         """The place of the last event."""
         rows = self._when_safe(_LAST.format(""), ())
         if rows and not rows[0][-2]:
-            rows = self._rows(_LAST.format(f"WHERE {SAFE}"), ())
+            rows = self._rows(_LAST.format(f"WHERE {_SAFE}"), ())
         return ".".join(map(str, rows[0][:3])) if rows else ""
 
     def _when_safe(self, statement: str, values: Sequence[Any]) -> list[Any]:
@@ -78,7 +88,11 @@ class Stream:
             time.sleep(_NAP)
 
 
-def parsed(cursor: Cursor) -> tuple[int, str, int]:
+def _placed(row: Any) -> tuple[Cursor, Event]:
+    return ".".join(map(str, row[-5:-2])), event_from(row)
+
+
+def _parsed(cursor: Cursor) -> tuple[int, str, int]:
     """The era, the transaction and the number that a place is made of."""
     found = _CURSOR.fullmatch(cursor or "0.0.0")
     if found is None or int(found[2]) >= 1 << 64:

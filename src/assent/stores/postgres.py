@@ -301,6 +301,9 @@ class PostgresStore(SqlReads):
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
         return self._stream.events(after, limit)
 
+    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
+        return self._stream.newest(before, limit)
+
     def tail(self) -> Cursor:
         return self._stream.tail()
 

@@ -35,19 +35,18 @@ from assent.stores.base import (
     Seal,
     carry_out,
     means_of,
-    place_of,
 )
 from assent.stores.dialect import SQLITE
 from assent.stores.hub import Hub, Listener
 from assent.stores.migrate import check_key, check_version, migrate, version_of
 from assent.stores.operation import Operation
-from assent.stores.rowcodec import event_from
 from assent.stores.sidecar import Sidecar
 from assent.stores.sqlfaces import Known
 from assent.stores.sqlopen import connected, last_pos, roll_back
 from assent.stores.sqlprune import prune
 from assent.stores.sqlreads import SqlReads, move_cursor
 from assent.stores.sqlseal import seal_moved
+from assent.stores.sqlstream import Stream
 from assent.stores.watcher import OwnCommits, Watcher
 from assent.types import Micros
 
@@ -98,6 +97,7 @@ class SqliteStore(SqlReads):
         self._batch: list[Operation] = []
         self._committing = False
         self._hub = Hub(self._start_watching)
+        self._stream = Stream(self._rows)
         self._reset()
         self._open()
 
@@ -355,12 +355,13 @@ class SqliteStore(SqlReads):
         raise AssertionError("unreachable")
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
-        statement = f"SELECT {sql.EVENT} FROM event WHERE pos > ? ORDER BY pos LIMIT ?"
-        rows = self._rows(statement, (place_of(after), limit))
-        return [(str(row[0]), event_from(row)) for row in rows]
+        return self._stream.events(after, limit)
+
+    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
+        return self._stream.newest(before, limit)
 
     def tail(self) -> Cursor:
-        return str(self._rows("SELECT max(pos) FROM event")[0][0] or 0)
+        return self._stream.tail()
 
     # -- hearing of other processes
 

@@ -191,6 +191,10 @@ class SqlReads:
         )
         return [event_from(row) for row in self._rows(statement, (thread, after, limit))]
 
+    def thread(self, thread: str) -> Thread | None:
+        row = self._row(sql.LOAD_THREAD, thread)
+        return None if row is None else thread_from(row)
+
     def threads(self, after: str = "", limit: int = 1000) -> list[Thread]:
         statement = f"{_THREADS} WHERE id > ? ORDER BY id LIMIT ?"
         return [thread_from(row) for row in self._rows(statement, (after, limit))]

@@ -22,7 +22,6 @@ from assent.engine.commands import Doubt, Expire
 from assent.errors import AssentError
 from assent.rows import Run
 from assent.stores.base import Store
-from assent.stores.ends import thread_of
 from assent.twin import hop, look
 from assent.types import Micros
 from assent.worker.backoff import Backoff
@@ -241,7 +240,7 @@ class Worker:
         agent = self._agents[run.agent]
         if run.agent in self._speak:
             return await self._resumed(agent, run.id)
-        thread = await hop(thread_of, self.store, run.thread)
+        thread = await hop(self.store.thread, run.thread)
         try:
             return await self._resumed(agent, run.id)
         finally:

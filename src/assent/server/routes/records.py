@@ -17,7 +17,6 @@ from assent.server.service import Service, service_of
 from assent.server.shapes import Items
 from assent.server.shown import shown_request
 from assent.server.stats import stats
-from assent.stores.ends import newest
 from assent.text import inline
 from assent.twin import hop
 from assent.types import Json
@@ -109,7 +108,7 @@ async def facts(
     """
     store = service_of(request).store
     if order == "newest":
-        found = await hop(newest, store, after or "", limit)
+        found = await hop(store.newest, after or "", limit)
     else:
         found = await hop(store.events, after or "", limit)
     items = [

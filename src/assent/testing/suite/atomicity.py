@@ -19,7 +19,7 @@ from assent.engine.commands import (
     Start,
 )
 from assent.errors import AssentError, Conflict, NotFound
-from assent.rows import CallStatus, Message, RunStatus
+from assent.rows import Call, CallStatus, Message, RunStatus
 from assent.testing.world import LEASE, World
 from assent.types import Grant, Reviewer
 
@@ -29,16 +29,7 @@ class Atomicity:
 
     def test_several_commands_are_one_commit(self, world: World) -> None:
         call = world.running()
-        record = Record(
-            thread="t",
-            run="r",
-            call=call.id,
-            token=call.token,
-            attempt=call.attempt,
-            ok=True,
-            result="1",
-        )
-        done, run = world.transact(record, Finish(thread="t", run="r", status="done"))
+        done, run = world.transact(_recorded(call), Finish(thread="t", run="r", status="done"))
         assert (done.status, run.status) == (CallStatus.DONE, RunStatus.DONE)
         assert (world.call(call), world.run()) == (done, run)
         assert world.events()[-2:] == ["recorded", "finished"]
@@ -47,16 +38,7 @@ class Atomicity:
         """``transact_now`` may say no, and then nothing has happened."""
         call = world.running()
         finish = Finish(thread="t", run="r", status="done")
-        record = Record(
-            thread="t",
-            run="r",
-            call=call.id,
-            token=call.token,
-            attempt=call.attempt,
-            ok=True,
-            result="1",
-        )
-        results = world.store.transact_now(record, finish)
+        results = world.store.transact_now(_recorded(call), finish)
         if results is None:
             assert world.call(call) == call
         else:
@@ -179,16 +161,7 @@ class Atomicity:
         call = world.running()
         with pytest.raises(NotFound):
             world.finish(run="none")
-        record = Record(
-            thread="t",
-            run="r",
-            call=call.id,
-            token=call.token,
-            attempt=call.attempt,
-            ok=True,
-            result="1",
-        )
-        world.transact(record, Finish(thread="t", run="r", status="done"))
+        world.transact(_recorded(call), Finish(thread="t", run="r", status="done"))
         names = ["propose", "start", "record+finish"]
         assert crossed == [(name, when) for name in names for when in ("before", "after")]
         assert {part for name in names for part in name.split("+")} <= {c.name for c in COMMANDS}
@@ -228,3 +201,15 @@ class Atomicity:
 
 def _note(thread: str) -> Note:
     return Note(thread=thread, type="noted", actor="ops")
+
+
+def _recorded(call: Call) -> Record:
+    return Record(
+        thread=call.thread,
+        run=call.run,
+        call=call.id,
+        token=call.token,
+        attempt=call.attempt,
+        ok=True,
+        result="1",
+    )

@@ -8,14 +8,14 @@ import pytest
 
 from assent import codec
 from assent.engine.commands import RevokePrincipal
-from assent.errors import Conflict, NotFound
-from assent.rows import CallStatus
+from assent.errors import Conflict, InvalidCall, NotFound
+from assent.rows import CallStatus, Event
 from assent.testing.checks import all_events, all_seals, all_threads, whole_chain
 from assent.testing.world import SECOND, World
 
 
 class Recording:
-    """``events``, ``chain``, ``threads``, ``seal``, ``prune``, ``principals``, ``subscribe``."""
+    """``events``, ``newest``, ``chain``, ``threads``, ``seal``, ``prune``, ``subscribe``."""
 
     def test_a_cursor_goes_on_where_it_stopped(self, world: World) -> None:
         assert world.store.events() == []
@@ -32,6 +32,37 @@ class Recording:
         assert world.store.events(tail) == []
         world.decide(world.store.calls_of("r0")[0])
         assert [event.type for _, event in world.store.events(tail)] == ["decided"]
+
+    def test_the_newest_events_come_first_page_by_page(self, world: World) -> None:
+        store = world.store
+        assert store.newest() == []
+        for number in range(7):
+            world.ask(run=f"r{number}", thread=f"t{number}")
+        forward = all_events(store)
+        backward: list[tuple[str, Event]] = []
+        while page := store.newest(backward[-1][0] if backward else "", limit=3):
+            backward += page
+        assert backward == forward[::-1]
+        assert [len(store.newest(limit=limit)) for limit in (1, 7, 50)] == [1, 7, 7]
+        # What comes meanwhile is newer, and moves nothing on the pages after it.
+        world.ask(run="later", thread="later")
+        assert store.newest(forward[3][0], limit=50) == forward[:3][::-1]
+
+    def test_a_place_that_is_none_is_refused(self, world: World) -> None:
+        for read in (world.store.events, world.store.newest):
+            with pytest.raises(InvalidCall, match="no place"):
+                read("nowhere")
+
+    def test_one_thread_is_found_among_its_likes(self, world: World) -> None:
+        names = ["a", "a-1", "a-10", "b\U0010ffff", "ä", "\x01", "x" * 300]
+        for name in names:
+            world.ask(run=f"run {name}", thread=name)
+        for name in names:
+            found = world.store.thread(name)
+            assert found is not None
+            assert (found.id, found.seq) == (name, 1)
+        for name in ("a-", "a-11", "b", "zz", ""):
+            assert world.store.thread(name) is None
 
     def test_events_say_who_what_and_when(self, world: World) -> None:
         call = world.ask()
