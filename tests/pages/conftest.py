@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from demo_process import Demo
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from windows import Open
 
 #: CI machines are slow; what is expected is waited for, so this costs nothing where they are not.
 expect.set_options(timeout=20_000)
@@ -56,9 +57,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     running = Demo(tmp_path_factory.mktemp("demo"), "--no-auth")
     yield running
     assert running.stop() == (0, "")
-
-
-Open = Callable[..., Page]
 
 
 @pytest.fixture

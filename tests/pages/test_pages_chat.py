@@ -7,8 +7,7 @@ import re
 import pytest
 from demo_process import Demo
 from playwright.sync_api import Locator, Page, expect
-
-from conftest import Open
+from windows import Open
 
 
 def write(page: Page, words: str) -> None:

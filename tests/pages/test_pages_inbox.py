@@ -7,8 +7,7 @@ import re
 import pytest
 from demo_process import Demo
 from playwright.sync_api import Page, expect
-
-from conftest import Open
+from windows import Open
 
 SCRIPTS = [
     ("Weather in Oslo", "getWeatherInformation"),

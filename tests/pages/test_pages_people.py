@@ -12,10 +12,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from demo_process import Demo
 from playwright.sync_api import Page, expect
+from windows import Open
 
 from assent.inbox import create_token
 from assent.stores import open_store
-from conftest import Open
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer, opened
 
-from assent.stores import ends, open_store
+from assent.stores import call_events, open_store
 from assent.testing import call, say
 
 
@@ -42,8 +42,8 @@ def test_a_long_thread_is_not_read_for_its_end(
     serve: Serve, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A conversation of many turns and calls: what is read for one request stays the same."""
-    monkeypatch.setattr(ends, "_PAGE", 20)
-    monkeypatch.setattr(ends, "_PAGES", 2)
+    monkeypatch.setattr(call_events, "_PAGE", 20)
+    monkeypatch.setattr(call_events, "_PAGES", 2)
     store = open_store(url)
     agent = mailer(*[say("Well.")] * 60, call("send_email", {"to": "ana"}))
     agent.lend(store)

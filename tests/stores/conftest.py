@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 import pytest
+from pg_places import PgOpener, Place
 
 from assent.keys import Keyring, new_key
 from assent.stores import pgstream
@@ -59,20 +60,6 @@ def world(open_again: Opener, clock: FakeClock) -> World:
     return World(open_again(), clock, reopen)
 
 
-class Place(NamedTuple):
-    """A schema of a test's own, in a database that all tests share."""
-
-    url: str
-    schema: str
-
-    def sql(self, statement: str, *values: Any) -> list[Any]:
-        """What somebody else asks of, or does to, the same database."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(f'SET search_path TO "{self.schema}"')
-            cursor = connection.execute(statement, values)
-            return cursor.fetchall() if cursor.description else []
-
-
 _numbers = count(1)
 
 
@@ -115,9 +102,6 @@ def swept_place(_kept_place: Place) -> Iterator[Place]:
     tables = _kept_place.sql("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
     names = [row[0] for row in tables if row[0] != "meta"]
     _kept_place.sql("; ".join(f'DELETE FROM "{name}"' for name in names) or "SELECT 1")
-
-
-PgOpener = Callable[..., PostgresStore]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pg_places import Place
 
 from assent.keys import Keyring
 from assent.stores import call_events
@@ -18,7 +19,6 @@ from assent.stores.postgres import PostgresStore
 from assent.stores.sqlite import SqliteStore
 from assent.testing import FakeClock
 from assent.testing.world import World
-from conftest import Place
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pg_places import Place
 
 from assent.keys import Keyring
 from assent.stores.base import Store
@@ -13,7 +14,6 @@ from assent.stores.postgres import PostgresStore
 from assent.stores.sqlite import SqliteStore
 from assent.testing import StoreSuite
 from assent.types import Micros
-from conftest import Place
 
 
 class TestMemory(StoreSuite):

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from pg_places import PgOpener, Place
 
 from assent.engine.commands import Recover
 from assent.errors import Conflict, KeyMissing, NotFound, StoreError, StoreVersion
@@ -17,7 +18,6 @@ from assent.stores.postgres import PostgresStore
 from assent.testing import FakeClock
 from assent.testing.checks import all_events
 from assent.testing.world import World, seconds
-from conftest import PgOpener, Place
 
 
 def a_world(store: Any) -> World:

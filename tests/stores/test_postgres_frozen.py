@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from pg_places import PgOpener, Place
 
 import assent
 from assent.errors import StoreError
@@ -15,7 +16,6 @@ from assent.rows import CallStatus
 from assent.stores import pgattempt
 from assent.stores.postgres import PostgresStore
 from assent.testing.world import World
-from conftest import PgOpener, Place
 
 _HELD = "SELECT pg_advisory_xact_lock(hashtextextended(%s || ':' || %s, 0))"
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from pg_places import PgOpener, Place
 
 from assent.errors import AlreadyDecided, Conflict, StoreError
 from assent.stores import pgattempt, pgwatcher
 from assent.stores.pgattempt import Attempt
 from assent.stores.postgres import PostgresStore
 from assent.testing.world import World
-from conftest import PgOpener, Place
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

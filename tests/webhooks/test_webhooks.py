@@ -50,7 +50,7 @@ def test_opened_and_decided(
     made = decided["data"]["decision"]
     assert (made["type"], made["channel"], made["assurance"]) == ("edit", "python", "code")
     assert len({received.id for received in receiver.got}) == 2
-    assert count(server, "delivered") == 2
+    until(lambda: count(server, "delivered") == 2)
 
 
 def test_endings_without_a_decision(
