@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
-import psycopg
 from psycopg import errors
 
 from assent.engine import Work
 from assent.errors import StoreError
 from assent.stores import sql
 from assent.stores.dialect import Execute, Reply
+from assent.stores.pgpipe import Pipe
 from assent.stores.pgwire import Connection, Translate
 from assent.stores.rowcodec import run_from
 from assent.types import Micros
@@ -39,7 +38,7 @@ FACTS = (
 LOCK = "pg_advisory_xact_lock(hashtextextended(? || ':' || ?, 0))"
 #: Which of these threads nobody holds at this moment.
 FREE = (
-    "SELECT name FROM unnest(?::text[]) AS name "
+    "SELECT name FROM json_array_elements_text(?::json) AS name "
     "WHERE pg_try_advisory_xact_lock(hashtextextended(? || ':' || name, 0))"
 )
 #: Who waits for a thread looks up from time to time, and a client that is frozen in the middle
@@ -53,25 +52,6 @@ _OVER_AFTER = 5.0
 
 #: Looks for what a transaction wrote; true if it is there.
 Probe = Callable[[Callable[[str, Sequence[Any]], list[Any]]], bool]
-
-
-class Answer:
-    """A reply that may still be on its way."""
-
-    def __init__(self, cursor: psycopg.Cursor[tuple[Any, ...]], pipeline: psycopg.Pipeline) -> None:
-        self._cursor = cursor
-        self._pipeline = pipeline
-
-    @property
-    def rowcount(self) -> int:
-        self._pipeline.sync()
-        return self._cursor.rowcount
-
-    def fetchone(self) -> Any:
-        return self._cursor.fetchone()
-
-    def fetchall(self) -> list[Any]:
-        return self._cursor.fetchall()
 
 
 class Session:
@@ -118,12 +98,11 @@ class Attempt(Session):
     def __init__(
         self, connection: Connection, translate: Translate, store: str, timeline: str
     ) -> None:
-        super().__init__(self._send, store, timeline)
+        self._pipe = Pipe(connection, translate)
+        super().__init__(self._pipe.send, store, timeline)
         #: Whether it takes moments, so that one which takes long is of a client that is frozen.
         self.brief = False
         self._connection = connection
-        self._translate = translate
-        self._pipeline: psycopg.Pipeline
         self._told: Reply | None = None
         self.sent = False
         self.result: Any = None
@@ -140,22 +119,15 @@ class Attempt(Session):
 
     def run(self, body: Callable[[Attempt], Any], before: Callable[[Attempt], None]) -> Any:
         """Carry out a body and commit; ``before`` is called when only the commit is left."""
-        failed: psycopg.Error | None = None
-        with self._connection.pipeline() as self._pipeline:
-            try:
-                self.execute("BEGIN", ())
-                self.result = body(self)
-                if not self.xid:
-                    self.facts()
-                before(self)
-                self.sent = True
-                self.execute("COMMIT", ())
-            except psycopg.Error as error:
-                failed = error  # raised below; the driver would log what else it finds
-                with suppress(psycopg.Error):
-                    self._pipeline.sync()
-        if failed is not None:
-            raise failed
+        with self._pipe:
+            self.execute("BEGIN", ())
+            self.result = body(self)
+            if not self.xid:
+                self.facts()
+            before(self)
+            self.sent = True
+            self.execute("COMMIT", ())
+            self._pipe.receive()
         return self.result
 
     def _limits(self) -> list[str]:
@@ -163,12 +135,6 @@ class Attempt(Session):
         if self.brief and self._connection.info.server_version >= _KNOWS_WHOLE:
             limits["transaction_timeout"] = FROZEN_MS
         return [f"set_config('{name}', '{ms}', true)" for name, ms in limits.items()]
-
-    def _send(self, text: str, values: Sequence[Any]) -> Reply:
-        """Send a statement; its answer is waited for when it is read."""
-        cursor = self._connection.cursor()
-        cursor.execute(self._translate(text), values)
-        return Answer(cursor, self._pipeline)
 
 
 def probe_of(work: Work) -> Probe:
@@ -200,7 +166,7 @@ def is_over(connection: Connection, attempt: Attempt) -> bool:
     began = time.monotonic()
     while True:
         try:
-            row = connection.execute("SELECT pg_xact_status(%s::xid8)", (attempt.xid,)).fetchone()
+            row = connection.execute("SELECT pg_xact_status($1::xid8)", (attempt.xid,)).fetchone()
         except errors.InvalidParameterValue:
             return True  # no such transaction yet: it was lost with the server
         if row is None or row[0] != "in progress":
@@ -214,7 +180,7 @@ def _end(connection: Connection, attempt: Attempt) -> None:
     """End the session that still holds the transaction: its client, we, cannot come back to it."""
     connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        "WHERE pid = %s AND backend_xid = %s::xid8::xid",
+        "WHERE pid = $1 AND backend_xid = $2::xid8::xid",
         (attempt.pid, attempt.xid),
     )
 

@@ -63,7 +63,7 @@ class OwnTransaction(SqlReads):
             raise StoreError(f"that connection leads to another store than {self.url}")
 
     def _execute(self, text: str, values: Sequence[Any]) -> Reply:
-        cursor = self._connection.cursor(row_factory=tuple_row)
+        cursor = psycopg.RawCursor(self._connection, row_factory=tuple_row)
         return cursor.execute(self._store._translate(text), values)
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:

@@ -27,12 +27,12 @@ TIMELINE = "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
 _IDENTITY = (
     f"SELECT (SELECT system_identifier FROM pg_control_system())::text, {TIMELINE}, "
     "(SELECT oid FROM pg_database WHERE datname = current_database())::text, "
-    "%s::regclass::oid::text"
+    "$1::regclass::oid::text"
 )
-_LOCK = "SELECT pg_advisory_xact_lock(hashtext('assent'), hashtext(%s))"
+_LOCK = "SELECT pg_advisory_xact_lock(hashtext('assent'), hashtext($1))"
 _TABLES = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
-    "WHERE s.nspname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"
+    "WHERE s.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"
 )
 _OLDEST = 140_000
 
@@ -62,7 +62,7 @@ class Place:
                 self._make_schema(connection)
             # Until the end of this transaction, a table without a schema is one of ours.
             path = quoted(self._schema)
-            connection.execute("SELECT set_config('search_path', %s, true)", (path,))
+            connection.execute("SELECT set_config('search_path', $1, true)", (path,))
             with connection.pipeline():
                 migrate(version, "postgres", self._execute(connection), keys.primary_id)
         facts = self._facts(connection)
@@ -71,7 +71,7 @@ class Place:
         self.greet(connection)
 
     def _make_schema(self, connection: Connection) -> None:
-        there = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (self._schema,))
+        there = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = $1", (self._schema,))
         if there.fetchone() is None:
             connection.execute(f"CREATE SCHEMA {quoted(self._schema)}".encode())
 

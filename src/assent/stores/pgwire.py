@@ -9,22 +9,31 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 import psycopg
 from psycopg import errors, sql
-from psycopg.adapt import AdaptersMap
-from psycopg.types.numeric import Int8BinaryDumper
 
 from assent.errors import AssentError, Conflict, StoreError
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """One session, and what it has prepared: statements by their text."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.used: dict[bytes, int] = {}
+        self.names: dict[bytes, bytes] = {}
+        self.numbers = count()
+
 
 _TABLES = (
     *("meta", "thread", "message", "run", "call", "face", "face_word", "tool"),
     *("standing", "event", "seal", "principal", "cursor"),
 )
 _TABLE = re.compile(rf"\b(FROM|INTO|UPDATE|TABLE) ({'|'.join(_TABLES)})\b")
+_MARK = re.compile(r"\?")
 
 #: Nothing was changed, and the same again may well succeed.
 _PASSING = (
@@ -57,21 +66,11 @@ def translator(schema: str) -> Translate:
 
     @lru_cache(maxsize=1024)
     def translate(text: str) -> bytes:
-        return _TABLE.sub(rf"\1 {place}.\2", text).replace("?", "%s").encode()
+        numbers = count(1)
+        placed = _TABLE.sub(rf"\1 {place}.\2", text)
+        return _MARK.sub(lambda _: f"${next(numbers)}", placed).encode()
 
     return translate
-
-
-def _adapters() -> AdaptersMap:
-    # Every integer as the same type, or each size of number would be a statement of its own.
-    adapters = AdaptersMap(psycopg.adapters)
-    adapters.register_dumper(int, Int8BinaryDumper)
-    return adapters
-
-
-class _Context:
-    adapters = _adapters()
-    connection = None
 
 
 def is_pooled(connection: Connection) -> bool:
@@ -84,11 +83,12 @@ def is_pooled(connection: Connection) -> bool:
 
 def connect(url: str, *, prepare: bool) -> Connection:
     """A new connection; each statement is its own transaction until somebody says BEGIN."""
-    return psycopg.connect(
+    return Connection.connect(
         url,
         autocommit=True,
         prepare_threshold=5 if prepare else None,
-        context=_Context,
+        cursor_factory=psycopg.RawCursor,
+        client_encoding="utf8",
         application_name="assent",
     )
 

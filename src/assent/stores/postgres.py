@@ -7,6 +7,7 @@ commit whose answer was lost. ``pgstream`` has the order of the events, ``pgwatc
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ from assent.stores.dialect import POSTGRES
 from assent.stores.hub import Hub, Listener
 from assent.stores.pgattempt import FREE, Attempt, is_over, probe_of, unknown
 from assent.stores.pgown import OwnTransaction
+from assent.stores.pgpipe import Pipe
 from assent.stores.pgplace import Place, refused, shown, split
 from assent.stores.pgpool import Pool
 from assent.stores.pgstream import HORIZON, Stream, horizon_of
@@ -204,14 +206,12 @@ class PostgresStore(SqlReads):
     def _was_committed(self, attempt: Attempt, end: float) -> bool:
         """Read back what became of a commit whose answer was lost."""
 
-        def rows(text: str, values: Sequence[Any]) -> list[Any]:
-            return connection.execute(self._translate(text), values).fetchall()
-
         while True:
             try:
                 with self._pool.connection(end) as connection:
                     is_over(connection, attempt)
-                    return attempt.probe(rows)
+                    with Pipe(connection, self._translate) as pipe:
+                        return attempt.probe(lambda *read: pipe.send(*read).fetchall())
             except (psycopg.Error, StoreError) as error:
                 lost = isinstance(error, psycopg.Error) and is_lost(error, connection)
                 if not lost or time.monotonic() > end:
@@ -283,7 +283,8 @@ class PostgresStore(SqlReads):
         while True:
             with self._pool.connection(end) as connection:
                 try:
-                    return connection.execute(self._translate(statement), values).fetchall()
+                    with Pipe(connection, self._translate) as pipe:
+                        return pipe.send(statement, values).fetchall()
                 except psycopg.Error as error:
                     again = self._may_try_again(error, connection, self._attempt(connection))
                     if not again or time.monotonic() > end:
@@ -294,7 +295,9 @@ class PostgresStore(SqlReads):
         found = super().overdue(limit)
         if found:
             names = sorted({due.thread for due in found})
-            free = {row[0] for row in self._rows(FREE, (names, self._place.incarnation))}
+            free = {
+                row[0] for row in self._rows(FREE, (json.dumps(names), self._place.incarnation))
+            }
             found = [due for due in found if due.thread in free]
         return found
 

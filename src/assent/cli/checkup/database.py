@@ -17,10 +17,10 @@ from assent.stores.pgwire import connect, translator
 _PATIENCE = 10
 _OPEN_SECONDS = 60.0
 _NAMES = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
-_SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)"
+_SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY($1)"
 _TABLES = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
-    "WHERE s.nspname = %s AND c.relkind = 'r'"
+    "WHERE s.nspname = $1 AND c.relkind = 'r'"
 )
 # Whoever may not see others' sessions sees no state of theirs.
 _STANDBYS = (
