@@ -242,7 +242,7 @@ def test_a_transaction_that_hangs_is_ended_before_it_is_done_again(
     store = open_pg()
     with psycopg.connect(place.url) as hanging:
         xid, pid = hanging.execute("SELECT pg_current_xact_id()::text, pg_backend_pid()").fetchone()  # type: ignore[misc]
-        attempt = Attempt(hanging, store._translate, "", "''")
+        attempt = Attempt(hanging, store._translate, "", "''", store._time)
         attempt.xid, attempt.pid = xid, pid
         with store._pool.connection(time.monotonic() + 20) as connection:
             assert pgattempt.is_over(connection, attempt)

@@ -25,6 +25,7 @@ from assent.engine import Work
 from assent.errors import StoreError
 from assent.stores import sql
 from assent.stores.dialect import Execute, Reply
+from assent.stores.pgclock import Clock
 from assent.stores.pgpipe import Pipe
 from assent.stores.pgwire import Connection, Translate
 from assent.stores.rowcodec import run_from
@@ -57,9 +58,10 @@ Probe = Callable[[Callable[[str, Sequence[Any]], list[Any]]], bool]
 class Session:
     """An open transaction: a way to send statements, and what the server says of it."""
 
-    def __init__(self, execute: Execute, store: str, timeline: str) -> None:
+    def __init__(self, execute: Execute, store: str, timeline: str, clock: Clock) -> None:
         self.execute = execute
         self._store = store
+        self._clock = clock
         self._timeline = timeline
         self.xid = ""
         self.pid = 0
@@ -89,6 +91,7 @@ class Session:
         """The time, once everything is locked."""
         row = (reply or self.ask_facts()).fetchone()
         at, self.xid, self.pid, self.timeline = row[-4:]
+        self._clock.learn(at)
         return int(at)
 
 
@@ -96,10 +99,15 @@ class Attempt(Session):
     """A transaction of our own, and what is known of its outcome."""
 
     def __init__(
-        self, connection: Connection, translate: Translate, store: str, timeline: str
+        self,
+        connection: Connection,
+        translate: Translate,
+        store: str,
+        timeline: str,
+        clock: Clock,
     ) -> None:
         self._pipe = Pipe(connection, translate)
-        super().__init__(self._pipe.send, store, timeline)
+        super().__init__(self._pipe.send, store, timeline, clock)
         #: Whether it takes moments, so that one which takes long is of a client that is frozen.
         self.brief = False
         self._connection = connection

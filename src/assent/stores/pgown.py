@@ -102,13 +102,17 @@ class OwnTransaction(SqlReads):
             )
         try:
             with self._connection.transaction():
-                return body(Session(self._execute, self.incarnation, self._store._place.timeline))
+                timeline, clock = self._store._place.timeline, self._store._time
+                return body(Session(self._execute, self.incarnation, timeline, clock))
         except psycopg.Error as error:
             raise explained(error, self.url) from error
 
     def now(self) -> Micros:
         """The database's clock."""
         return self._store.now()
+
+    def _exactly_now(self) -> Micros:
+        return self._store._exactly_now()
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named reader of the events, if the surrounding transaction is committed."""

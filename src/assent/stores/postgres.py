@@ -31,6 +31,7 @@ from assent.stores.base import (
 from assent.stores.dialect import POSTGRES
 from assent.stores.hub import Hub, Listener
 from assent.stores.pgattempt import FREE, Attempt, is_over, probe_of, unknown
+from assent.stores.pgclock import Clock
 from assent.stores.pgown import OwnTransaction
 from assent.stores.pgpipe import Pipe
 from assent.stores.pgplace import Place, refused, shown, split
@@ -91,6 +92,7 @@ class PostgresStore(SqlReads):
         self._clock = clock
         self._patience = patience
         self._prepare = prepare
+        self._time = Clock(self._ask_time)
         self._means = means_of(self.keys)
         self._known = Known()
         self._translate = translator(self.schema)
@@ -123,8 +125,14 @@ class PostgresStore(SqlReads):
         return connection
 
     def now(self) -> Micros:
-        """The database's clock."""
-        return int(self._rows(_NOW)[0][0]) if self._clock is None else self._clock()
+        """The database's clock, as it is known here."""
+        return self._time.now() if self._clock is None else self._clock()
+
+    def _exactly_now(self) -> Micros:
+        return self._ask_time() if self._clock is None else self._clock()
+
+    def _ask_time(self) -> Micros:
+        return int(self._rows(_NOW)[0][0])
 
     # -- writing
 
@@ -176,7 +184,7 @@ class PostgresStore(SqlReads):
 
     def _attempt(self, connection: Connection) -> Attempt:
         place = self._place
-        return Attempt(connection, self._translate, place.incarnation, place.timeline)
+        return Attempt(connection, self._translate, place.incarnation, place.timeline, self._time)
 
     def _check_timeline(self, attempt: Attempt) -> None:
         """A standby took over: the next connection finds out all about it."""
@@ -238,14 +246,14 @@ class PostgresStore(SqlReads):
 
     def _seal(self, attempt: Attempt) -> Seal | None:
         attempt.execute(_SEALING, (self.schema,))
-        seal = seal_moved(attempt.execute, self.keys, self._time(attempt), POSTGRES)
+        seal = seal_moved(attempt.execute, self.keys, self._time_of(attempt), POSTGRES)
         if seal is not None:
             n, digest = seal.n, seal.hash
             statement = "SELECT hash FROM seal WHERE n = ?"
             attempt.probe = lambda rows: rows(statement, (n,)) == [(digest,)]
         return seal
 
-    def _time(self, attempt: Attempt) -> Micros:
+    def _time_of(self, attempt: Attempt) -> Micros:
         at = attempt.facts()
         return at if self._clock is None else self._clock()
 

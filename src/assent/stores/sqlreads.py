@@ -39,6 +39,10 @@ class SqlReads:
     def now(self) -> Micros:
         raise NotImplementedError
 
+    def _exactly_now(self) -> Micros:
+        """The time for what is compared with rows: whoever has just heard of one must find it."""
+        return self.now()
+
     def _row(self, statement: str, *values: Any) -> Any:
         rows = self._rows(statement, values)
         return rows[0] if rows else None
@@ -148,7 +152,7 @@ class SqlReads:
         return None if row is None else principal_from(row)
 
     def overdue(self, limit: int = 100) -> list[Due]:
-        now = self.now()
+        now = self._exactly_now()
         expired = self._rows(
             f"SELECT thread, run, id FROM call WHERE {WAITS} AND shelf = 'asked' AND {END} <= ? "
             f"ORDER BY {END}, n LIMIT ?",
@@ -178,7 +182,9 @@ class SqlReads:
         statement = (
             f"{_RUNS} WHERE ready_at <= ? AND {agent} IN ({marks}) ORDER BY ready_at LIMIT ?"
         )
-        rows = self._rows(statement + self._dialect.lock_free, (self.now(), *agents, limit))
+        rows = self._rows(
+            statement + self._dialect.lock_free, (self._exactly_now(), *agents, limit)
+        )
         return [run_from(row) for row in rows]
 
     def open_runs(self) -> Iterable[Run]:

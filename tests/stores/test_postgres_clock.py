@@ -1,0 +1,84 @@
+"""The database's time, as it is known here: seldom asked for, never early, soon right again."""
+
+from __future__ import annotations
+
+import pytest
+from pg_places import PgOpener, Place
+
+from assent.stores import pgclock
+from assent.stores.pgclock import Clock
+from assent.testing.world import World
+
+_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+
+class Machine:
+    """A steady clock and a database's, both set by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steady, self.database, self.asked = 5_000_000, 1_000_000_000, 0
+        monkeypatch.setattr(pgclock, "_steady", lambda: self.steady)
+        self.clock = Clock(self.ask)
+
+    def ask(self, takes: int = 0) -> int:
+        self.asked += 1
+        told = self.database
+        self.passes(takes)
+        return told
+
+    def passes(self, micros: int) -> None:
+        self.steady += micros
+        self.database += micros
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+def test_it_is_asked_for_once_in_a_while(machine: Machine) -> None:
+    for _ in range(100):
+        assert machine.clock.now() == machine.database
+        machine.passes(50_000)
+    assert machine.asked == 5
+
+
+def test_a_slow_answer_makes_it_late_and_a_fast_one_right(machine: Machine) -> None:
+    machine.clock.learn(machine.ask(takes=30_000))
+    assert machine.clock.now() == machine.database - 30_000
+    machine.clock.learn(machine.ask(takes=200))
+    assert machine.clock.now() == machine.database - 200
+    machine.clock.learn(machine.ask(takes=40_000))
+    assert machine.clock.now() == machine.database - 200
+
+
+@pytest.mark.parametrize("step", [600_000_000, -600_000_000])
+def test_a_clock_that_is_set_is_followed(machine: Machine, step: int) -> None:
+    assert machine.clock.now() == machine.database
+    machine.database += step
+    machine.passes(1_000_000)
+    assert machine.clock.now() == machine.database
+
+
+def test_the_store_tells_the_time_of_its_database(open_pg: PgOpener, place: Place) -> None:
+    store = open_pg()
+    world = World(store, lambda: 0)  # type: ignore[arg-type]
+    for n in range(20):
+        before = place.sql(_NOW)[0][0]
+        call = world.ask(id=f"req_{n}", key=f"k{n}")
+        after = place.sql(_NOW)[0][0]
+        assert before < call.created < after
+        assert store.now() < after + 1_000_000
+        assert store._exactly_now() > after
+
+
+def test_what_was_just_made_due_is_found(open_pg: PgOpener) -> None:
+    """However late the time is known here: the reader compares with the database's own."""
+    store = open_pg()
+    world = World(store, lambda: 0)  # type: ignore[arg-type]
+    world.decide(world.ask(id="req_1"))
+    run = world.run()
+    store._time._ahead -= 900_000  # the slowest of answers
+    assert run.ready_at is not None
+    assert store.now() < run.ready_at
+    assert store.ready([run.agent]) == [run]
