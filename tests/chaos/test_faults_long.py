@@ -86,9 +86,12 @@ def test_a_power_cut_of_postgresql(
     assert {"lost"} <= wrong if careless else not wrong
 
 
-def test_nothing_is_lost_under_load(tmp_path: Path, tell: Tell) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_lost_under_load(kind: str, tmp_path: Path, tell: Tell) -> None:
     """How fast it was stands in the line of JSON: that is the machine's as much as ours."""
     load = Load(agents=50, people=20, readers=1000, requests=10_000, seconds=60, pace=1)
-    counts = run_load(tmp_path, load)
-    tell(test="load", store="sqlite", **counts)
+    folder = make(tmp_path / "place", kind)
+    counts = run_load(folder, load)
+    tell(test="load", store=kind, **counts)
     check_load(load, counts)
+    drop(folder)

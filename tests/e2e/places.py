@@ -10,6 +10,7 @@ import json
 import shutil
 import uuid
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -50,6 +51,17 @@ def open_at(folder: str | Path, boundary: Boundary | None = None, clock: object 
     return PostgresStore(
         facts["url"], schema=facts["schema"], keys=keys, boundary=boundary, **options
     )  # type: ignore[arg-type]
+
+
+def address_of(folder: Path) -> dict[str, str]:
+    """What a command line must be told, to use the store of a folder."""
+    address = folder / _ADDRESS
+    if not address.exists():
+        return {"ASSENT_STORE": f"sqlite:///{folder / 'assent.db'}"}
+    facts = json.loads(address.read_text())
+    mark = "&" if "?" in facts["url"] else "?"
+    url = f"{facts['url']}{mark}schema={quote(facts['schema'])}"
+    return {"ASSENT_STORE": url, "ASSENT_KEY": facts["key"]}
 
 
 def drop(folder: Path) -> None:

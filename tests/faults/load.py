@@ -20,10 +20,10 @@ from statistics import quantiles
 from typing import Any
 
 from load_wire import Wire
+from places import address_of, open_at
 
 from assent.inbox import create_token
 from assent.stores.base import Store
-from assent.stores.sqlite import SqliteStore
 from assent.testing.checks import all_events
 
 _READERS = Path(__file__).with_name("load_readers.py")
@@ -66,8 +66,7 @@ class Load:
 
 def run_load(folder: Path, load: Load) -> dict[str, Any]:
     """Gives the counts: from what the server answered, from its store, and from the readers."""
-    path = folder / "assent.db"
-    store = SqliteStore(path)
+    store = open_at(folder)
     tokens = {
         role: [create_token(store, f"{role} {n}", by="test", role=role)[0] for n in range(count)]
         for role, count in (("agent", load.agents), ("reviewer", load.people + 1))
@@ -110,7 +109,7 @@ def check_load(load: Load, counts: dict[str, Any]) -> None:
 @contextmanager
 def _server(folder: Path) -> Iterator[tuple[int, int]]:
     """``assent serve``: its port, and its process."""
-    environment = {**os.environ, "ASSENT_STORE": f"sqlite:///{folder / 'assent.db'}"}
+    environment = {**os.environ, **address_of(folder)}
     command = [sys.executable, "-m", "assent.cli.main", "serve", "--port", "0", "--workers", "0"]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
