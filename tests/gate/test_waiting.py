@@ -276,3 +276,47 @@ def test_a_channel_that_fails_leaves_the_request_pending(
     request = told.paused(lambda: told.paying()("bo"))
     assert case.pending().id == request.id
     assert "no line to the chat" in caplog.text
+
+
+# -- again, in the same entry
+
+
+def test_who_pauses_and_calls_again_means_the_same_call(case: Case) -> None:
+    pay = case.paying(wait=0)
+    with case.gate.run(RUN):
+        first = _paused(pay, "bo")
+        assert _paused(pay, "bo") == first
+        case.decide(first.approve())
+        assert pay("bo") == "paid bo 3"
+        again = _paused(pay, "bo")  # it has run: this is once more, on purpose
+        assert again.id != first.id
+    assert case.ran == [("bo", 3)]
+
+
+def _paused(function: Any, *args: Any) -> Request:
+    with pytest.raises(Paused) as paused:
+        function(*args)
+    (request,) = paused.value.requests
+    return request
+
+
+def test_a_question_that_is_waited_for_in_turns_is_asked_once(case: Case) -> None:
+    with case.gate.run(RUN):
+        for _ in range(3):
+            with pytest.raises(Paused):
+                case.gate.ask_sync("Which colour?", wait=0.05)
+        case.decide(case.pending().respond("green"))
+        assert case.gate.ask_sync("Which colour?", wait=0) == "green"
+    assert len(case.inbox.history_sync().items) == 1
+
+
+async def test_two_alike_at_once_stay_two(case: Case) -> None:
+    async def once() -> str:
+        with pytest.raises(Paused) as paused:
+            await case.gate.approve("Ship it?", wait=0)
+        return paused.value.requests[0].id
+
+    async with case.gate.run(RUN):
+        first = set(await asyncio.gather(once(), once()))
+        assert len(first) == 2
+        assert set(await asyncio.gather(once(), once())) == first

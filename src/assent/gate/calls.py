@@ -88,6 +88,9 @@ class CallLife:
                     call = await self._await(call)
                 else:
                     return self._ended(call)
+        except Paused:
+            self.scope.still_waits(self.plan.key)
+            raise
         except (Refused, InDoubt):
             await self._end_alone("failed")
             raise

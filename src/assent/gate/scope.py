@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import heapq
 import re
 import secrets
 from collections import Counter
@@ -33,7 +34,7 @@ class RunScope:
 
     Come back with the same name, in any process, and every call that was made before is the same
     call: its request, its decision, its stored result. The n-th time the same thing is called is a
-    call of its own.
+    call of its own, but not while the time before still waits: that is coming back, too.
     """
 
     def __init__(
@@ -69,12 +70,27 @@ class RunScope:
         #: How many calls of this entry run right now.
         self.running = 0
         self._counts: Counter[str] = Counter()
+        self._counted: dict[str, tuple[str, int]] = {}
+        #: The times of each content that ended in ``Paused``, and are still to come back to.
+        self._waiting: dict[str, list[int]] = {}
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
 
     def key(self, content: str) -> str:
         """The natural key of a call: its content, and how often it was made in this entry."""
-        self._counts[content] += 1
-        return f"{self._prefix}{content}#{self._counts[content] - 1}"
+        if waiting := self._waiting.get(content):
+            number = heapq.heappop(waiting)
+        else:
+            number = self._counts[content]
+            self._counts[content] += 1
+        key = f"{self._prefix}{content}#{number}"
+        self._counted[key] = (content, number)
+        return key
+
+    def still_waits(self, key: str) -> None:
+        """A call has paused: whoever calls the same again in this entry means that call."""
+        if key in self._counted:
+            content, number = self._counted.pop(key)
+            heapq.heappush(self._waiting.setdefault(content, []), number)
 
     def named_key(self, name: str) -> str:
         """The key of a call that its caller names."""
