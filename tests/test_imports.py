@@ -61,7 +61,7 @@ ERRORS = {
     "TooMany",
     "Unauthenticated",
 }
-EXPORTS = NOUNS | ERRORS
+EXPORTS = NOUNS | ERRORS | {"ModelError"}  # the one error that lives with what raises it
 
 WEB = {"fastapi", "starlette", "uvicorn"}
 MODELS = {"agent_framework", "agents", "dspy", "langchain", "langgraph", "openai", "pydantic_ai"}
@@ -92,6 +92,25 @@ def test_import_assent_loads_nothing_heavy() -> None:
 def test_no_export_loads_a_web_framework_a_model_client_or_an_adapter() -> None:
     loaded = modules_loaded_by("import assent\nfor name in assent.__all__: getattr(assent, name)")
     assert loaded & (WEB | MODELS | OUTER) == {"assent.agent"}
+
+
+def test_a_server_starts_without_what_it_may_need_later() -> None:
+    loaded = modules_loaded_by("""
+import assent.cli.agents, assent.cli.entry, assent.cli.serving, assent.server.serving
+from assent.server import create_app
+from assent.server.shapes import OpenBody, RequestView
+create_app(store="memory://")
+assert not OpenBody.__pydantic_complete__ and not RequestView.__pydantic_complete__
+""")
+    assert loaded & ({"assent.audit", "rich"} | MODELS) == set()
+
+
+def test_a_worker_loads_no_web_framework() -> None:
+    loaded = modules_loaded_by("""
+import assent.cli.agents, assent.cli.entry, assent.cli.working
+import assent.server.logs, assent.server.metrics, assent.worker
+""")
+    assert loaded & (WEB | MODELS | {"rich"}) == set()
 
 
 def test_exports_are_exactly_these() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from assent.agent import Agent, Context, RunState
     from assent.agent.ask_user import ask_user, ask_user_for
+    from assent.agent.models.base import ModelError
     from assent.agent.tool import tool
     from assent.errors import (
         AlreadyDecided,
@@ -59,6 +60,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "assent.agent": ("Agent", "Context", "RunState", "ask_user", "ask_user_for", "tool"),
+    "assent.agent.models.base": ("ModelError",),
     "assent.errors": (
         "AlreadyDecided",
         "AssentError",
@@ -125,6 +127,7 @@ __all__ = [
     "InvalidDecision",
     "InvalidPolicy",
     "KeyMissing",
+    "ModelError",
     "NotAllowed",
     "NotFound",
     "Option",

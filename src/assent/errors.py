@@ -20,6 +20,7 @@
     ├── InDoubt              the call started, and nobody knows how it ended
     ├── Tampered             a stored row does not match its digest or signature
     ├── KeyMissing           signing was asked for, and there is no key to sign with
+    ├── ModelError           the model could not be reached, or refused the request
     └── StoreError           the store cannot be read or written
         └── StoreVersion     the store was written by a newer version
 

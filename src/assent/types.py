@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from assent.errors import InvalidCall
+from assent.errors import InvalidCall, InvalidDecision
 
 Micros: TypeAlias = int
 Json: TypeAlias = Any
@@ -332,6 +332,8 @@ class Request:
 
     def edit(self, args: Mapping[str, Json]) -> Edit:
         """Yes with other arguments; what is left out of ``args`` keeps its value."""
+        if not isinstance(args, Mapping):
+            raise InvalidDecision("an edit gives the new arguments as an object", "args")
         merged = {**self.args, **args}
         return Edit(merged, request=self.id, seen_digest=self.digest)
 

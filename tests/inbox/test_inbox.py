@@ -46,6 +46,16 @@ def test_pending_is_oldest_first_and_paged(case: Case) -> None:
 
 
 @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
+def test_the_last_page_says_so_also_when_it_is_full(case: Case, sort: str) -> None:
+    for number in range(4):
+        ask(case, number)
+    first = case.inbox.pending_sync(limit=2, sort=sort)
+    second = case.inbox.pending_sync(limit=2, sort=sort, after=first.next)
+    assert [len(first.items), len(second.items), second.next] == [2, 2, None]
+    assert case.inbox.pending_sync(limit=4, sort=sort, q="pay").next is None
+
+
+@pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
 def test_every_order_pages_without_losing_anything(timed: Case, sort: str) -> None:
     ends = [50, None, 10, 40, None, 20, 30, 20]
     asked = [ask(timed, n, expires_in=end) for n, end in enumerate(ends)]
@@ -169,6 +179,16 @@ def test_a_request_as_json_has_the_same_fields(case: Case) -> None:
 
 
 # -- deciding
+
+
+def test_what_an_edit_leaves_out_is_shown_with_its_default(case: Case) -> None:
+    pay = case.paying()
+    request = case.paused(lambda: pay("bo", 50))
+    given = Edit({"to": "cy"}, request=request.id, seen_digest=request.digest)
+    edited = case.decide(given)
+    assert edited.args == {"to": "cy", "amount": 3}
+    assert case.enter(lambda: pay("bo", 50)) == "paid cy 3"
+    assert case.ran == [("cy", 3)]
 
 
 def test_the_same_decision_by_the_same_person_is_an_echo(case: Case) -> None:

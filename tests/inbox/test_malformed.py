@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from cases import Case
 
-from assent import Approve, AssentError, Decision, Edit, Reject, Respond, Reviewer
+from assent import (
+    Approve,
+    AssentError,
+    Decision,
+    Edit,
+    InvalidDecision,
+    Reject,
+    Respond,
+    Reviewer,
+)
 from assent.types import Request
 
 HUGE = "x" * 5_000_000
@@ -81,6 +90,13 @@ def test_a_malformed_decision_changes_nothing(case: Case, what: str) -> None:
     assert case.inbox.decide_sync(request.id, request.approve(), by="ana").status == "approved"
     assert case.enter(lambda: case.paying()("bo")) == "paid bo 3"
     assert case.ran == [("bo", 3)]
+
+
+@pytest.mark.parametrize("args", [None, "to=eve", ["eve"], 5])
+def test_an_edit_that_gives_no_object_is_refused_where_it_is_made(case: Case, args: Any) -> None:
+    request = case.paused(lambda: case.paying()("bo"))
+    with pytest.raises(InvalidDecision, match="as an object"):
+        request.edit(args)
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,10 @@ def list_tokens(
 
 @tokens.command("revoke")
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="The id, or how it begins.")],
+    token_id: Annotated[
+        str,
+        typer.Argument(metavar="ID", help="The id, how it begins, or a name with one live token."),
+    ],
     json: options.AsJson = False,
     token_file: options.TokenFile = None,
     store: options.StoreUrl = options.DEFAULT_STORE,
@@ -136,13 +139,19 @@ def revoke(
     """End a token."""
     with opened(store) as box:
         who = caller(box, token_file).must_be("admin")
-        chosen = _one(_ids(box), token_id, "token", "assent token list")
-        row = revoke_token(box.store, chosen, by=who.name)
+        row = revoke_token(box.store, _token(box, token_id), by=who.name)
         if json:
             views.print_json(views.token_json(row, box.store.now()))
         else:
             typer.echo(f"{row.id} is revoked.")
 
 
-def _ids(box: Inbox) -> list[str]:
-    return [token.id for token in box.store.principals()]
+def _token(box: Inbox, wanted: str) -> str:
+    """The id of a token by its id, by how that begins, or by whose it is."""
+    every, now = box.store.principals(), box.store.now()
+    named = [token.id for token in every if token.person == wanted and token.live(now)]
+    if len(named) > 1:
+        raise NotFound(f"{wanted!r} has several tokens, name one of them: {', '.join(named)}")
+    if named:
+        return named[0]
+    return _one([token.id for token in every], wanted, "token", "assent token list")

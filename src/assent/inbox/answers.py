@@ -35,7 +35,12 @@ def checked_edit(call: Call, tool: Tool | None, args: object) -> str:
         raise InvalidDecision("only a tool call can be edited: reject it and say why", "type")
     if not isinstance(args, Mapping):
         raise InvalidDecision("an edit gives the new arguments as an object", "args")
-    return _checked(codec.loads(tool.schema)["parameters"], dict(args), "args")
+    from assent.schema import completed
+
+    rules = codec.loads(tool.schema)["parameters"]
+    text = _checked(rules, dict(args), "args")
+    # Valid as given; what was left out is shown and judged with its default, as it will run.
+    return _checked(rules, completed(rules, codec.loads(text)), "args")
 
 
 def _checked(rules: Mapping[str, Any], value: Json, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assent import codec
@@ -102,9 +102,11 @@ class Inbox:
     def _page(self, filters: dict[str, Any]) -> Page:
         query = query_of(filters)
         self._sweep()
-        found = self.store.page(query)
-        following = str(found[-1][0]) if len(found) == query.limit else None
-        return Page(tuple(self._request(call) for _, call in found), following)
+        # One row more than wanted says whether there is a next page.
+        found = self.store.page(replace(query, limit=query.limit + 1))
+        shown = found[: query.limit]
+        following = str(shown[-1][0]) if len(found) > query.limit else None
+        return Page(tuple(self._request(call) for _, call in shown), following)
 
     def _read(self, request_id: str) -> tuple[Call, Request | None]:
         """A call, and the request that it is, unless it is overdue."""

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from assent.schema.strict import is_open, nodes
+from assent.schema.typed_dicts import readable
 
 _BASE64 = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 # As constants, NaN and Infinity reach the codec, which refuses them by their path.
@@ -51,7 +52,7 @@ def result(tool: str, annotation: Any) -> tuple[type[Result], dict[str, Any] | N
     if annotation is _EMPTY:
         return Result, None
     try:
-        model = create_model("Result", __base__=Result, root=(annotation, ...))
+        model = create_model("Result", __base__=Result, root=(readable(annotation), ...))
         return model, _schema(model)
     except _UNBUILDABLE as error:
         raise TypeError(
@@ -79,7 +80,7 @@ def _build(
 
 def _field(parameter: inspect.Parameter) -> tuple[Any, FieldInfo]:
     name, default = parameter.name, parameter.default
-    annotation = Any if parameter.annotation is _EMPTY else parameter.annotation
+    annotation = Any if parameter.annotation is _EMPTY else readable(parameter.annotation)
     if default is _EMPTY:
         return annotation, Field(alias=name)
     if isinstance(default, FieldInfo):

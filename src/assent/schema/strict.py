@@ -58,7 +58,7 @@ def strict(parameters: Node) -> Node:
 
 def without_nulls(schema: Node, value: Any, definitions: Node) -> Any:
     """Drop each null that stands for the default of a property which cannot itself be null."""
-    node = _only_branch(schema, definitions)
+    node = only_branch(schema, definitions)
     if isinstance(value, list) and "items" in node:
         return [without_nulls(node["items"], item, definitions) for item in value]
     if not isinstance(value, dict) or "properties" not in node:
@@ -134,13 +134,13 @@ def _admits_null(node: Node, definitions: Node) -> bool:
     return any(_admits_null(branch, definitions) for branch in _branches(node))
 
 
-def _only_branch(node: Node, definitions: Node) -> Node:
+def only_branch(node: Node, definitions: Node) -> Node:
     """Follow references and optional types to the one schema that a value must meet."""
     node = _resolve(node, definitions)
     branches = [branch for branch in _branches(node) if branch != _NULL]
     if not branches:
         return node
-    return _only_branch(branches[0], definitions) if len(branches) == 1 else {}
+    return only_branch(branches[0], definitions) if len(branches) == 1 else {}
 
 
 def _resolve(node: Node, definitions: Node) -> Node:
