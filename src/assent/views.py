@@ -132,7 +132,7 @@ def decision_made(call: Call) -> DecisionMade | None:
 def _execution(call: Call) -> Execution:
     started = call.status in (*_SETTLED, CallStatus.IN_DOUBT)
     result: Json = None
-    if call.result is not None:
+    if call.result is not None and call.status is not CallStatus.CANCELLED:
         result = call.result if call.status is CallStatus.FAILED else codec.loads(call.result)
     return Execution(str(call.status) if started else "none", call.attempt, result)
 

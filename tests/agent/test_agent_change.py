@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 from agent_world import World, asked, error_in, told
+from pydantic import BaseModel, Field
 
 import assent
 from assent.agent.tool import Tool
 from assent.testing.scripted_model import ScriptedModel, call, calls, say
+
+
+class Item(BaseModel):
+    name: str
+    tags: list[str] = Field(default_factory=lambda: ["vip"])
+
 
 PAY = call("pay", {"amount": 3, "to": None})
 
@@ -106,7 +113,10 @@ async def test_a_tool_that_takes_other_arguments_now_is_called_off(world: World)
     agent = world.agent(say("Then not."), tools=[pay])
     result = await agent.resume("t", decisions=[request.approve()])
     assert (result.output, world.ran) == ("Then not.", [])
-    assert error_in(told(agent)[0]) == "It was cancelled before it ran."
+    assert error_in(told(agent)[0]) == (
+        "It was cancelled before it ran. "
+        "The reason given: the tool pay changed, and takes other arguments now"
+    )
 
 
 async def test_a_tool_that_is_gone_is_not_run_and_the_model_is_told(world: World) -> None:
@@ -147,3 +157,21 @@ async def test_a_tool_that_lost_its_body_is_not_run(world: World) -> None:
     agent = world.agent(say("Then not."), tools=[pay])
     result = await agent.resume("t", decisions=[request.approve()])
     assert (result.output, world.ran) == ("Then not.", [])
+
+
+async def test_what_a_tool_adds_to_an_edit_is_shown_before_it_runs(world: World) -> None:
+    @assent.tool(needs_approval=True)
+    def pay(item: Item) -> str:
+        """Pay for it."""
+        world.ran.append(item.tags)
+        return "paid"
+
+    wanted = call("pay", {"item": {"name": "a", "tags": []}})
+    result = await world.agent(wanted, tools=[pay]).run("pay", thread="t")
+    edit = result.interruptions[0].edit({"item": {"name": "b"}})
+    agent = world.agent(say("Done."), tools=[pay])
+    result = await agent.resume("t", decisions=[edit])
+    (again,) = result.interruptions
+    assert (again.args, world.ran) == ({"item": {"name": "b", "tags": ["vip"]}}, [])
+    result = await agent.resume("t", decisions=again.approve())  # one decision needs no list
+    assert (result.status, world.ran) == ("done", [["vip"]])

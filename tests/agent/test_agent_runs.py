@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from agent_world import World, asked, error_in, told
-from pydantic import BaseModel, Field
-from typing_extensions import TypedDict
+from agent_world import World, asked, error_in
 
 import assent
 from assent.agent import (
@@ -25,10 +22,10 @@ from assent.agent import (
     ToolStarted,
 )
 from assent.agent.events import AgentEvent
-from assent.agent.models import ModelError, ModelReply
+from assent.agent.models import ModelError
 from assent.rows import RunStatus
 from assent.stores.base import Store
-from assent.testing.scripted_model import ScriptedModel, call, calls, refuse, say
+from assent.testing.scripted_model import ScriptedModel, call, calls, say
 
 PAY = call("pay", {"amount": 3, "to": None})
 LOOK = call("look", {"what": "x"})
@@ -374,208 +371,6 @@ async def test_a_run_is_called_off_while_its_model_thinks(world: World) -> None:
     world.script(agent, say("Hello."))
     assert (await agent.run("hi", thread="t")).output == "Hello."
     assert [m["role"] for m in asked(agent)[-1].messages] == ["user", "assistant", "tool", "user"]
-
-
-# -- limits
-
-
-async def test_max_turns_ends_the_run_with_a_clear_error(world: World) -> None:
-    agent = world.agent(LOOK, LOOK, LOOK, max_turns=2)
-    result = await agent.run("go", thread="t")
-    assert (result.status, result.output) == ("failed", None)
-    assert result.error == "no answer after 2 turns: raise max_turns, or ask for less at a time"
-    assert (len(asked(agent)), world.effects("look")) == (2, ["x", "x"])
-    # The conversation is whole, so that it can go on.
-    world.script(agent, say("Sorry."))
-    assert (await agent.run("and?", thread="t")).output == "Sorry."
-
-
-async def test_turns_are_counted_across_resumes(world: World) -> None:
-    agent = world.agent(PAY, PAY, PAY, max_turns=2)
-    result = await agent.run("go", thread="t")
-    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
-    assert result.status == "paused"
-    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
-    assert (result.status, len(asked(agent))) == ("failed", 2)
-    assert "2 turns" in result.error
-
-
-async def test_the_limit_of_one_run_survives_its_pauses(world: World) -> None:
-    agent = world.agent(PAY, PAY, PAY)
-    result = await agent.run("go", thread="t", max_turns=1)
-    other = world.agent(say("Never."))
-    result = await other.resume("t", decisions=[result.interruptions[0].approve()])
-    assert (result.status, result.error.split(":")[0]) == ("failed", "no answer after 1 turn")
-    assert asked(other) == []
-
-
-@pytest.mark.parametrize(
-    ("reply", "error"),
-    [
-        (say("half an ans", finish="length"), "length limit"),
-        (say("", finish="filter"), "content filter"),
-        (refuse("I will not."), "the model refused: I will not."),
-    ],
-)
-async def test_an_answer_that_is_none_fails_clearly(
-    world: World, reply: ModelReply, error: str
-) -> None:
-    agent = world.agent(reply, say("Better."))
-    result = await agent.run("go", thread="t")
-    assert (result.status, result.output) == ("failed", None)
-    assert error in result.error
-    assert result.refusal == reply.refusal
-    assert (await agent.resume("t")).refusal == reply.refusal
-    assert (await agent.run("again", thread="t")).output == "Better."
-
-
-async def test_a_cut_call_is_shown_to_nobody(world: World) -> None:
-    """Also if a model hands it over all the same."""
-
-    class Careless(ScriptedModel):
-        async def reply(self, request: Any) -> ModelReply:
-            return ModelReply("Pay", calls=PAY.calls, finish="length")
-
-    agent = world.agent(model=Careless([]))
-    result = await agent.run("go", thread="t")
-    assert (result.status, world.ran) == ("failed", [])
-    assert (await world.inbox.pending()).items == ()
-    assert conversation(world.store)[-1]["calls"] == []
-
-
-async def test_a_forced_choice_holds_for_the_first_turn(world: World) -> None:
-    for choice, later in (
-        ("required", "auto"),
-        ("look", "auto"),
-        ({"type": "function", "function": {"name": "look"}}, "auto"),
-        ("none", "none"),
-        (
-            {"type": "allowed_tools", "mode": "required", "tools": ["look"]},
-            {"type": "allowed_tools", "mode": "auto", "tools": ["look"]},
-        ),
-    ):
-        agent = world.agent(LOOK, say("Done."), tool_choice=choice)
-        await agent.run("go")
-        assert [request.tool_choice for request in asked(agent)] == [choice, later]
-
-
-async def test_usage_is_counted_over_the_whole_run(world: World) -> None:
-    def used(reply: ModelReply, count: int) -> ModelReply:
-        from dataclasses import replace
-
-        return replace(reply, usage={"total_tokens": count})
-
-    agent = world.agent(used(PAY, 10), used(say("Done."), 5))
-    result = await agent.run("go", thread="t")
-    assert result.usage == {"total_tokens": 10}
-    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
-    assert result.usage == {"total_tokens": 15}
-
-
-async def test_a_restored_store_runs_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(world.store), "restored", lambda self: True)
-    with pytest.raises(assent.StoreError, match="assent recover"):
-        await world.agent(LOOK).run("go", thread="t")
-
-
-async def test_a_process_that_lost_its_lease_is_refused_and_takes_the_other_outcome(
-    world: World,
-) -> None:
-    """One stalls in its model call, another takes over; only one reply is ever written."""
-    stalled, go = asyncio.Event(), asyncio.Event()
-
-    async def late(messages: Any) -> str:
-        stalled.set()
-        await go.wait()
-        return "I was too late."
-
-    slow = world.agent(LOOK, late, lease=1.0)
-    running = asyncio.create_task(slow.run("go", thread="t"))
-    await stalled.wait()
-    from assent.gate.leases import KEEPER
-
-    with KEEPER._condition:
-        KEEPER._leases.clear()  # its heart has stopped
-    other = world.agent(say("I took over."))
-    result = await other.resume("t")
-    assert result.output == "I took over."
-    go.set()
-    assert (await running).output == "I took over."
-    assert [m["role"] for m in conversation(world.store)] == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-    ]
-    assert world.effects("look") == ["x"]
-
-
-# -- typed answers
-
-
-class Pizza(BaseModel):
-    size: str
-    toppings: list[str] = Field(default_factory=list)
-    note: str = "none"
-
-
-@dataclass
-class Flight:
-    city: str
-    price: float | None = None
-
-
-class Trip(TypedDict):
-    city: str
-    days: int
-
-
-@pytest.mark.parametrize(
-    ("wanted", "text", "value"),
-    [
-        (Pizza, '{"size":"L","toppings":["ham"],"note":null}', Pizza(size="L", toppings=["ham"])),
-        (Flight, '{"city":"Oslo","price":null}', Flight("Oslo")),
-        (Trip, '{"city":"Oslo","days":3}', {"city": "Oslo", "days": 3}),
-        (
-            list[Pizza],
-            '{"value":[{"size":"S","toppings":[],"note":"x"}]}',
-            [Pizza(size="S", note="x")],
-        ),
-        (list[Trip], '{"value":[]}', []),
-        (int, '{"value":7}', 7),
-    ],
-)
-async def test_a_typed_answer(world: World, wanted: Any, text: str, value: Any) -> None:
-    agent = world.agent(say(text), output_type=wanted)
-    result = await agent.run("order", thread="t")
-    assert (result.status, result.output) == ("done", value)
-    assert (await agent.resume("t")).output == value
-    schema = asked(agent)[0].output_schema
-    assert schema is not None
-    assert schema["additionalProperties"] is False
-    assert sorted(schema["required"]) == sorted(schema["properties"])
-
-
-@pytest.mark.parametrize("bad", ["L please", '{"size": 7}', "[]", '{"toppings": []}'])
-async def test_an_answer_that_does_not_fit_is_asked_for_again(world: World, bad: str) -> None:
-    agent = world.agent(
-        say(bad), say('{"size":"L","toppings":null,"note":null}'), output_type=Pizza
-    )
-    result = await agent.run("order", thread="t")
-    assert result.output == Pizza(size="L")
-    assert "does not fit" in asked(agent)[-1].messages[-1]["content"]
-
-
-async def test_an_answer_that_never_fits_fails(world: World) -> None:
-    agent = world.agent(*[say("no")] * 3, output_type=Pizza, max_turns=3)
-    assert (await agent.run("order", thread="t")).status == "failed"
-
-
-async def test_a_typed_answer_after_calls(world: World) -> None:
-    agent = world.agent(PAY, say('{"city":"Oslo","days":1}'), output_type=Trip)
-    result = await agent.run("go", thread="t")
-    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
-    assert (result.output, told(agent)) == ({"city": "Oslo", "days": 1}, ["paid 3 to ana"])
 
 
 async def test_the_store_is_lent_to_an_agent_that_names_none(store: Store) -> None:

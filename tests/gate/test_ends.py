@@ -326,8 +326,10 @@ def test_newer_input_supersedes_what_waits(case: Case) -> None:
 def test_one_cancelled_request_leaves_the_run(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     case.inbox.cancel_sync(request.id, by="ana", message="not needed")
-    with pytest.raises(Cancelled):
+    with pytest.raises(Cancelled, match="not needed"):
         case.enter(lambda: case.paying()("bo"))
+    assert case.inbox.get_sync(request.id).execution.result is None
+    assert verify(case.store).ok
     case.approved(lambda: case.paying()("cy"))
     assert case.enter(lambda: case.paying()("cy")) == "paid cy 3"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cases import RUN, Case
 
 from assent import Gate, InvalidCall, Option, Question, text
-from assent.errors import AssentError
+from assent.errors import AssentError, InvalidPolicy, StoreError
 from assent.policy import Policy, Rule
 
 #: Text that would like to be something else: escapes, bidi, zero-width, tags, markup, SQL, NUL.
@@ -245,3 +246,45 @@ def test_a_preview_is_shown_or_says_why_not(case: Case, shown: Any, says: Any) -
         assert request.preview == says
     assert case.decide(request.approve()).status == "approved"
     assert case.enter(lambda: case.paying(preview=preview)("bo"), RUN) == "paid bo 3"
+
+
+@pytest.mark.parametrize("wait", [math.nan, math.inf, -1, True, "5"])
+def test_a_wait_is_a_time(case: Case, wait: Any) -> None:
+    with pytest.raises(InvalidCall, match="give seconds"):
+        case.gate.ask_sync("Which?", wait=wait)
+
+
+@pytest.mark.parametrize("lease", [0, -1, math.nan, "30", None])
+def test_a_lease_is_a_time(lease: Any) -> None:
+    with pytest.raises(InvalidCall, match="more than none"):
+        Gate("memory://", lease=lease)
+
+
+@pytest.mark.parametrize("details", ["abc", [1], 7])
+def test_details_are_an_object(case: Case, details: Any) -> None:
+    with pytest.raises(InvalidCall, match="object"):
+        case.gate.approve_sync("Ship it?", details)
+
+
+@pytest.mark.parametrize("policy", [3, ["rule"], b"x"])
+def test_a_policy_is_a_policy_or_a_path(policy: Any) -> None:
+    with pytest.raises(InvalidPolicy, match="path of a file"):
+        Gate("memory://", policy=policy)
+
+
+@pytest.mark.parametrize("store", [None, Path("assent.db"), 7])
+def test_a_store_is_a_url_or_a_store(store: Any) -> None:
+    with pytest.raises(StoreError, match="sqlite:///"):
+        Gate(store)
+
+
+def test_what_yields_cannot_be_guarded(case: Case) -> None:
+    def numbers() -> Any:
+        yield 1
+
+    async def later() -> Any:
+        yield 1
+
+    for function in (numbers, later):
+        with pytest.raises(TypeError, match="return a list"):
+            case.gate.guard(function)

@@ -268,6 +268,8 @@ class Agent:
     ) -> Result:
         run = await look(self.store, self._find, where)
         self._refuse_change(run)
+        if isinstance(decisions, Decision):
+            decisions = (decisions,)
         decided = await self._decide(where, list(decisions), by)
         limit = None if run.snapshot is None else codec.loads(run.snapshot).get("max_turns")
         job = Job(

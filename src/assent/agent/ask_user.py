@@ -13,6 +13,7 @@ from assent.agent.tool import Tool
 from assent.gate.guard import tool_of
 from assent.gate.options import question_terms
 from assent.schema import Signature
+from assent.schema.typed_dicts import readable
 from assent.types import Json, Option, Question
 
 
@@ -70,7 +71,7 @@ ask_user = _question_tool(_ask_user_question, "ask_user_question", None, _questi
 
 def ask_user_for(answer: Any, *, name: str | None = None, description: str | None = None) -> Tool:
     """A tool with which the model asks the user for a model, a dataclass or a TypedDict."""
-    schema = TypeAdapter(answer).json_schema()
+    schema = TypeAdapter(readable(answer)).json_schema()
     noun = re.sub(r"\W+", "_", getattr(answer, "__name__", "answer")).lower()
 
     def ask(question: str) -> Any:

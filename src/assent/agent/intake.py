@@ -94,6 +94,7 @@ def plan_of(job: Job, key: str, tool: Tool, text: str) -> Plan:
         tool=None if tool.asks is not None else tool.stored,
         tool_name=tool.name,
         binds=_bound(job, tool),
+        reads=None if tool.asks is not None else tool.read,
     )
 
 

@@ -9,13 +9,14 @@ from pydantic import TypeAdapter, ValidationError
 from assent import codec
 from assent.errors import InvalidCall
 from assent.schema.strict import strict, without_nulls
+from assent.schema.typed_dicts import readable
 
 
 class OutputType:
     """A pydantic model, a dataclass, a TypedDict, or a list of them."""
 
     def __init__(self, wanted: Any) -> None:
-        self._adapter: TypeAdapter[Any] = TypeAdapter(wanted)
+        self._adapter: TypeAdapter[Any] = TypeAdapter(readable(wanted))
         schema = self._adapter.json_schema(by_alias=True)
         # A model's answer is an object; anything else travels inside one.
         self._wrapped = schema.get("type") != "object"
@@ -30,6 +31,8 @@ class OutputType:
         """The answer as the wanted type; ValueError says what is wrong with it."""
         try:
             given = codec.parse(text)
+            if self._wrapped and not (isinstance(given, dict) and given.keys() == {"value"}):
+                given = {"value": given}  # models that know no schema leave the wrapping out
             # In the strict form null means "use the default", where the field cannot be null.
             value = without_nulls(self._open, given, self._open.get("$defs", {}))
             if self._wrapped:

@@ -83,7 +83,8 @@ async def _taken_back(turn: Turn, slot: Slot, call: Call) -> Any:
         return outdated
     if outdated.tool is not None and not _still_fits(tool, call):
         return _cancel(call, f"the tool {call.tool} changed, and takes other arguments now")
-    return replace(outdated, preview=await preview_of(turn.job, tool, call.args, call.rev + 1))
+    args = call.args if outdated.args is None else outdated.args
+    return replace(outdated, preview=await preview_of(turn.job, tool, args, call.rev + 1))
 
 
 def _still_fits(tool: Tool, call: Call) -> bool:

@@ -210,6 +210,10 @@ def _recorded(facts: Facts, event: Event, body: Body) -> None:
         facts.votes = []
 
 
+def _cancelled(facts: Facts, event: Event, body: Body) -> None:
+    facts.result = body["reason"] or None
+
+
 def _in_doubt(facts: Facts, event: Event, body: Body) -> None:
     facts.doubted = True
     facts.votes, facts.held = [], facts.votes
@@ -229,6 +233,7 @@ _TELLERS: dict[str, Callable[[Facts, Event, Body], None]] = {
     "decided": _decided,
     "started": _started,
     "recorded": _recorded,
+    "cancelled": _cancelled,
     "in_doubt": _in_doubt,
     "retried": _retried,
 }

@@ -71,24 +71,19 @@ class _Audit:
         try:
             for thread in threads_of(self._store):
                 self._threads.add(thread.id)
-                self._thread(thread, previous)
+                self._thread(thread)
                 previous = thread.id
         except Unreadable as error:
             self._say(f"the threads after {previous!r} cannot be read: {error}")
 
-    def _thread(self, thread: Thread, previous: str) -> None:
+    def _thread(self, thread: Thread) -> None:
         walk = Walk(self._store, thread, self._seals, self._system)
-        walk.go(lambda: self._now(thread, previous))
+        walk.go()
         self._events += walk.events
         self._unsealed += walk.unsealed
         self._runs.update(walk.runs)
         self._spent.update(walk.spent)
         self._problems.merge(walk.problems)
-
-    def _now(self, thread: Thread, previous: str) -> Thread:
-        """The thread's row as it is by now; a store lists threads, but does not look one up."""
-        rows = self._store.threads(previous, PAGE)
-        return next((row for row in rows if row.id == thread.id), thread)
 
     # -- what belongs to nothing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from assent.audit.calls import differences
 from assent.audit.facts import Facts, Nonsense
@@ -41,11 +41,11 @@ class Walk:
         self.runs: Counter[str] = Counter()
         self.spent: Counter[str] = Counter()
 
-    def go(self, fresh: Callable[[], Thread]) -> None:
-        """Check the whole thread; ``fresh`` reads its row again."""
+    def go(self) -> None:
+        """Check the whole thread."""
         try:
             self._read()
-            self._settle(fresh)
+            self._settle()
         except Unreadable as error:
             self._say(self.seq + 1, f"it cannot be read, nor can those after it: {error}")
         except DAMAGE as error:
@@ -58,17 +58,17 @@ class Walk:
                 break
             self._event(event)
 
-    def _settle(self, fresh: Callable[[], Thread]) -> None:
+    def _settle(self) -> None:
         """Compare what changes: while the store is in use, a row may be ahead of what was read."""
         for attempt in range(_TRIES):
             if attempt:
                 self._seals.catch_up()  # after the row was read, so that none seems to be missing
                 self._head = self._seals.heads.get(self._thread.id)
             found, runs = self._compared()
-            now = fresh() if found.found else self._thread
+            now = self._store.thread(self._thread.id) if found.found else self._thread
             if now == self._thread and (attempt or not found.found):
                 break
-            self._thread = now
+            self._thread = now or self._thread
             self._read()
         self.problems.merge(found)
         self.runs.update(runs)

@@ -57,7 +57,9 @@ def stop_run(work: Work, reason: str, to: CallStatus, by: str) -> None:
 
 
 def _close(work: Work, call: Call, to: CallStatus, by: str, reason: str) -> None:
-    call = work.move(call, to)
+    # Of what was called off, the reason is what there is instead of a result.
+    said = reason if to is CallStatus.CANCELLED and reason else None
+    call = work.move(call, to, result=said)
     work.emit(str(to), actor=by, call=call, reason=reason)
 
 

@@ -204,7 +204,7 @@ class Doubt(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reask(Command):
-    """Put an approved call to people again: its tool, its policy or its surroundings changed."""
+    """Put an approved call to people again: it is no longer, or not quite, what they approved."""
 
     name: ClassVar[str] = "reask"
     run: str
@@ -214,6 +214,9 @@ class Reask(Command):
     terms: Terms | None = None
     binds: str | None = None
     preview: str | None = None
+    #: The arguments in full, with their hash, where an edit left out what the tool fills in.
+    args: str | None = None
+    args_hash: str = ""
 
     @property
     def needs(self) -> Needs:

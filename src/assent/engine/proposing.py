@@ -187,6 +187,8 @@ def reask(work: Work, command: Reask) -> Call:
         call = call._replace(binds=command.binds)
     if command.preview is not None:
         call = call._replace(preview=command.preview)
+    if command.args is not None:
+        call = call._replace(args=command.args, args_hash=command.args_hash)
     call = ask_again(work, call, command.reason)
     settle(work)
     return call

@@ -29,7 +29,8 @@ def ending(call: Call, request: Request, stop: str) -> AssentError:
         return _failed(call, request)
     if call.status is CallStatus.REJECTED:
         return _rejected(call, request)
-    why = f" ({stop})" if stop else ""
+    said = call.result if call.status is CallStatus.CANCELLED else None
+    why = f" ({said or stop})" if said or stop else ""
     return _REFUSALS[call.status](f"{call.id} {call.status}{why}: nothing was run", request)
 
 

@@ -278,6 +278,7 @@ class ForeignThread:
             tool=call.tool.stored,
             tool_name=call.tool.name,
             note=call.note,
+            reads=lambda text: call.tool.intake(codec.loads(text)),
             effect=effect,
             load=lambda text: call.load(codec.loads(text)),
         )

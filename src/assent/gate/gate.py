@@ -27,6 +27,7 @@ from assent.gate.options import (
     GuardOptions,
     Wait,
     check_known,
+    checked_lease,
     checked_wait,
     checked_words,
     question_terms,
@@ -75,7 +76,7 @@ class Gate:
         self.store = open_store(store)
         self.agent = checked_words(agent, "agent", MAX_NAME)
         self.channels = tuple(channels)
-        self.lease = lease
+        self.lease = checked_lease(lease)
         self.lease_micros = round(lease * 1_000_000)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.closed = False
@@ -152,6 +153,8 @@ class Gate:
         """Ask yes or no about a text and its details, which are both in the digest."""
         if not isinstance(text, str) or not text.strip():
             raise InvalidCall("say what is to be approved", "text")
+        if not isinstance(details, Mapping | None):
+            raise InvalidCall("details are an object: names and values", "details")
         content = {"text": text, "details": dict(details or {})}
         try:
             await self._put("approval", content, ("approve", "reject"), options)
@@ -338,4 +341,6 @@ def _hint(request: Request, store: str) -> None:
     if _in_terminal():
         what = text.inline(request.tool or request.kind)
         how = f"assent show {request.id} --store {store}"
+        if store.startswith("memory:"):
+            how = "only this process can decide it: name a store, or channels=[TerminalChannel()]"
         print(f"assent: {what} waits for a person: {how}", file=sys.stderr)

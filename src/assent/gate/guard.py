@@ -126,6 +126,7 @@ class Guard:
             binds="" if self.binds is None else codec.canonical(dict(self.binds())).decode(),
             note=self.note,
             preview=None if self.preview is None else functools.partial(self._preview, data),
+            reads=self._reads,
             effect=self._effect,
             load=self.signature.load_result,
             wait=self.wait,
@@ -134,6 +135,9 @@ class Guard:
     async def _terms(self, args: dict[str, Any]) -> Terms:
         call = ToolCall(self.tool.name, args)
         return await self.gate.judge(call, self.own, self.needs_approval)
+
+    def _reads(self, args: str) -> str:
+        return self.signature.intake_json(codec.loads(args)).decode()
 
     async def _effect(self, call: Call) -> tuple[Any, str]:
         """Run from the stored bytes, and nothing else."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import Enum
@@ -113,6 +114,18 @@ def checked_wait(wait: float | None) -> float | None:
     """Seconds, 0, or None for ever."""
     if wait is None:
         return None
-    if isinstance(wait, bool) or not isinstance(wait, int | float) or wait < 0:
+    if not _is_time(wait) or wait < 0:
         raise InvalidCall(f"wait={wait!r}: give seconds, 0 to pause at once, or None", "wait")
     return float(wait)
+
+
+def checked_lease(lease: float) -> float:
+    """How many seconds a run is held for, before it is renewed or lost."""
+    if not _is_time(lease) or lease <= 0:
+        raise InvalidCall(f"lease={lease!r}: give seconds, more than none", "lease")
+    return lease
+
+
+def _is_time(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value)  # type: ignore[arg-type]  # a number, as was seen

@@ -24,6 +24,8 @@ class Plan:
     binds: str = ""
     note: str = ""
     preview: Callable[[], Awaitable[str]] | None = None
+    #: The arguments as the tool itself reads them, with all that it fills in; or InvalidCall.
+    reads: Callable[[str], str] | None = None
     #: Runs the effect from the stored arguments and gives the live value and its JSON text.
     effect: Callable[[Call], Awaitable[tuple[Any, str]]] | None = None
     #: Reads a stored result back.

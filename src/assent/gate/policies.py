@@ -23,6 +23,9 @@ class PolicyInForce:
         if policy is None or isinstance(policy, Policy):
             self._policy = policy or Policy()
             return
+        if not isinstance(policy, str | Path):
+            kind = type(policy).__name__
+            raise InvalidPolicy(f"a policy is an assent.Policy or the path of a file, not {kind}")
         self._path = Path(policy)
         self._stamp = self._look()
         self._policy = read_policy(self._path)

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from assent import codec
 from assent.engine.commands import Cancel, Reask
+from assent.errors import InvalidCall
 from assent.gate.plan import Plan
 from assent.policy import stricter, tightened
 from assent.rows import Call
-from assent.types import Terms, Verdict
+from assent.types import Verdict
 
 
 async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
@@ -22,10 +23,18 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
             reask, reason="its surroundings changed since the approval", binds=plan.binds
         )
     if call.original is not None:
-        # An edit is put to the policy again, here at the latest: the inbox may not know the policy.
-        now = await plan.terms(codec.loads(call.args))
+        # An edit is read and put to the policy here at the latest: the inbox may know neither.
+        try:
+            args = call.args if plan.reads is None else plan.reads(call.args)
+        except InvalidCall as error:
+            return _cancel(call, "agent", f"the tool does not take the edited arguments: {error}")
+        if args != call.args:
+            reason = "the tool adds to the edited arguments, or reads them in another way"
+            reask = replace(reask, reason=reason, args=args, args_hash=codec.sha256(args.encode()))
+        now = await plan.terms(codec.loads(args))
         if now.verdict is Verdict.DENY:
-            return _forbidden(call, now)
+            reason = f"the policy ({now.rule}) forbids the edited arguments"
+            return _cancel(call, f"policy:{now.rule}", reason)
         both = tightened(call.terms, replace(now, verdict=call.terms.verdict))
         if stricter(call.terms, both):
             reason = f"the edited arguments meet a stricter rule: {now.rule}"
@@ -33,11 +42,5 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
     return reask if reask.reason else None
 
 
-def _forbidden(call: Call, terms: Terms) -> Cancel:
-    return Cancel(
-        thread=call.thread,
-        run=call.run,
-        call=call.id,
-        by=f"policy:{terms.rule}",
-        reason=f"the policy ({terms.rule}) forbids the edited arguments",
-    )
+def _cancel(call: Call, by: str, reason: str) -> Cancel:
+    return Cancel(thread=call.thread, run=call.run, call=call.id, by=by, reason=reason)

@@ -34,6 +34,8 @@ def why_not(call: Call) -> str:
         return _failed(call)
     if call.status is CallStatus.REJECTED:
         return _rejected(call)
+    if call.status is CallStatus.CANCELLED and call.result:
+        return f"{NOT_RUN[call.status]} The reason given: {call.result}"
     return NOT_RUN.get(call.status, f"The call is {call.status}.")
 
 

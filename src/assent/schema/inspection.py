@@ -49,6 +49,8 @@ def resolved(fn: Callable[..., Any], *, skip_first: bool = False) -> inspect.Sig
         raise TypeError(f"{function.__name__}() has no signature; wrap it in a function") from None
     parameters = list(signature.parameters.values())
     _refuse_self(function, parameters)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{function.__name__}() yields, and a call has one result: return a list")
     names = (getattr(function, "__globals__", {}), _local_names(function))
     return signature.replace(
         parameters=[_resolved(function, item, names) for item in parameters[int(skip_first) :]],

@@ -11,6 +11,10 @@ from assent.errors import StoreError
 if TYPE_CHECKING:
     from assent.stores.base import Store
 
+_URLS = (
+    "use sqlite:///path/to/assent.db, sqlite:////absolute/path, postgresql://user@host/database or "
+    "memory://"
+)
 _shared: dict[str, Any] = {}
 _shared_lock = threading.Lock()
 
@@ -23,6 +27,8 @@ def open_store(url: str | Store, **options: Any) -> Store:
     is.
     """
     if not isinstance(url, str):
+        if not hasattr(url, "transact"):
+            raise StoreError(f"a store is a URL or a store, not {type(url).__name__}: {_URLS}")
         return url
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "memory":
@@ -40,10 +46,7 @@ def open_store(url: str | Store, **options: Any) -> Store:
             ) from missing
 
         return PostgresStore(url, **options)
-    raise StoreError(
-        f"{url!r} is not a store: use sqlite:///path/to/assent.db, sqlite:////absolute/path, "
-        "postgresql://user@host/database or memory://"
-    )
+    raise StoreError(f"{url!r} is not a store: {_URLS}")
 
 
 def _memory(name: str, options: dict[str, Any]) -> Store:

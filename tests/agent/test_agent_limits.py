@@ -1,0 +1,153 @@
+"""Where a run ends early: turns, cut answers, forced choices, lost leases, restored stores."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from agent_world import World, asked
+
+import assent
+from assent.agent.models import ModelReply
+from assent.stores.base import Store
+from assent.testing.scripted_model import ScriptedModel, call, refuse, say
+
+PAY = call("pay", {"amount": 3, "to": None})
+LOOK = call("look", {"what": "x"})
+
+
+def conversation(store: Store, thread: str = "t") -> list[dict[str, Any]]:
+    return [json.loads(body) for _, body in store.messages(thread)]
+
+
+async def test_max_turns_ends_the_run_with_a_clear_error(world: World) -> None:
+    agent = world.agent(LOOK, LOOK, LOOK, max_turns=2)
+    result = await agent.run("go", thread="t")
+    assert (result.status, result.output) == ("failed", None)
+    assert result.error == "no answer after 2 turns: raise max_turns, or ask for less at a time"
+    assert (len(asked(agent)), world.effects("look")) == (2, ["x", "x"])
+    # The conversation is whole, so that it can go on.
+    world.script(agent, say("Sorry."))
+    assert (await agent.run("and?", thread="t")).output == "Sorry."
+
+
+async def test_turns_are_counted_across_resumes(world: World) -> None:
+    agent = world.agent(PAY, PAY, PAY, max_turns=2)
+    result = await agent.run("go", thread="t")
+    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert result.status == "paused"
+    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert (result.status, len(asked(agent))) == ("failed", 2)
+    assert "2 turns" in result.error
+
+
+async def test_the_limit_of_one_run_survives_its_pauses(world: World) -> None:
+    agent = world.agent(PAY, PAY, PAY)
+    result = await agent.run("go", thread="t", max_turns=1)
+    other = world.agent(say("Never."))
+    result = await other.resume("t", decisions=[result.interruptions[0].approve()])
+    assert (result.status, result.error.split(":")[0]) == ("failed", "no answer after 1 turn")
+    assert asked(other) == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (say("half an ans", finish="length"), "length limit"),
+        (say("", finish="filter"), "content filter"),
+        (refuse("I will not."), "the model refused: I will not."),
+    ],
+)
+async def test_an_answer_that_is_none_fails_clearly(
+    world: World, reply: ModelReply, error: str
+) -> None:
+    agent = world.agent(reply, say("Better."))
+    result = await agent.run("go", thread="t")
+    assert (result.status, result.output) == ("failed", None)
+    assert error in result.error
+    assert result.refusal == reply.refusal
+    assert (await agent.resume("t")).refusal == reply.refusal
+    assert (await agent.run("again", thread="t")).output == "Better."
+
+
+async def test_a_cut_call_is_shown_to_nobody(world: World) -> None:
+    """Also if a model hands it over all the same."""
+
+    class Careless(ScriptedModel):
+        async def reply(self, request: Any) -> ModelReply:
+            return ModelReply("Pay", calls=PAY.calls, finish="length")
+
+    agent = world.agent(model=Careless([]))
+    result = await agent.run("go", thread="t")
+    assert (result.status, world.ran) == ("failed", [])
+    assert (await world.inbox.pending()).items == ()
+    assert conversation(world.store)[-1]["calls"] == []
+
+
+async def test_a_forced_choice_holds_for_the_first_turn(world: World) -> None:
+    for choice, later in (
+        ("required", "auto"),
+        ("look", "auto"),
+        ({"type": "function", "function": {"name": "look"}}, "auto"),
+        ("none", "none"),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": ["look"]},
+            {"type": "allowed_tools", "mode": "auto", "tools": ["look"]},
+        ),
+    ):
+        agent = world.agent(LOOK, say("Done."), tool_choice=choice)
+        await agent.run("go")
+        assert [request.tool_choice for request in asked(agent)] == [choice, later]
+
+
+async def test_usage_is_counted_over_the_whole_run(world: World) -> None:
+    def used(reply: ModelReply, count: int) -> ModelReply:
+        from dataclasses import replace
+
+        return replace(reply, usage={"total_tokens": count})
+
+    agent = world.agent(used(PAY, 10), used(say("Done."), 5))
+    result = await agent.run("go", thread="t")
+    assert result.usage == {"total_tokens": 10}
+    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert result.usage == {"total_tokens": 15}
+
+
+async def test_a_restored_store_runs_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(world.store), "restored", lambda self: True)
+    with pytest.raises(assent.StoreError, match="assent recover"):
+        await world.agent(LOOK).run("go", thread="t")
+
+
+async def test_a_process_that_lost_its_lease_is_refused_and_takes_the_other_outcome(
+    world: World,
+) -> None:
+    """One stalls in its model call, another takes over; only one reply is ever written."""
+    stalled, go = asyncio.Event(), asyncio.Event()
+
+    async def late(messages: Any) -> str:
+        stalled.set()
+        await go.wait()
+        return "I was too late."
+
+    slow = world.agent(LOOK, late, lease=1.0)
+    running = asyncio.create_task(slow.run("go", thread="t"))
+    await stalled.wait()
+    from assent.gate.leases import KEEPER
+
+    with KEEPER._condition:
+        KEEPER._leases.clear()  # its heart has stopped
+    other = world.agent(say("I took over."))
+    result = await other.resume("t")
+    assert result.output == "I took over."
+    go.set()
+    assert (await running).output == "I took over."
+    assert [m["role"] for m in conversation(world.store)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert world.effects("look") == ["x"]

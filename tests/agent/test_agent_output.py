@@ -1,0 +1,90 @@
+"""Typed answers: read as what was asked for, or asked for again."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from agent_world import World, asked, told
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from assent.testing.scripted_model import call, say
+
+PAY = call("pay", {"amount": 3, "to": None})
+
+
+class Pizza(BaseModel):
+    size: str
+    toppings: list[str] = Field(default_factory=list)
+    note: str = "none"
+
+
+@dataclass
+class Flight:
+    city: str
+    price: float | None = None
+
+
+class Stay(typing.TypedDict):
+    city: str
+
+
+class Trip(TypedDict):
+    city: str
+    days: int
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "value"),
+    [
+        (Pizza, '{"size":"L","toppings":["ham"],"note":null}', Pizza(size="L", toppings=["ham"])),
+        (Flight, '{"city":"Oslo","price":null}', Flight("Oslo")),
+        (Trip, '{"city":"Oslo","days":3}', {"city": "Oslo", "days": 3}),
+        (
+            list[Pizza],
+            '{"value":[{"size":"S","toppings":[],"note":"x"}]}',
+            [Pizza(size="S", note="x")],
+        ),
+        (list[Trip], '{"value":[]}', []),
+        (int, '{"value":7}', 7),
+        # From models that know no schema, without the wrapping:
+        (list[Trip], '[{"city":"Oslo","days":3}]', [{"city": "Oslo", "days": 3}]),
+        (int, "7", 7),
+        (Stay, '{"city":"Oslo"}', {"city": "Oslo"}),
+        (list[Stay], '{"value":[{"city":"Oslo"}]}', [{"city": "Oslo"}]),
+    ],
+)
+async def test_a_typed_answer(world: World, wanted: Any, text: str, value: Any) -> None:
+    agent = world.agent(say(text), output_type=wanted)
+    result = await agent.run("order", thread="t")
+    assert (result.status, result.output) == ("done", value)
+    assert (await agent.resume("t")).output == value
+    schema = asked(agent)[0].output_schema
+    assert schema is not None
+    assert schema["additionalProperties"] is False
+    assert sorted(schema["required"]) == sorted(schema["properties"])
+
+
+@pytest.mark.parametrize("bad", ["L please", '{"size": 7}', "[]", '{"toppings": []}'])
+async def test_an_answer_that_does_not_fit_is_asked_for_again(world: World, bad: str) -> None:
+    agent = world.agent(
+        say(bad), say('{"size":"L","toppings":null,"note":null}'), output_type=Pizza
+    )
+    result = await agent.run("order", thread="t")
+    assert result.output == Pizza(size="L")
+    assert "does not fit" in asked(agent)[-1].messages[-1]["content"]
+
+
+async def test_an_answer_that_never_fits_fails(world: World) -> None:
+    agent = world.agent(*[say("no")] * 3, output_type=Pizza, max_turns=3)
+    assert (await agent.run("order", thread="t")).status == "failed"
+
+
+async def test_a_typed_answer_after_calls(world: World) -> None:
+    agent = world.agent(PAY, say('{"city":"Oslo","days":1}'), output_type=Trip)
+    result = await agent.run("go", thread="t")
+    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
+    assert (result.output, told(agent)) == ({"city": "Oslo", "days": 1}, ["paid 3 to ana"])
