@@ -35,6 +35,16 @@ async def test_a_chat_belongs_to_whoever_posted_first(browser: Browser, store: S
     assert len(await ai_sdk.messages(browser.agent, "c1", by="ana")) == 2
 
 
+async def test_a_stream_may_be_read_without_awaiting_it_first(store: Store) -> None:
+    agent = assent.Agent("a", model=ScriptedModel([say("Hi.")]), store=store)
+    body = {"id": "c1", "messages": [HELLO]}
+    text = "".join([frame async for frame in ai_sdk.stream(body, agent, by="ana")])
+    assert text.startswith('data: {"type":"start"')
+    assert text.endswith(ai_sdk.DONE)
+    with pytest.raises(assent.NotFound):
+        await anext(aiter(ai_sdk.stream(body, agent, by="ben")))
+
+
 async def test_of_two_who_post_first_one_is_the_owner(tmp_path: Path) -> None:
     stores = [SqliteStore(tmp_path / "a.db") for _ in range(4)]
     try:

@@ -158,7 +158,10 @@ def test_always_allow_is_given_and_revoked(demo: Demo, open_page: Open) -> None:
     demo.final(first)
     second = demo.say("Weather in Rome")
     demo.final(second)  # nobody was asked
+    page.set_viewport_size({"width": 390, "height": 844})  # nothing of it is off a phone's screen
     page.goto(f"{demo.url}/grants")
+    expect(page.get_by_role("button", name=re.compile("Revoke")).first).to_be_in_viewport(ratio=1)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     page.get_by_role("button", name=re.compile("Revoke")).first.click()
     confirm = page.get_by_role("dialog").get_by_role("button", name=re.compile("Revoke|End"))
     if confirm.count():

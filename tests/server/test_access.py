@@ -132,6 +132,29 @@ def test_a_foreign_page_may_not_write_even_with_a_token(server: Served) -> None:
     assert client.post("/api/audit/verify").status_code == 403
 
 
+def test_the_browser_of_a_named_page_is_told_so(serve: Serve) -> None:
+    server = serve(agents=[mailer()], origins=["https://app.example.com"])
+    token = server.token("ana")
+    asks = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type,user-agent",
+    }
+    page, foreign = "https://app.example.com", "https://evil.example"
+    told = server.client().options("/api/chat", headers={**asks, "Origin": page})
+    assert told.status_code == 204
+    assert told.headers["access-control-allow-origin"] == page
+    assert "POST" in told.headers["access-control-allow-methods"]
+    assert told.headers["access-control-allow-headers"] == asks["Access-Control-Request-Headers"]
+    assert "access-control-allow-credentials" not in told.headers
+    for path, code in (("/api/me", 200), ("/api/nope", 404)):
+        answer = server.client(token, Origin=page).get(path)
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (code, page)
+        assert "Origin" in answer.headers["vary"]
+    for method, path in (("OPTIONS", "/api/chat"), ("GET", "/api/me"), ("POST", "/api/chat")):
+        answer = server.client(token, Origin=foreign).request(method, path, headers=asks)
+        assert "access-control-allow-origin" not in answer.headers
+
+
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", ""]
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Served, opened
+from served import Serve, Served, opened
 
 HOSTILE = [
     "\x1b[2K\x1b[1A approved",
@@ -90,7 +90,9 @@ def test_arguments_changed_in_the_database_do_not_run(open_server: Served, tmp_p
     assert client.post("/api/audit/verify").json()["ok"] is False
 
 
-def test_a_decision_for_an_id_never_issued_changes_nothing(open_server: Served) -> None:
+def test_a_decision_for_an_id_never_issued_is_written_down_and_nothing_else(
+    open_server: Served,
+) -> None:
     client = open_server.client()
     opened(client)
     before = len(client.get("/api/audit").json()["items"])
@@ -98,7 +100,30 @@ def test_a_decision_for_an_id_never_issued_changes_nothing(open_server: Served) 
         body = {"type": "approve", "seen_digest": "0" * 64}
         answer = client.post(f"/api/requests/{name}/decision", json=body)
         assert answer.status_code in (404, 405, 422), name
-    assert len(client.get("/api/audit").json()["items"]) == before
+    facts = client.get("/api/audit").json()["items"][before:]
+    assert {fact["type"] for fact in facts} == {"refused"}
+    assert facts[0]["body"]["request"] == "req_0000000000000000"
+    assert max(len(fact["body"]["request"]) for fact in facts) == 200
+    assert client.post("/api/audit/verify").json()["ok"] is True
+
+
+def test_an_agent_that_tries_to_decide_is_written_down(serve: Serve) -> None:
+    server = serve()
+    bot = server.client(server.token("bot", "agent"))
+    made = opened(bot)
+    yes = {"type": "approve", "seen_digest": made["digest"]}
+    tries = [
+        ("POST", f"/api/requests/{made['id']}/decision", yes),
+        ("POST", "/api/decisions", [{"id": made["id"], **yes}]),
+        ("DELETE", "/api/grants/grt_x", None),
+    ]
+    for method, path, body in tries:
+        assert bot.request(method, path, json=body).status_code == 403
+    boss = server.client(server.token("boss", "admin"))
+    facts = [f for f in boss.get("/api/audit").json()["items"] if f["type"] == "refused"]
+    assert [fact["body"]["tried"] for fact in facts] == [f"{m} {path}" for m, path, _ in tries]
+    assert {fact["actor"] for fact in facts} == {"agent:bot"}
+    assert boss.get(f"/api/requests/{made['id']}").json()["status"] == "pending"
 
 
 def test_expired_is_expired_by_a_millisecond(open_server: Served) -> None:

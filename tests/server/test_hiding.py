@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from served import Serve, Served, opened
+from served import Serve, Served, mailer, opened
 
 from assent.server.hiding import hidden
+from assent.testing import call, say
 from assent.text import fingerprint
 
 SECRETS = [
@@ -60,6 +61,8 @@ def test_nothing_is_approved_from_a_view_that_hides(serve: Serve) -> None:
     assert "hunter2" not in seen.text
     assert "hunter2" not in str(listed)
     assert (seen.json()["masked"], seen.json()["digest"]) == (True, None)
+    assert made["digest"] not in seen.text  # nor in what happened to it
+    assert made["digest"] not in ana.get(f"/api/runs/{made['run']}").text
     path = f"/api/requests/{made['id']}"
     assert ana.post(f"{path}/decision", json={"type": "approve"}).status_code == 422
     revealed = ana.post(f"{path}/reveal").json()
@@ -71,12 +74,32 @@ def test_nothing_is_approved_from_a_view_that_hides(serve: Serve) -> None:
     assert ana.post("/api/audit/verify").json()["ok"] is True
 
 
+def test_who_chats_can_approve_what_the_chat_showed_them(serve: Serve) -> None:
+    secret = "ghp_" + "x" * 36
+    turns = (call("send_email", {"to": "ana", "body": secret}), say("Done."))
+    server = serve(agents=[mailer(*turns)])
+    rita = server.client(server.token("rita", "chat"))
+    parts = [{"type": "text", "text": "Send it"}]
+    body = {"id": "c1", "messages": [{"id": "m", "role": "user", "parts": parts}]}
+    assert secret in rita.post("/api/chat", json=body).text
+    ana = server.client(server.token("ana"))
+    (listed,) = ana.get("/api/requests").json()["items"]
+    assert (listed["masked"], secret in str(listed)) == (True, False)
+    path = f"/api/requests/{listed['id']}"
+    seen = rita.get(path).json()
+    assert (seen["masked"], seen["args"]["body"]) == (False, secret)
+    yes = {"type": "approve", "seen_digest": seen["digest"]}
+    assert rita.post(f"{path}/decision", json=yes).status_code == 200
+
+
 def test_secrets_stay_out_of_runs_history_and_logs(
     open_server: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = open_server.client()
     with caplog.at_level("DEBUG"):
-        made = opened(client, args={"token": "ghp_" + "x" * 36})
+        secret = "ghp_" + "x" * 36
+        words = f"push with {secret}"
+        made = opened(client, args={"token": secret}, description=words, note=words)
         client.post(f"/api/requests/{made['id']}/decision", json={"type": "reject"})
         texts = [
             client.get(path).text

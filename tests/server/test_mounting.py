@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from fastapi import FastAPI
 from served import mailer
 from starlette.testclient import TestClient
@@ -40,6 +41,15 @@ def test_it_lives_as_long_as_the_app_around_it() -> None:
         parts = [{"type": "text", "text": "Welcome ana"}]
         body = {"id": "c1", "messages": [{"id": "m", "role": "user", "parts": parts}]}
         assert "tool-approval-request" in client.post("/api/chat", json=body).text
+
+
+def test_one_agent_needs_no_list_and_what_is_none_is_named() -> None:
+    app = create_app(mailer(), store="memory://", auth=False)
+    (agent,) = TestClient(app).get("/api/agents").json()["items"]
+    assert agent["name"] == "mailer"
+    for wrong in ("sqlite:///x.db", [mailer], {"mailer": mailer()}):
+        with pytest.raises(TypeError, match="is no agent"):
+            create_app(wrong, store="memory://")  # type: ignore[arg-type]
 
 
 def test_without_its_lifespan_the_feed_says_so() -> None:

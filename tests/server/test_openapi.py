@@ -45,6 +45,28 @@ class Script:
         return answer.json()
 
 
+def test_nothing_in_the_document_is_left_unsaid() -> None:
+    document = create_app(store="memory://").openapi()
+    shapes = document["components"]["schemas"]
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            where = f"{method} {path}"
+            assert operation["summary"], where
+            assert operation["description"], where
+            for parameter in operation.get("parameters", ()):
+                assert parameter.get("description"), (where, parameter["name"])
+            for code, response in operation["responses"].items():
+                assert response["description"], (where, code)
+                kinds = response.get("content", {})
+                assert bool(kinds) == (code != "204"), (where, code)
+                assert all(kind.get("schema") is not None for kind in kinds.values())
+                assert not {"text/event-stream", "application/json"} <= set(kinds), where
+            if "requestBody" in operation:
+                body = str(operation["requestBody"])
+                named = [name for name in shapes if f"/{name}'" in body]
+                assert "example" in body + "".join(str(shapes[name]) for name in named), where
+
+
 def test_a_script_that_knows_only_the_document(serve: Serve) -> None:
     server = serve()
     agent = Script(server.client(server.token("bot", "agent")))

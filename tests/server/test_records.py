@@ -64,6 +64,30 @@ def test_a_long_thread_is_not_read_for_its_end(
     assert sum(rows) <= 30 + 20 + 8  # the end of both, and some halving
 
 
+def test_a_run_is_for_those_who_may_see_what_it_asked(serve: Serve) -> None:
+    server = serve()
+    bot = server.client(server.token("bot", "agent"))
+    ours = opened(bot, key="open", args={"amount": 1})
+    theirs = opened(bot, key="closed", args={"amount": 2}, reviewers=["group:finance"])
+    ana, fin, boss = (
+        server.client(server.token(name, role, *groups))
+        for name, role, groups in (
+            ("ana", "reviewer", ()),
+            ("fin", "reviewer", ("finance",)),
+            ("boss", "admin", ()),
+        )
+    )
+    both = {ours["run"], theirs["run"]}
+    for client, seen in ((ana, {ours["run"]}), (fin, both), (boss, both)):
+        assert {run["id"] for run in client.get("/api/runs").json()["items"]} == seen
+        for run in both:
+            assert (client.get(f"/api/runs/{run}").status_code == 200) == (run in seen)
+    yes = {"type": "approve", "seen_digest": theirs["digest"]}
+    assert fin.post(f"/api/requests/{theirs['id']}/decision", json=yes).status_code == 200
+    like = ana.get(f"/api/requests/{ours['id']}").json()["like"]
+    assert (like["approved"], like["recent"]) == (0, [])
+
+
 def _count(monkeypatch: pytest.MonkeyPatch, store: Any, name: str, rows: list[int]) -> None:
     read = getattr(store, name)
 

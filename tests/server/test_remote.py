@@ -32,6 +32,55 @@ def test_the_same_key_is_the_same_request(open_server: Served) -> None:
         answer = client.post("/api/requests", json=other, headers=headers)
         assert answer.status_code == 409, other
     assert len(client.get("/api/requests").json()["items"]) == 1
+    # That it is not new is said by the status, before and after somebody decided.
+    body = {"tool": "refund", "args": {"amount": 5}}
+    assert client.post("/api/requests", json=body, headers=headers).status_code == 200
+    approve(client, first)
+    assert client.post("/api/requests", json=body, headers=headers).status_code == 200
+    headers = {"Idempotency-Key": "another"}
+    assert client.post("/api/requests", json=body, headers=headers).status_code == 201
+
+
+def test_short_forms_say_the_same(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client, kind="approval", risk="high")
+    assert (made["kind"], made["risk"]) == ("approval", {"level": "high", "reasons": []})
+    body = {"kind": "question", "question": "Which colour?"}
+    asked = client.post("/api/requests", json=body).json()
+    assert (asked["kind"], asked["question"]["text"]) == ("question", "Which colour?")
+    for wrong in ({"kind": "question", "tool": "refund"}, {**body, "kind": "approval"}):
+        answer = client.post("/api/requests", json=wrong)
+        assert (answer.status_code, answer.json()["field"]) == (422, "kind")
+    answer = client.post("/api/requests", json={"tool": "refund", "risk": "terrible"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "risk.level")
+
+
+def test_what_a_standing_yes_allowed_can_be_read(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client)
+    grant = {"scope": "exact", "ends_in": 60}
+    yes = {"type": "approve", "seen_digest": made["digest"], "grant": grant}
+    assert client.post(f"/api/requests/{made['id']}/decision", json=yes).status_code == 200
+    again = opened(client, key="k2")
+    assert (again["status"], again["decision"]["type"]) == ("approved", "grant")
+    read = client.get(f"/api/requests/{again['id']}")
+    assert (read.status_code, read.json()["decision"]["type"]) == (200, "grant")
+    assert client.get("/api/requests/req_nope").status_code == 404
+
+
+def test_a_failure_said_twice_is_an_echo(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client)
+    approve(client, made)
+    path = f"/api/requests/{made['id']}"
+    token = client.post(f"{path}/claim").json()["token"]
+    failed = {"token": token, "ok": False, "result": "no funds"}
+    for _ in range(2):
+        told = client.post(f"{path}/result", json=failed)
+        assert told.status_code == 200
+        assert told.json()["execution"]["status"] == "failed"
+    assert client.post(f"{path}/result", json={**failed, "ok": True}).status_code == 409
+    assert client.post(f"{path}/result", json={**failed, "result": "else"}).status_code == 409
 
 
 def test_waiting_ends_with_the_decision(open_server: Served) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from assent.agent import Agent
 from assent.agent.resumable import Resumable
-from assent.channels.terminal import TerminalChannel
 from assent.cli.exits import Usage
 from assent.errors import AssentError, NotFound
 from assent.stores.base import Store
@@ -50,6 +49,8 @@ def _is_agent(value: Any) -> bool:
 
 def take_over(agent: Agent) -> None:
     """Whoever drives the agent shows its requests: nothing else asks or prints in this terminal."""
+    from assent.channels.terminal import TerminalChannel  # brings rich, which no server needs
+
     others = [c for c in agent.gate.channels if not isinstance(c, TerminalChannel)]
     agent.gate.channels = (*others, _shown_here)
 

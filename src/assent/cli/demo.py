@@ -65,7 +65,8 @@ def demo(
 
 def _serve(url: str, port: int, *, opens: bool, auth: bool) -> None:
     from assent.demo.web import demo_app
-    from assent.server.serving import Log, begin_logging, run
+    from assent.server.logs import Log, begin_logging
+    from assent.server.serving import run
 
     begin_logging(Log.TEXT, logging.WARNING)
     app = demo_app(url, auth=auth)

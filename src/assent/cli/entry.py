@@ -6,6 +6,7 @@ server and a worker are not kept by the commands that they do not need.
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 
@@ -18,6 +19,7 @@ def main() -> None:
     """Run the command line."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name in _ALONE:
+        gc.disable()  # until it is up: nothing of what is loaded now is garbage
         app = new_app()
         app.command(name)(getattr(import_module(_ALONE[name]), name))
     else:

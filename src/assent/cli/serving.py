@@ -102,10 +102,10 @@ def serve(
     It listens on loopback and wants a token or a session. On a terminal it prints a link that
     signs you in once; elsewhere make a token: `assent token create NAME --role reviewer`.
     """
-    gc.disable()  # until it answers: nothing of what is loaded now is garbage
     from assent.cli.agents import load_resumable
     from assent.server import create_app
-    from assent.server.serving import Log, begin_logging, run
+    from assent.server.logs import Log, begin_logging
+    from assent.server.serving import run
     from assent.stores import open_store
 
     check_open(host, no_auth=no_auth)

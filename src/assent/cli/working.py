@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, Annotated
@@ -58,7 +59,7 @@ def worker(
     lets what is being run pause or end first.
     """
     from assent.cli.agents import load_resumable
-    from assent.server.serving import Log, begin_logging
+    from assent.server.logs import Log, begin_logging
     from assent.stores import open_store
 
     if concurrency < 1:
@@ -79,6 +80,8 @@ def worker(
                 loop.add_signal_handler(number, working.stop)
             names = ", ".join(agent.name for agent in agents)
             via = "" if dispatch is None else f", dispatch: {dispatch}"
+            gc.freeze()
+            gc.enable()
             with _watched(metrics, alone, figures) as where:
                 at = "" if where is None else f", metrics: {where}/metrics"
                 print(f"Working for {names}  (store: {kept.url}{via}{at})", flush=True)

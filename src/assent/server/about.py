@@ -8,6 +8,7 @@ from typing import Any
 from assent import codec
 from assent.errors import InvalidCall
 from assent.rows import Call, Event, Run
+from assent.server.auth import Who, may_see
 from assent.server.hiding import hidden
 from assent.server.service import Service
 from assent.server.shown import inert, summary
@@ -22,7 +23,7 @@ _LIKE = 100
 _RECENT = 5
 
 
-def about(service: Service, request: Request) -> dict[str, Json]:
+def about(service: Service, request: Request, who: Who, *, masked: bool) -> dict[str, Json]:
     """Everything beside the request itself that helps to decide it."""
     store = service.store
     call = store.call(request.id)
@@ -31,8 +32,8 @@ def about(service: Service, request: Request) -> dict[str, Json]:
     before = 0 if thread is None else max(thread.messages - _TAIL, 0)
     return {
         "conversation": conversation(store, request.thread, current=call, after=before),
-        "events": [told(event) for event in events_about(store, call)],
-        "like": _like(store, call),
+        "events": [told(event, masked=masked) for event in events_about(store, call)],
+        "like": _like(store, call, who),
         "policy": {
             "rule": inline(call.terms.rule),
             "description": inert(call.terms.description),
@@ -93,9 +94,11 @@ def _arguments(written: Any) -> str:
     return "\n".join(lines(hidden(value).value))
 
 
-def told(event: Event) -> dict[str, Json]:
-    """One fact, for a timeline."""
-    body = {} if event.body is None else codec.loads(event.body)
+def told(event: Event, *, masked: bool = False) -> dict[str, Json]:
+    """One fact, for a timeline; beside something masked it carries no digest either."""
+    body = {} if event.body is None else hidden(codec.loads(event.body)).value
+    if masked:
+        body.pop("digest", None)
     return {
         "at": moment(event.at).isoformat(),
         "type": event.type,
@@ -106,12 +109,12 @@ def told(event: Event) -> dict[str, Json]:
     }
 
 
-def _like(store: Store, call: Call) -> dict[str, Json]:
-    """What became of the last calls of the same tool by the same agent."""
+def _like(store: Store, call: Call, who: Who) -> dict[str, Json]:
+    """What became of the last calls of the same tool by the same agent, as far as they are known
+    to this person."""
     query = Query(status="closed", agent=call.agent, tool=call.tool, sort="newest", limit=_LIKE)
-    found = (
-        [other for _, other in store.page(query) if other.kind == call.kind] if call.tool else []
-    )
+    page = store.page(query) if call.tool else []
+    found = [other for _, other in page if other.kind == call.kind and may_see(who, other)]
     counts = Counter(public_status(other) for other in found)
     names = ("approved", "edited", "rejected", "responded", "expired")
     return {

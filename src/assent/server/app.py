@@ -43,7 +43,7 @@ log = logging.getLogger("assent.server")
 
 
 def create_app(
-    agents: Iterable[Resumable] = (),
+    agents: Resumable | Iterable[Resumable] = (),
     *,
     store: str | Store = "sqlite:///assent.db",
     policy: Policy | str | Path | None = None,
@@ -99,16 +99,17 @@ def create_app(
     app.add_exception_handler(HTTPException, answers.http)
     app.add_exception_handler(Exception, answers.broken)
     chat.add_chat(app)  # first: routes are tried in order, and this one is waited for word by word
-    for part in (elsewhere, requests_, deciding, grants, events, records, session, health):
-        app.include_router(part.router)
-    app.include_router(chat.chats)
+    for part in (elsewhere, requests_, deciding, grants, events, records, session, health, chat):
+        app.router.routes += part.router.routes  # included, each would be built a second time
     add_pages(app)
     return app
 
 
-def _named(agents: Iterable[Resumable], store: Store) -> dict[str, Resumable]:
+def _named(agents: Resumable | Iterable[Resumable], store: Store) -> dict[str, Resumable]:
     named: dict[str, Resumable] = {}
-    for agent in agents:
+    for agent in [agents] if isinstance(agents, Resumable) else agents:
+        if not isinstance(agent, Resumable):
+            raise TypeError(f"{agent!r:.80} is no agent: pass agents as a list, the store by name")
         if agent.name in named:
             raise ValueError(f"two agents are called {agent.name!r}: rename one")
         if isinstance(agent, Agent):

@@ -16,6 +16,7 @@ from assent.errors import NotAllowed, NotFound, Unauthenticated
 from assent.rows import Call
 from assent.server.service import Service, service_of
 from assent.server.signing_in import COOKIE, who_is
+from assent.server.traces import note_refusal
 from assent.stores.base import Store
 from assent.twin import look
 from assent.types import Request, Reviewer
@@ -91,14 +92,19 @@ def needs(role: str) -> Check:
         service = service_of(request)
         who = await identify(service, request)
         open_to_all = not service.auth and who.secret is None
+        writes = request.method not in ("GET", "HEAD")
+        # Where nobody signs in, all scripts are one person, and none of them a stranger.
+        if not open_to_all and writes:
+            service.limits.take(who.name)
         if not open_to_all and who.role not in _ROLES[role]:
-            raise NotAllowed(
+            error = NotAllowed(
                 f"{who.name} has the role {who.role!r}; this is for {' or '.join(_ROLES[role])}"
             )
+            if writes:
+                tried = f"{request.method} {request.url.path}"
+                await note_refusal(service.store, who.reviewer, error, tried=tried)
+            raise error
         request.state.who = who
-        # Where nobody signs in, all scripts are one person, and none of them a stranger.
-        if not open_to_all and request.method not in ("GET", "HEAD"):
-            service.limits.take(who.name)
         return who
 
     return check

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from fastapi import Request as HttpRequest
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
 from assent import codec
@@ -27,7 +27,9 @@ async def read(request: HttpRequest, shape: type[T]) -> T:
         value = codec.parse(raw or b"{}")
     except InvalidCall as error:
         raise Malformed(f"the body cannot be read: {error}") from None
-    adapter = _adapters.setdefault(shape, TypeAdapter(shape))
+    adapter = _adapters.get(shape)
+    if adapter is None:
+        adapter = _adapters[shape] = TypeAdapter(shape)
     try:
         checked: T = adapter.validate_python(value, strict=True)
     except ValidationError as error:
@@ -47,18 +49,3 @@ def _plain(error: Any) -> str:
         return "no such field here"
     message: str = error["msg"]
     return message[0].lower() + message[1:]
-
-
-def documented(shape: type[BaseModel] | Any, *, required: bool = True) -> dict[str, Any]:
-    """What the OpenAPI document says of a body that a route reads by itself."""
-    schema = TypeAdapter(shape).json_schema(ref_template="#/components/schemas/{model}")
-    shapes.update(schema.pop("$defs", {}))
-    if isinstance(shape, type) and issubclass(shape, BaseModel):
-        shapes[shape.__name__] = schema
-        schema = {"$ref": f"#/components/schemas/{shape.__name__}"}
-    content = {"application/json": {"schema": schema}}
-    return {"requestBody": {"required": required, "content": content}}
-
-
-#: Schemas of bodies, which the OpenAPI document lists among its components.
-shapes: dict[str, Any] = {}

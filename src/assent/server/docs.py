@@ -6,10 +6,12 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 
 import assent
-from assent.server.bodies import shapes
 from assent.server.shapes import ErrorView
+from assent.server.wording import worded
 
 _ABOUT = """
 The HTTP face of Assent, a durable yes or no for AI agents.
@@ -30,15 +32,34 @@ _SAID = {
     429: "Too much at once; `Retry-After` says when to come back",
 }
 
+#: The schemas that routes mention, empty until somebody wants the document: to make them takes
+#: longer than a server may take to start.
+_schemas: dict[tuple[Any, JsonSchemaMode], dict[str, Any]] = {}
+
+
+def takes(shape: Any, *, required: bool = True) -> dict[str, Any]:
+    """The body of a route that reads it by itself."""
+    return {"requestBody": {"required": required, "content": _json(shape, "validation")}}
+
+
+def gives(shape: Any) -> dict[str, Any]:
+    """An answer of a route."""
+    return {"content": _json(shape, "serialization")}
+
 
 def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """The refusals that a route may answer with, for its documentation."""
-    return {code: {"model": ErrorView, "description": _SAID[code]} for code in codes}
+    """The refusals that a route may answer with."""
+    return {code: {"description": _SAID[code], **gives(ErrorView)} for code in codes}
+
+
+def _json(shape: Any, mode: JsonSchemaMode) -> dict[str, Any]:
+    return {"application/json": {"schema": _schemas.setdefault((shape, mode), {})}}
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
-    """The document of an app; made once, with the bodies that routes read by themselves."""
+    """The document of an app; made once."""
     if app.openapi_schema is None:
+        found = _fill()
         document = get_openapi(
             title="Assent",
             version=assent.__version__,
@@ -47,11 +68,24 @@ def describe(app: FastAPI) -> dict[str, Any]:
             routes=app.routes,
         )
         components = document.setdefault("components", {})
-        components.setdefault("schemas", {}).update(shapes)
+        components.setdefault("schemas", {}).update(found)
         components["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "session": {"type": "apiKey", "in": "cookie", "name": "assent_session"},
         }
+        worded(document)
         document["security"] = [{"bearer": []}, {"session": []}]
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _fill() -> dict[str, Any]:
+    """Make the schemas that routes mention; gives what these refer to, by its name."""
+    made, found = TypeAdapter.json_schemas(
+        [(key, key[1], TypeAdapter(key[0])) for key in _schemas],
+        ref_template="#/components/schemas/{model}",
+    )
+    for (key, _), schema in made.items():
+        _schemas[key].update(schema)
+    referred: dict[str, Any] = found["$defs"]
+    return referred

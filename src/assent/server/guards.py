@@ -19,6 +19,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assent.errors import NotAllowed
+from assent.server import crossing
 from assent.server.answers import TooLarge, WrongHost, answer
 from assent.server.metrics import Metrics
 from assent.server.signing_in import COOKIE
@@ -62,26 +63,35 @@ class Guards:
             await self._app(scope, receive, send)
             return
         began, number = time.perf_counter(), secrets.token_hex(6)
-        status = 500
+        status, headers = 500, Headers(scope=scope)
+        page = self._page(headers)
 
         async def sent(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 _dress(scope, message, number)
+                if page is not None:
+                    message["headers"] += crossing.named(page)
             await send(message)
 
         try:
             try:
-                self._check(scope)
-                await self._app(scope, _capped(scope, receive), sent)
+                self._check(scope, headers)
+                asks = scope["method"] == "OPTIONS" and page is not None
+                inner = crossing.preflight(headers) if asks else None
+                await (inner or self._app)(scope, _capped(scope, receive), sent)
             except (WrongHost, TooLarge, NotAllowed) as error:
                 await answer(error)(scope, receive, sent)
         finally:
             self._count(scope, status, time.perf_counter() - began, number)
 
-    def _check(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
+    def _page(self, headers: Headers) -> str | None:
+        """The page elsewhere that sends this, if it is one that was named."""
+        origin = headers.get("origin")
+        return origin if origin is not None and origin.lower() in self._origins else None
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
         if not _is_ours(host, self._hosts):
             raise WrongHost(
@@ -101,7 +111,7 @@ class Guards:
             if COOKIE in headers.get("cookie", "") and "authorization" not in headers:
                 raise NotAllowed("a write with a session's cookie needs its Origin: use the page")
             return
-        if origin.lower() in self._origins:
+        if self._page(headers) is not None:
             return
         if urlsplit(origin).netloc.lower() != host.lower():
             raise NotAllowed(f"a page of {origin!r:.100} may not write here")

@@ -21,7 +21,7 @@ from assent.gate.verify import verify
 from assent.policy import tightened
 from assent.rows import LIVE, Call, CallStatus, Run, Tool
 from assent.server.service import Service
-from assent.server.shapes import OpenBody, OptionBody, QuestionBody
+from assent.server.shapes import OpenBody, OptionBody, QuestionBody, ResultBody
 from assent.stores.base import Query, Store
 from assent.twin import News, hop, look, write
 from assent.types import Json, Option, Question, Request, Risk, Terms, ToolCall, Verdict, moment
@@ -49,6 +49,7 @@ async def open_call(
         raise Conflict(f"run {run!r} belongs to another agent: use another name")
     terms = await _terms(service, agent, body, kind, args)
     tool = _face(body) if kind == "approval" and body.tool is not None else None
+    fresh = False
     if call is None:
         store = service.store
         await look(store, service.limits.enter, agent, partial(_open_requests, store, agent))
@@ -76,13 +77,14 @@ async def open_call(
             requester=body.requester,
         )
         ((call,),) = await write(store, propose)
+        fresh = call.id == new.id  # else another of its kind was a moment faster
     assert call is not None
     if call.binds != binds:
         raise Conflict(
             f"the key {name!r} was used before with another body (request {call.id}): "
             "use another key for another call"
         )
-    return call, call.attempt == 0 and call.decision is None
+    return call, fresh
 
 
 def _known(store: Store, run: str, key: str) -> tuple[Run | None, Call | None]:
@@ -95,6 +97,8 @@ def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
     given = [name for name in ("tool", "question", "text") if getattr(body, name) is not None]
     if len(given) != 1:
         raise InvalidCall("give one of: tool (with args), question, or text (with details)", "tool")
+    if body.kind not in (None, "question" if body.question is not None else "approval"):
+        raise InvalidCall(f"{given[0]} is no {body.kind}: leave kind out, or say the other", "kind")
     if body.question is not None:
         return "question", question_json(_question(body.question))
     if body.text is not None:
@@ -222,7 +226,7 @@ def found(service: Service, call_id: str) -> Call:
     """The call of that id."""
     call = service.store.call(call_id)
     if call is None:
-        raise NotFound(f"no request {call_id!r:.80}")
+        raise NotFound(f"no request {call_id!r:.80}: see `assent inbox`")
     return call
 
 
@@ -263,23 +267,25 @@ def _lease_of(owner: str | None, call: str) -> float:
     return float(lease) if found else _LEASE
 
 
-def report(service: Service, call: Call, token: int, attempt: int, ok: bool, result: Json) -> Call:
+def report(service: Service, call: Call, body: ResultBody) -> Call:
     """Record what came of a claimed call."""
-    if (call.token, call.attempt) != (token, attempt):
+    # Each attempt has a token of its own; who says which one it was says the same twice.
+    attempt = call.attempt if body.attempt is None else body.attempt
+    if (call.token, call.attempt) != (body.token, attempt):
         raise Conflict(f"{call.id} was not claimed with this token: it is {call.status}")
-    if call.status is CallStatus.DONE and ok and call.result == codec.canonical(result).decode():
+    words = codec.canonical(body.result).decode() if body.ok else str(body.result)
+    if call.status is (CallStatus.DONE if body.ok else CallStatus.FAILED) and call.result == words:
         return call  # said twice
     if call.status not in (CallStatus.RUNNING, CallStatus.IN_DOUBT):
         raise Conflict(f"{call.id} is {call.status}: its result was recorded before")
-    words = codec.canonical(result).decode() if ok else str(result)
     (recorded,) = service.store.transact(
         Record(
             thread=call.thread,
             run=call.run,
             call=call.id,
-            token=token,
+            token=body.token,
             attempt=attempt,
-            ok=ok,
+            ok=body.ok,
             result=words,
         )
     )

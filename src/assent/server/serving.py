@@ -1,15 +1,11 @@
-"""Serving the app: a socket that is surely ours, readable logs, an end that loses nothing."""
+"""Serving the app: a socket that is surely ours, and an end that loses nothing."""
 
 from __future__ import annotations
 
-import json
-import logging
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
-from enum import Enum
 from types import FrameType
 
 import uvicorn
@@ -24,47 +20,8 @@ _GRACE = 5
 _SWITCH = 0.001
 
 
-class Log(Enum):
-    """How the log is written."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 class PortTaken(AssentError):
     """Nothing can listen there."""
-
-
-def begin_logging(form: Log, level: int = logging.INFO) -> None:
-    """Log to stderr: one line per request, per step of the worker, and per trouble."""
-    handler = logging.StreamHandler(sys.stderr)
-    if form is Log.JSON:
-        handler.setFormatter(_Json())
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    root = logging.getLogger("assent")
-    root.handlers, root.propagate = [handler], False
-    root.setLevel(level)
-
-
-class _Json(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        for name in ("request_id", "status", "seconds"):
-            if hasattr(record, name):
-                line[name] = getattr(record, name)
-        if (step := getattr(record, "step", None)) is not None:
-            line |= {
-                name: value for name, value in step._asdict().items() if value not in ("", None)
-            }
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line)
 
 
 def run(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> None:
@@ -77,6 +34,7 @@ def run(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> Non
         log_config=None,
         access_log=False,
         lifespan="on",
+        ws="none",
         server_header=False,
         timeout_graceful_shutdown=_GRACE,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 #: Where a request may stand, and two names for many.
 STATUSES = (
@@ -25,9 +25,9 @@ Digest = Annotated[str, Field(description="The digest that was shown: what is ap
 
 
 class Body(BaseModel):
-    """Something that a client sends: nothing but these fields."""
+    """Something that a client sends: nothing but these fields. Built when the first one comes."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class GrantBody(Body):
@@ -67,7 +67,7 @@ class DecisionBody(Body):
 class OneOfMany(Body):
     """A decision among several; they are of one kind, on like requests."""
 
-    id: str
+    id: str = Field(examples=["req_7f3a…"])
     type: Literal["approve", "reject", "respond"]
     message: str | None = None
     value: Any = None
@@ -77,19 +77,19 @@ class OneOfMany(Body):
 class CancelBody(Body):
     """Why a request is called off."""
 
-    message: str = ""
+    message: str = Field("", examples=["not needed any more"])
 
 
 class CheckBody(Body):
     """Arguments to try out."""
 
-    args: dict[str, Any]
+    args: dict[str, Any] = Field(examples=[{"city": "Porto"}])
 
 
 class LoginBody(Body):
     """What a link carries behind its ``#``, or a token."""
 
-    token: str = Field(max_length=500)
+    token: str = Field(max_length=500, examples=["assent_…"])
 
 
 class OptionBody(Body):
@@ -118,6 +118,11 @@ class RiskBody(Body):
     reasons: list[str] = []
 
 
+def _short(name: str) -> BeforeValidator:
+    """What stands where an object could: its one field that matters."""
+    return BeforeValidator(lambda given: {name: given} if isinstance(given, str) else given)
+
+
 class OpenBody(Body):
     """A call, a question or a text that a remote agent puts to people.
 
@@ -133,13 +138,18 @@ class OpenBody(Body):
             ]
         },
     )
+    kind: Literal["approval", "question"] | None = Field(
+        None, description="not needed: what is given says it; if it is said, it has to fit"
+    )
     tool: str | None = Field(None, min_length=1, max_length=200)
     args: dict[str, Any] = {}
     schema_: dict[str, Any] | None = Field(
         None, alias="schema", description="a JSON Schema of the arguments; edits are checked by it"
     )
     returns: dict[str, Any] | None = Field(None, description="a JSON Schema of the result")
-    question: QuestionBody | None = None
+    question: Annotated[QuestionBody | None, _short("text")] = Field(
+        None, description="or the text alone"
+    )
     text: str | None = None
     details: dict[str, Any] = {}
     agent: str | None = Field(
@@ -154,7 +164,9 @@ class OpenBody(Body):
     allowed: list[str] | None = None
     reviewers: list[str] | None = None
     quorum: int | None = None
-    risk: RiskBody | None = None
+    risk: Annotated[RiskBody | None, _short("level")] = Field(
+        None, description="or the level alone"
+    )
     expires_in: float | int | None = None
     valid_for: float | int | None = None
     idempotent: bool = False
@@ -163,27 +175,39 @@ class OpenBody(Body):
 class ClaimBody(Body):
     """How long the claim holds without a sign of life."""
 
-    lease: float | int = Field(60, gt=0, le=3600, description="seconds; `renew` extends it")
+    lease: float | int = Field(
+        60, gt=0, le=3600, description="seconds; `renew` extends it", examples=[120]
+    )
 
 
 class TokenBody(Body):
-    """The token and the attempt that a claim gave."""
+    """The token that a claim gave, and the attempt."""
 
-    token: int
-    attempt: int
+    token: int = Field(examples=[1])
+    attempt: int | None = Field(None, description="the claim's; without it, the token's own")
 
 
 class ResultBody(TokenBody):
     """What came of the call."""
 
     ok: bool = True
-    result: Any = Field(None, description="the result; with ok=false, what went wrong, as text")
+    result: Any = Field(
+        None,
+        description="the result; with ok=false, what went wrong, as text",
+        examples=["receipt 4711"],
+    )
 
 
 # -- what is given back
 
 
-class ErrorView(BaseModel):
+class View(BaseModel):
+    """Something that is given back: for the document alone, so built when that is wanted."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class ErrorView(View):
     """Every refusal: which, one sentence that says what to do, and where it applies."""
 
     error: str = Field(examples=["AlreadyDecided"])
@@ -193,7 +217,7 @@ class ErrorView(BaseModel):
     decision: dict[str, Any] | None = None
 
 
-class RequestView(BaseModel):
+class RequestView(View):
     """A request: its fields, and under ``shown`` the same made inert for a page."""
 
     model_config = ConfigDict(extra="allow")
@@ -223,14 +247,14 @@ class RequestView(BaseModel):
     shown: dict[str, Any]
 
 
-class RequestPage(BaseModel):
+class RequestPage(View):
     """Some requests, and where the next page begins."""
 
     items: list[RequestView]
     next: str | None
 
 
-class ClaimView(BaseModel):
+class ClaimView(View):
     """The approved arguments, once, and what proves that it is you who runs them."""
 
     request: str
@@ -242,7 +266,7 @@ class ClaimView(BaseModel):
     lease: float
 
 
-class Items(BaseModel):
+class Items(View):
     """A list, and where the next page begins."""
 
     model_config = ConfigDict(extra="allow")

@@ -21,10 +21,11 @@ _LIKE_CALLS = {"approve", "edit", "reject", "respond"}
 def shown_request(request: Request, who: Who, *, reveal: bool = False) -> dict[str, Json]:
     """Everything that this principal may know of a request, ready for JSON."""
     body = request_json(request)
-    # The agent that made the call knows its arguments, and must get them as they were approved.
+    # The agent that made the call knows its arguments, and must get them as they were approved; who
+    # only chats sees their own requests, whose arguments stand in the chat already.
     masked = False
-    if not reveal and who.role != "agent":
-        for field in ("args", "original", "preview"):
+    if not reveal and who.role not in ("agent", "chat"):
+        for field in ("args", "original", "preview", "description", "note"):
             view = hidden(body[field], request.schema)
             body[field], masked = view.value, masked or view.masked
         decision = body["decision"]
@@ -44,13 +45,13 @@ def shown_request(request: Request, who: Who, *, reveal: bool = False) -> dict[s
 
 
 def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
-    told = text.examined([body["args"], request.description, request.note, body["question"]])
+    told = text.examined([body["args"], body["description"], body["note"], body["question"]])
     return {
         "args": inert(body["args"]),
         "lines": text.lines(body["args"]),
         "original": None if body["original"] is None else inert(body["original"]),
-        "description": inert(request.description),
-        "note": inert(request.note),
+        "description": inert(body["description"]),
+        "note": inert(body["note"]),
         "preview": inert(body["preview"]),
         "question": _shown_question(request.question),
         "schema": inert(request.schema),

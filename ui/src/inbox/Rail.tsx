@@ -4,7 +4,7 @@ import { useEffect, useRef, type ReactElement, type ReactNode } from "react";
 import { StatusBadge } from "../shared/components/Badge";
 import { Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
-import { reasonOf } from "../shared/decision/Context";
+import { actorOf, factOf, reasonOf } from "../shared/facts";
 import { Link } from "../shared/router";
 import type { Like, RequestDetail, RequestEvent, Turn } from "../shared/types";
 import { visible } from "../shared/visible";
@@ -179,13 +179,12 @@ function Timeline({ events }: { events: RequestEvent[] }): ReactElement {
     <ol className="rail-timeline">
       {events.map((event, index) => (
         <li key={index}>
-          <span className="rail-timeline-type">{event.type.replaceAll("_", " ")}</span>
-          {event.actor && <span> by {event.actor}</span>}
+          <span className="rail-timeline-type">{actorOf(event.actor)}</span> {factOf(event.type, event.body).words}
           <span className="muted">
             {" "}
             <Age at={event.at} />
           </span>
-          {reasonOf(event) && <p className="muted small wrap">{reasonOf(event)}</p>}
+          {reasonOf(event.body) && <p className="muted small wrap">{reasonOf(event.body)}</p>}
         </li>
       ))}
     </ol>

@@ -8,7 +8,7 @@ import { Plot } from "./Plot";
 
 const LEFT = 36;
 const BOTTOM = 24;
-const TOP = 12;
+const TOP = 18;
 const HEIGHT = 220;
 
 function Scale({ steps, width, height }: { steps: number[]; width: number; height: number }): ReactElement {

@@ -28,13 +28,15 @@ function Row({ grant, onRevoke }: { grant: Grant; onRevoke: () => void }): React
   const offline = useOffline();
   return (
     <tr className={grant.live ? undefined : "muted"} data-testid="grant">
-      <td>
+      <td className="what">
         <span className="mono">{visible(grant.tool)}</span>
         <div className="muted small">{visible(grant.agent)}</div>
       </td>
-      <td className="mono small wrap">{scopeLines(grant).join("\n")}</td>
-      <td className="nowrap">{grant.uses_left === null ? "any number" : grant.uses_left}</td>
-      <td className="nowrap">
+      <td className="mono small wrap what">{scopeLines(grant).join("\n")}</td>
+      <td className="nowrap" data-label="Uses left">
+        {grant.uses_left === null ? "any number" : grant.uses_left}
+      </td>
+      <td className="nowrap" data-label="Ends">
         {grant.ends_at ? (
           <time dateTime={grant.ends_at} title={exact(grant.ends_at)}>
             {endOf(grant, now)}
@@ -43,7 +45,7 @@ function Row({ grant, onRevoke }: { grant: Grant; onRevoke: () => void }): React
           endOf(grant, now)
         )}
       </td>
-      <td>
+      <td data-label="Given by">
         {visible(grant.by)}
         <div className="muted small">
           <Age at={grant.created_at} />
@@ -113,7 +115,7 @@ export default function GrantsPage(): ReactElement {
       )}
       {items && items.length > 0 && (
         <div className="card scroll-x" role="region" aria-label="Grants" tabIndex={0}>
-          <table className="table">
+          <table className="table stacked">
             <thead>
               <tr>
                 <th scope="col">Tool and agent</th>

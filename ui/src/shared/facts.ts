@@ -33,6 +33,7 @@ const FACTS: Record<string, [string, IconName, Fact["tone"]]> = {
   finished: ["finished the run", "check", "off"],
   granted: ["gave a standing yes", "key", "good"],
   revoked: ["took a standing yes back", "key", "off"],
+  refused: ["tried what is not theirs, and was refused", "shield", "warn"],
   revealed: ["looked at a masked value", "eye", "warn"],
   token_created: ["made a token", "key", "off"],
   token_revoked: ["revoked a token", "key", "off"],

@@ -4,9 +4,10 @@
     frames = await ai_sdk.follow(agent, chat_id, by=person)        # GET …/stream; None is a 204
     history = await ai_sdk.messages(agent, chat_id, by=person)     # the whole chat, for first paint
 
-All three refuse with an ``AssentError`` when they are awaited, before the first frame. Frames are
-text to send as it comes, with ``HEADERS``; those that are due at the same moment come together,
-and the last text ends with ``DONE``.
+All three refuse with an ``AssentError`` when they are awaited, before the first frame; who needs no
+such answer may read ``ai_sdk.stream(…)`` right away (``async for``). Frames are text to send as it
+comes, with ``HEADERS``; those that are due at the same moment come together, and the last text ends
+with ``DONE``.
 
 Only new words and decisions are taken from what a browser posts. Everything that it shows comes
 from the store: a chat is a thread, an answer is a run, a card is a request. What the browser holds

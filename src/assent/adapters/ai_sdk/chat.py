@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from assent.adapters.ai_sdk import driving
 from assent.adapters.ai_sdk.access import enter, look_in, person_of
+from assent.adapters.ai_sdk.answer import Answer, Frames
 from assent.adapters.ai_sdk.deciding import decide
 from assent.adapters.ai_sdk.driving import Drive
 from assent.adapters.ai_sdk.ear import Ear, ear_of
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
     from assent.agent import Agent
 
 
-async def stream(
-    body: object, agent: Agent, *, by: str | Reviewer, recipe: bool = False
-) -> AsyncGenerator[str, None]:
+def stream(body: object, agent: Agent, *, by: str | Reviewer, recipe: bool = False) -> Answer:
     """Answer a post: new words begin a run, answers are decided and their run goes on.
 
     ``body`` is what was posted, as bytes or as parsed JSON. With ``recipe`` a gated call waits as
     ``input-available`` and is answered with ``APPROVAL.YES`` or ``APPROVAL.NO``.
     """
+    return Answer(_stream(body, agent, by, recipe))
+
+
+async def _stream(body: object, agent: Agent, by: str | Reviewer, recipe: bool) -> Frames:
     post, person = read_post(body), person_of(by)
     chat = Chat(agent, post.chat, recipe)
     await enter(agent.store, post.chat, person, chat.ear, opens=post.words is not None)
@@ -44,7 +47,7 @@ async def stream(
 
 async def follow(
     agent: Agent, chat_id: str, *, by: str | Reviewer, recipe: bool = False
-) -> AsyncGenerator[str, None] | None:
+) -> Frames | None:
     """The last answer from its beginning, and on until it pauses or ends; None if there is none."""
     chat = Chat(agent, checked_id(chat_id), recipe)
     if not await look(agent.store, look_in, agent.store, chat_id, person_of(by)):

@@ -17,7 +17,7 @@ from assent.agent import Agent
 from assent.errors import AssentError, NotFound
 from assent.server.answers import JsonAnswer, status_of
 from assent.server.auth import AChatter, Who, needs
-from assent.server.docs import refusals
+from assent.server.docs import gives, refusals
 from assent.server.plain import PlainRoute
 from assent.server.service import Service, service_of
 from assent.server.shapes import Items
@@ -123,7 +123,7 @@ def _add(app: FastAPI, prefix: str, recipe: bool) -> None:
             messages,
             methods=["GET"],
             summary=f"Read a chat with {name}",
-            responses={200: {"model": dict[str, Any]}, **bad},
+            responses={200: gives(dict[str, Any]), **bad},
         )
 
 
@@ -158,10 +158,10 @@ def _chat_of(body: Json) -> str:
     return str(body.get("id", "")) if isinstance(body, dict) else ""
 
 
-chats = APIRouter(prefix="/api/chats", tags=["chat"])
+router = APIRouter(prefix="/api/chats", tags=["chat"])
 
 
-@chats.get("", summary="List your chats", responses={200: {"model": Items}, **refusals(401, 403)})
+@router.get("", summary="List your chats", responses={200: gives(Items), **refusals(401, 403)})
 async def own(request: Request, who: AChatter) -> JsonAnswer:
     """The chats that you began, the newest first."""
     return JsonAnswer({"items": await hop(_own, service_of(request), who), "next": None})

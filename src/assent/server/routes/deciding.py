@@ -10,8 +10,8 @@ from pydantic import Field
 from assent.errors import AssentError, Conflict, InvalidDecision, Refused
 from assent.server.answers import JsonAnswer, told
 from assent.server.auth import AChatter, Anyone, AReviewer, check_sees
-from assent.server.bodies import documented, read
-from assent.server.docs import refusals
+from assent.server.bodies import read
+from assent.server.docs import gives, refusals, takes
 from assent.server.service import Service, service_of
 from assent.server.shapes import (
     CancelBody,
@@ -22,6 +22,7 @@ from assent.server.shapes import (
     RequestView,
 )
 from assent.server.shown import shown_request
+from assent.server.traces import traced
 from assent.server.trying import tried
 from assent.twin import look
 from assent.types import Approve, Decision, Edit, Reject, Respond
@@ -34,25 +35,25 @@ Many = Annotated[list[OneOfMany], Field(min_length=1, max_length=100)]
 @router.post(
     "/requests/{request_id}/decision",
     summary="Decide a request",
-    responses={200: {"model": RequestView}, **refusals(400, 401, 403, 404, 409, 413, 422, 429)},
-    openapi_extra=documented(DecisionBody),
+    responses={200: gives(RequestView), **refusals(400, 401, 403, 404, 409, 413, 422, 429)},
+    openapi_extra=takes(DecisionBody),
 )
 async def decide(request: Request, who: AChatter, request_id: str) -> JsonAnswer:
     """One answer. The second of two people gets 409, and is told who decided what."""
     service = service_of(request)
     body = await read(request, DecisionBody)
     decision = decision_of(body)
-    found = await service.inbox.get(request_id)
-    check_sees(who, found)
     try:
-        decided = await service.inbox.decide(
-            request_id,
-            decision,
-            by=who.reviewer,
-            seen_digest=body.seen_digest,
-            channel="web" if who.session or who.secret is None else "api",
-            grant=None if body.grant is None else body.grant.model_dump(),
-        )
+        async with traced(service.store, who.reviewer, tried=decision.type, request=request_id):
+            check_sees(who, await service.inbox.get(request_id))
+            decided = await service.inbox.decide(
+                request_id,
+                decision,
+                by=who.reviewer,
+                seen_digest=body.seen_digest,
+                channel="web" if who.session or who.secret is None else "api",
+                grant=None if body.grant is None else body.grant.model_dump(),
+            )
     except (Conflict, Refused) as error:
         raise await _who_won(service, request_id, error) from None
     service.metrics.decisions.labels(decision.type).inc()
@@ -98,8 +99,8 @@ _FIELDS = {
 @router.post(
     "/decisions",
     summary="Decide many requests that are alike",
-    responses={200: {"model": Items}, **refusals(400, 401, 403, 404, 413, 422, 429)},
-    openapi_extra=documented(Many),
+    responses={200: gives(Items), **refusals(400, 401, 403, 404, 413, 422, 429)},
+    openapi_extra=takes(Many),
 )
 async def decide_many(request: Request, who: AReviewer) -> JsonAnswer:
     """One kind of answer to requests of one tool; each has its own outcome."""
@@ -107,7 +108,8 @@ async def decide_many(request: Request, who: AReviewer) -> JsonAnswer:
     bodies = await read(request, Many)
     decisions = [decision_of(body, body.id) for body in bodies]
     for body in bodies:
-        check_sees(who, await service.inbox.get(body.id))
+        async with traced(service.store, who.reviewer, tried=body.type, request=body.id):
+            check_sees(who, await service.inbox.get(body.id))
     channel = "web" if who.session or who.secret is None else "api"
     outcomes = await service.inbox.decide_many(decisions, by=who.reviewer, channel=channel)
     items = []
@@ -124,8 +126,8 @@ async def decide_many(request: Request, who: AReviewer) -> JsonAnswer:
 @router.post(
     "/requests/{request_id}/check",
     summary="Try an edit out",
-    responses={200: {"model": dict[str, Any]}, **refusals(400, 401, 403, 404, 413, 422, 429)},
-    openapi_extra=documented(CheckBody),
+    responses={200: gives(dict[str, Any]), **refusals(400, 401, 403, 404, 413, 422, 429)},
+    openapi_extra=takes(CheckBody),
 )
 async def check(request: Request, who: AChatter, request_id: str) -> JsonAnswer:
     """Whether these arguments would be accepted, what they change, and which rule they meet."""
@@ -139,8 +141,8 @@ async def check(request: Request, who: AChatter, request_id: str) -> JsonAnswer:
 @router.post(
     "/requests/{request_id}/cancel",
     summary="Call a request off",
-    responses={200: {"model": RequestView}, **refusals(400, 401, 403, 404, 409, 413, 422, 429)},
-    openapi_extra=documented(CancelBody, required=False),
+    responses={200: gives(RequestView), **refusals(400, 401, 403, 404, 409, 413, 422, 429)},
+    openapi_extra=takes(CancelBody, required=False),
 )
 async def cancel(request: Request, who: Anyone, request_id: str) -> JsonAnswer:
     """Close it without a decision; an agent may call off its own."""

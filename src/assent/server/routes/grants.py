@@ -10,7 +10,7 @@ from assent import codec
 from assent.errors import NotFound
 from assent.server.answers import JsonAnswer
 from assent.server.auth import AReviewer
-from assent.server.docs import refusals
+from assent.server.docs import gives, refusals
 from assent.server.service import service_of
 from assent.server.shapes import Items
 from assent.server.shown import inert
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/api/grants", tags=["grants"])
 @router.get(
     "",
     summary="List standing yeses",
-    responses={200: {"model": Items}, **refusals(401, 403)},
+    responses={200: gives(Items), **refusals(401, 403)},
 )
 async def listed(
     request: Request,
@@ -40,7 +40,7 @@ async def listed(
 @router.delete(
     "/{grant_id}",
     summary="Revoke a standing yes",
-    responses={200: {"model": dict[str, object]}, **refusals(401, 403, 404, 429)},
+    responses={200: gives(dict[str, object]), **refusals(401, 403, 404, 429)},
 )
 async def revoke(request: Request, who: AReviewer, grant_id: str) -> JsonAnswer:
     """End it now; what it covered is asked about again."""

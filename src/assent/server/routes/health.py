@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from assent.server.answers import JsonAnswer
+from assent.server.docs import gives
 from assent.server.service import service_of
 
 router = APIRouter(tags=["health"])
@@ -16,7 +17,7 @@ router = APIRouter(tags=["health"])
 @router.get(
     "/healthz",
     summary="Liveness, and a check of the store",
-    responses={200: {"model": dict[str, Any]}, 503: {"model": dict[str, Any]}},
+    responses={200: gives(dict[str, Any]), 503: gives(dict[str, Any])},
 )
 async def healthz(request: Request) -> JsonAnswer:
     """200 while the store can be read; 503 within two seconds, and why, while it cannot."""

@@ -6,17 +6,17 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 
-from assent import audit
 from assent.errors import InvalidCall, NotFound
-from assent.rows import RunStatus
+from assent.rows import Run, RunStatus
 from assent.server.about import conversation, run_json, told
 from assent.server.answers import JsonAnswer
 from assent.server.auth import AReviewer, Who, may_see
-from assent.server.docs import refusals
+from assent.server.docs import gives, refusals
 from assent.server.service import Service, service_of
 from assent.server.shapes import Items
 from assent.server.shown import shown_request
 from assent.server.stats import stats
+from assent.stores.base import Store
 from assent.text import inline
 from assent.twin import hop
 from assent.types import Json
@@ -28,9 +28,7 @@ After = Annotated[str | None, Query(max_length=100, description="the `next` of t
 Limit = Annotated[int, Query(ge=1, le=500)]
 
 
-@router.get(
-    "/runs", summary="List runs", responses={200: {"model": Items}, **refusals(401, 403, 422)}
-)
+@router.get("/runs", summary="List runs", responses={200: gives(Items), **refusals(401, 403, 422)})
 async def runs(
     request: Request,
     who: AReviewer,
@@ -48,13 +46,22 @@ async def runs(
         lambda: store.runs(status=status, agent=agent, thread=thread, after=after, limit=limit)
     )
     following = found[-1][0] if len(found) == limit else None
-    return JsonAnswer({"items": [run_json(run) for _, run in found], "next": following})
+    items = await hop(lambda: [run_json(run) for _, run in found if _open_to(store, who, run)])
+    return JsonAnswer({"items": items, "next": following})
+
+
+def _open_to(store: Store, who: Who, run: Run) -> bool:
+    """Whether what was said in a run is for this person: not if all it asked is for others."""
+    if who.role == "admin":
+        return True
+    asked = [call for call in store.calls_of(run.id) if is_request(call)]
+    return not asked or any(may_see(who, call) for call in asked)
 
 
 @router.get(
     "/runs/{run_id:path}",
     summary="One run and its timeline",
-    responses={200: {"model": dict[str, Any]}, **refusals(401, 403, 404)},
+    responses={200: gives(dict[str, Any]), **refusals(401, 403, 404)},
 )
 async def run(request: Request, who: AReviewer, run_id: str) -> JsonAnswer:
     """What happened in a run, what it asked, and what was said."""
@@ -64,7 +71,7 @@ async def run(request: Request, who: AReviewer, run_id: str) -> JsonAnswer:
 def _run(service: Service, run_id: str, who: Who) -> dict[str, Json]:
     store = service.store
     run = store.run(run_id)
-    if run is None:
+    if run is None or not _open_to(store, who, run):
         raise NotFound(f"no run {run_id!r:.80}: see GET /api/runs")
     calls = store.calls_of(run.id)
     tools = {c.tool_digest: store.tool(c.tool_digest) for c in calls if c.tool_digest}
@@ -74,11 +81,15 @@ def _run(service: Service, run_id: str, who: Who) -> dict[str, Json]:
         for call in calls
         if is_request(call) and may_see(who, call)
     ]
+    masked = {request["id"] for request in requests if request["masked"]}
     timeline: list[dict[str, Json]] = []
     after = 0
     while chain := store.chain(run.thread, after):
         mine = [event for event in chain if event.run == run.id]
-        timeline += [{**told(event), "tool": names.get(event.call)} for event in mine]
+        timeline += [
+            {**told(event, masked=event.call in masked), "tool": names.get(event.call)}
+            for event in mine
+        ]
         after = chain[-1].seq
     return {
         **run_json(run),
@@ -91,7 +102,7 @@ def _run(service: Service, run_id: str, who: Who) -> dict[str, Json]:
 @router.get(
     "/audit",
     summary="The chain of facts",
-    responses={200: {"model": Items}, **refusals(401, 403, 422)},
+    responses={200: gives(Items), **refusals(401, 403, 422)},
 )
 async def facts(
     request: Request,
@@ -129,10 +140,12 @@ async def facts(
 @router.post(
     "/audit/verify",
     summary="Check the whole record",
-    responses={200: {"model": dict[str, Any]}, **refusals(401, 403, 429)},
+    responses={200: gives(dict[str, Any]), **refusals(401, 403, 429)},
 )
 async def verify(request: Request, who: AReviewer) -> JsonAnswer:
     """Read everything and name the first broken, missing or cut row."""
+    from assent import audit  # seldom wanted, and not while a server starts
+
     report = await hop(audit.verify, service_of(request).store)
     return JsonAnswer(
         {
@@ -149,7 +162,7 @@ async def verify(request: Request, who: AReviewer) -> JsonAnswer:
 @router.get(
     "/stats",
     summary="Figures about deciding",
-    responses={200: {"model": dict[str, Any]}, **refusals(401, 403, 422)},
+    responses={200: gives(dict[str, Any]), **refusals(401, 403, 422)},
 )
 async def figures(
     request: Request,

@@ -12,8 +12,8 @@ from assent.rows import Call
 from assent.server import remote
 from assent.server.answers import JsonAnswer
 from assent.server.auth import AnAgent, Who, may_see
-from assent.server.bodies import documented, read
-from assent.server.docs import refusals
+from assent.server.bodies import read
+from assent.server.docs import gives, refusals, takes
 from assent.server.service import Service, service_of
 from assent.server.shapes import ClaimBody, ClaimView, OpenBody, RequestView, ResultBody, TokenBody
 from assent.server.shown import shown_request
@@ -28,8 +28,8 @@ _BAD = refusals(400, 401, 403, 404, 409, 413, 422, 429)
     "",
     summary="Open a request",
     status_code=201,
-    responses={201: {"model": RequestView}, 200: {"model": RequestView}, **_BAD},
-    openapi_extra=documented(OpenBody),
+    responses={201: gives(RequestView), 200: gives(RequestView), **_BAD},
+    openapi_extra=takes(OpenBody),
 )
 async def opened(
     request: Request,
@@ -63,7 +63,7 @@ async def _own(service: Service, call_id: str, who: Who) -> Call:
 @router.get(
     "/{request_id}/wait",
     summary="Wait for a decision",
-    responses={200: {"model": RequestView}, **refusals(401, 403, 404, 422)},
+    responses={200: gives(RequestView), **refusals(401, 403, 404, 422)},
 )
 async def wait(
     request: Request,
@@ -84,8 +84,8 @@ async def wait(
 @router.post(
     "/{request_id}/claim",
     summary="Claim an approved call",
-    responses={200: {"model": ClaimView}, **_BAD},
-    openapi_extra=documented(ClaimBody, required=False),
+    responses={200: gives(ClaimView), **_BAD},
+    openapi_extra=takes(ClaimBody, required=False),
 )
 async def claim(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     """The approved arguments and a token, once; from here on it is reported, or in doubt."""
@@ -108,8 +108,8 @@ async def claim(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
 @router.post(
     "/{request_id}/renew",
     summary="Show a sign of life",
-    responses={200: {"model": dict[str, bool]}, **_BAD},
-    openapi_extra=documented(TokenBody),
+    responses={200: gives(dict[str, bool]), **_BAD},
+    openapi_extra=takes(TokenBody),
 )
 async def renew(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     """Let a claim hold as long again as it asked for; `ours` says whether it still does."""
@@ -122,13 +122,13 @@ async def renew(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
 @router.post(
     "/{request_id}/result",
     summary="Report what came of it",
-    responses={200: {"model": RequestView}, **_BAD},
-    openapi_extra=documented(ResultBody),
+    responses={200: gives(RequestView), **_BAD},
+    openapi_extra=takes(ResultBody),
 )
 async def result(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     """Record the outcome by the claim's own token; said twice, it is an echo."""
     service = service_of(request)
     body = await read(request, ResultBody)
     call = await _own(service, request_id, who)
-    done = await hop(remote.report, service, call, body.token, body.attempt, body.ok, body.result)
+    done = await hop(remote.report, service, call, body)
     return JsonAnswer(_shown(service, done, who))

@@ -6,11 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from assent.errors import NotFound
 from assent.inbox import Page
+from assent.server import remote
 from assent.server.about import about
 from assent.server.answers import JsonAnswer
 from assent.server.auth import Anyone, AReviewer, Who, check_sees, may_see
-from assent.server.docs import refusals
+from assent.server.docs import gives, refusals
 from assent.server.service import Service, service_of
 from assent.server.shapes import STATUSES, RequestPage, RequestView
 from assent.server.shown import shown_request
@@ -27,7 +29,7 @@ _PAGES = 20
 @router.get(
     "",
     summary="List requests",
-    responses={200: {"model": RequestPage}, **refusals(401, 403, 422)},
+    responses={200: gives(RequestPage), **refusals(401, 403, 422)},
 )
 async def listed(
     request: Request,
@@ -82,23 +84,32 @@ def _for(who: Who, item: Asked) -> bool:
 @router.get(
     "/{request_id}",
     summary="Everything about one request",
-    responses={200: {"model": RequestView}, **refusals(401, 403, 404)},
+    responses={200: gives(RequestView), **refusals(401, 403, 404)},
 )
 async def one(request: Request, who: Anyone, request_id: str) -> JsonAnswer:
     """The request, the conversation around it, its history, and what became of calls like it."""
     service = service_of(request)
-    found = await service.inbox.get(request_id)
+    try:
+        found = await service.inbox.get(request_id)
+    except NotFound:
+        # Nobody was asked, since a rule or a standing yes was enough; it was opened all the same.
+        found = await look(service.store, _unasked, service, request_id)
     check_sees(who, found)
     body = shown_request(found, who)
     if who.role != "agent":
-        body |= await look(service.store, about, service, found)
+        masked = bool(body["masked"])
+        body |= await look(service.store, about, service, found, who, masked=masked)
     return JsonAnswer(body)
+
+
+def _unasked(service: Service, request_id: str) -> Asked:
+    return remote.view(service, remote.found(service, request_id))
 
 
 @router.post(
     "/{request_id}/reveal",
     summary="Unmask what looks like a secret",
-    responses={200: {"model": RequestView}, **refusals(401, 403, 404)},
+    responses={200: gives(RequestView), **refusals(401, 403, 404)},
 )
 async def reveal(request: Request, who: AReviewer, request_id: str) -> JsonAnswer:
     """The request with nothing masked; that it was shown, and to whom, is written down first."""
@@ -106,4 +117,5 @@ async def reveal(request: Request, who: AReviewer, request_id: str) -> JsonAnswe
     found = await service.inbox.get(request_id)
     check_sees(who, found)
     await service.inbox.reveal(request_id, by=who.name)
-    return JsonAnswer(shown_request(found, who, reveal=True) | await hop(about, service, found))
+    around = await hop(about, service, found, who, masked=False)
+    return JsonAnswer(shown_request(found, who, reveal=True) | around)

@@ -14,8 +14,8 @@ from assent.agent.resumable import Resumable
 from assent.agent.tool import Tool
 from assent.server.answers import JsonAnswer
 from assent.server.auth import Anyone
-from assent.server.bodies import documented, read
-from assent.server.docs import refusals
+from assent.server.bodies import read
+from assent.server.docs import gives, refusals, takes
 from assent.server.service import service_of
 from assent.server.shapes import Items, LoginBody
 from assent.server.shown import inert
@@ -32,7 +32,7 @@ router = APIRouter(prefix="/api", tags=["session"])
     status_code=204,
     response_class=Response,
     responses=refusals(400, 401, 403, 413, 422),
-    openapi_extra=documented(LoginBody),
+    openapi_extra=takes(LoginBody),
 )
 async def login(request: Request) -> Response:
     """A session's cookie for the secret of a one-time link, or for a token."""
@@ -69,9 +69,7 @@ async def logout(request: Request, who: Anyone) -> Response:
     return response
 
 
-@router.get(
-    "/me", summary="Who you are", responses={200: {"model": dict[str, Any]}, **refusals(401)}
-)
+@router.get("/me", summary="Who you are", responses={200: gives(dict[str, Any]), **refusals(401)})
 async def me(request: Request, who: Anyone) -> JsonAnswer:
     """Your name, role and groups, and what this server is."""
     service = service_of(request)
@@ -94,7 +92,7 @@ async def me(request: Request, who: Anyone) -> JsonAnswer:
 @router.get(
     "/agents",
     summary="List agents and their tools",
-    responses={200: {"model": Items}, **refusals(401)},
+    responses={200: gives(Items), **refusals(401)},
 )
 async def agents(request: Request, who: Anyone) -> JsonAnswer:
     """Which agents are here, what they can do, and which of it needs a person."""

@@ -86,7 +86,7 @@ function askedAgain(events: RequestEvent[] = []): string | null {
 }
 
 /** The reason that an event carries, if it has one. */
-export function reasonOf(event: RequestEvent): string | null {
+function reasonOf(event: RequestEvent): string | null {
   const { body } = event;
   if (body === null || typeof body !== "object" || Array.isArray(body)) return null;
   const told = body.reason ?? body.message;
