@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -57,3 +58,15 @@ def test_without_its_lifespan_the_feed_says_so() -> None:
         answer = client.get("/api/events")
         assert answer.status_code == 503
         assert "lifespan" in answer.json()["message"]
+
+
+def test_without_its_lifespan_a_decision_is_kept_and_the_log_says_what_is_missing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("assent"), "propagate", True)
+    with TestClient(mounted(living=False)) as client:
+        made = client.post("/api/requests", json={"tool": "refund"}).json()
+        body = {"type": "approve", "seen_digest": made["digest"]}
+        answer = client.post(f"/api/requests/{made['id']}/decision", json=body)
+        assert answer.json()["status"] == "approved"
+    assert "needs its lifespan run" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -27,6 +28,7 @@ from assent.server.trying import tried
 from assent.twin import look
 from assent.types import Approve, Decision, Edit, Reject, Respond
 
+log = logging.getLogger("assent.server")
 router = APIRouter(prefix="/api", tags=["requests"])
 
 Many = Annotated[list[OneOfMany], Field(min_length=1, max_length=100)]
@@ -57,6 +59,12 @@ async def decide(request: Request, who: AChatter, request_id: str) -> JsonAnswer
     except (Conflict, Refused) as error:
         raise await _who_won(service, request_id, error) from None
     service.metrics.decisions.labels(decision.type).inc()
+    if service.agents and not service.feed.running:
+        log.warning(
+            "%s is decided, and nobody goes on with it here: an app that is mounted into another "
+            "one needs its lifespan run there, see docs/server.md",
+            request_id,
+        )
     return JsonAnswer(shown_request(decided, who))
 
 
