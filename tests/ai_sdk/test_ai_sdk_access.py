@@ -174,3 +174,35 @@ async def test_a_post_that_is_too_large(agent: assent.Agent) -> None:
 async def test_headers_of_the_protocol() -> None:
     assert ai_sdk.HEADERS["content-type"] == "text/event-stream"
     assert ai_sdk.HEADERS["x-vercel-ai-ui-message-stream"] == "v1"
+
+
+async def test_a_guest_sees_no_secrets(store: Store) -> None:
+    """Who reviews may look into a chat; what the inbox hides from them is hidden there, too."""
+
+    @assent.tool(needs_approval=True)
+    def sign_in(user: str, password: str) -> dict[str, str]:
+        """Sign in."""
+        return {"session_id": "s3cret-session"}
+
+    made = call("sign_in", {"user": "ana", "password": "hunter2-hunter2"})
+    model = ScriptedModel([made, say("Done.")])
+    agent = assent.Agent("a", model=model, tools=[sign_in], store=store)
+    browser = Browser(agent)
+    await browser.say("sign in")
+
+    async def seen(by: str | Reviewer) -> str:
+        frames = await ai_sdk.follow(agent, "c1", by=by)
+        assert frames is not None
+        told = [frame async for frame in frames]
+        return "".join(told) + json.dumps(await ai_sdk.messages(agent, "c1", by=by))
+
+    guest = Reviewer("rita", role="reviewer")
+    assert (await seen("ana")).count("hunter2-hunter2") >= 4
+    assert "hunter2" not in await seen(guest)
+    assert "sign_in" in await seen(guest)
+    (request,) = (await assent.Inbox(store).pending()).items
+    await agent.resume("c1", decisions=[request.approve()], by=guest)
+    assert "s3cret-session" in await seen("ana")
+    after = await seen(guest)
+    assert "s3cret" not in after
+    assert "hunter2" not in after

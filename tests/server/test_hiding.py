@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer, opened
 
-from assent.server.hiding import hidden
+from assent.hiding import hidden
 from assent.testing import call, say
 from assent.text import fingerprint
 

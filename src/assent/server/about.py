@@ -7,9 +7,9 @@ from typing import Any
 
 from assent import codec
 from assent.errors import InvalidCall
+from assent.hiding import hidden
 from assent.rows import Call, Event, Run
 from assent.server.auth import Who, may_see
-from assent.server.hiding import hidden
 from assent.server.service import Service
 from assent.server.shown import inert, summary
 from assent.stores.base import Query, Store

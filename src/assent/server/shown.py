@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from assent import codec, text
+from assent.hiding import hidden
 from assent.server.auth import Who
-from assent.server.hiding import hidden
 from assent.types import ASSURANCE, Json, Question, Request
 from assent.views import question_json, request_json
 

@@ -48,14 +48,15 @@ async def enter(store: Store, chat: str, by: Reviewer, ear: Ear, *, opens: bool)
         raise _unknown(chat)
 
 
-def look_in(store: Store, chat: str, by: Reviewer) -> bool:
-    """Whether the chat is there to be seen; reviewers see what they may decide."""
+def look_in(store: Store, chat: str, by: Reviewer) -> bool | None:
+    """Whether it is theirs who look, or they are guests: reviewers see what they may decide.
+    Nothing if there is no such chat."""
     owner = owner_of(store, chat)
-    if owner is None:
-        return False
-    if owner != by.name and by.role != "admin" and not _reviews(store, chat, by):
+    if owner in (None, by.name):
+        return None if owner is None else True
+    if by.role != "admin" and not _reviews(store, chat, by):
         raise _unknown(chat)
-    return True
+    return False
 
 
 def _reviews(store: Store, chat: str, by: Reviewer) -> bool:

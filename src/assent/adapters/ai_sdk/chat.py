@@ -50,8 +50,10 @@ async def follow(
 ) -> Frames | None:
     """The last answer from its beginning, and on until it pauses or ends; None if there is none."""
     chat = Chat(agent, checked_id(chat_id), recipe)
-    if not await look(agent.store, look_in, agent.store, chat_id, person_of(by)):
+    own = await look(agent.store, look_in, agent.store, chat_id, person_of(by))
+    if own is None:
         return None
+    chat.guest = not own
     telling = await chat.last()
     return None if telling is None else telling.frames()
 
@@ -61,8 +63,10 @@ async def messages(
 ) -> list[dict[str, Any]]:
     """The whole chat as UIMessages, rebuilt from the store; empty if there is none."""
     chat = Chat(agent, checked_id(chat_id), recipe)
-    if not await look(agent.store, look_in, agent.store, chat_id, person_of(by)):
+    own = await look(agent.store, look_in, agent.store, chat_id, person_of(by))
+    if own is None:
         return []
+    chat.guest = not own
     shown = await hop(chat.shown)
     opening = chat.ear.opening.get(chat_id)
     if opening is not None and opening.run and opening.run not in {m["id"] for m in shown}:
@@ -77,6 +81,8 @@ class Chat:
     agent: Agent
     id: str
     recipe: bool
+    #: Somebody looks in whose chat it is not.
+    guest: bool = False
 
     @property
     def store(self) -> Store:
@@ -187,7 +193,7 @@ class Chat:
             for reply in exchange.replies:
                 view.fill(reply)
             found.append(user_message(exchange.run, exchange.words))
-            found.append(assistant_message(exchange, recipe=self.recipe))
+            found.append(assistant_message(exchange, recipe=self.recipe, guest=self.guest))
         return found
 
     def _view(self, run: str) -> RunView:
@@ -206,7 +212,7 @@ class Chat:
             agent=self.agent,
             ear=self.ear,
             view=view,
-            painter=painter or Painter(recipe=self.recipe),
+            painter=painter or Painter(recipe=self.recipe, guest=self.guest),
             drive=drive,
             message=message or view.id,
             wake=-1 if view.run is None else view.run.wake,

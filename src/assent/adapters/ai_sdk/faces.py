@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from assent import codec
+from assent import codec, text
 from assent.adapters.ai_sdk.card import card_of
 from assent.adapters.ai_sdk.reading import Slot
 from assent.adapters.ai_sdk.recipe import DENIED
 from assent.adapters.ai_sdk.wire import Chunk, approval_id
+from assent.hiding import hidden
 from assent.rows import Call, CallStatus
 from assent.types import Json
 
@@ -53,11 +54,20 @@ class Face:
         return self.end is not None and self.end["type"] == "tool-output-denied"
 
 
-def faces_of(slot: Slot, *, recipe: bool) -> list[Face]:
-    """The call of a slot, and what was asked from inside it."""
+def faces_of(slot: Slot, *, recipe: bool, guest: bool = False) -> list[Face]:
+    """The call of a slot, and what was asked from inside it; to guests without its secrets."""
     if slot.call is None:
-        return [_unreadable(slot)]
-    return [face_of(call, recipe=recipe) for call in (slot.call, *slot.asks)]
+        faces = [_unreadable(slot)]
+    else:
+        faces = [face_of(call, recipe=recipe) for call in (slot.call, *slot.asks)]
+    return [_veiled(face) for face in faces] if guest else faces
+
+
+def _veiled(face: Face) -> Face:
+    input, end, card = (hidden(value).value for value in (face.input, face.end, face.card))
+    if "shown" in (card or {}):
+        card["shown"] = text.lines(input)
+    return replace(face, input=input, end=end, card=card)
 
 
 def _unreadable(slot: Slot) -> Face:

@@ -59,10 +59,16 @@ class Painter:
     """What one client has been told of one message."""
 
     def __init__(
-        self, held: Held | None = None, *, recipe: bool, problems: Mapping[str, str] | None = None
+        self,
+        held: Held | None = None,
+        *,
+        recipe: bool,
+        guest: bool = False,
+        problems: Mapping[str, str] | None = None,
     ) -> None:
         held = held or Held()
         self._recipe = recipe
+        self._guest = guest
         self._problems = problems or {}
         self._steps = held.steps
         self._tools = held.tools
@@ -91,7 +97,7 @@ class Painter:
                 rows = (slot.call, *slot.asks)
                 if self._rows.get(slot.id) != rows:
                     self._rows[slot.id] = rows
-                    for face in faces_of(slot, recipe=self._recipe):
+                    for face in faces_of(slot, recipe=self._recipe, guest=self._guest):
                         yield from self._tool(face)
         if draft:
             if len(replies) >= self._steps:

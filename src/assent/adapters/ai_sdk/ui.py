@@ -25,18 +25,18 @@ def user_message(run: str, words: str) -> dict[str, Any]:
     }
 
 
-def assistant_message(exchange: Exchange, *, recipe: bool) -> dict[str, Any]:
+def assistant_message(exchange: Exchange, *, recipe: bool, guest: bool = False) -> dict[str, Any]:
     """The answer so far; its id is that of the run, so that a stream goes on with it."""
-    parts = [part for reply in exchange.replies for part in _parts(reply, recipe)]
+    parts = [part for reply in exchange.replies for part in _parts(reply, recipe, guest)]
     return {"id": exchange.run, "role": "assistant", "parts": parts}
 
 
-def _parts(reply: Reply, recipe: bool) -> Iterator[dict[str, Any]]:
+def _parts(reply: Reply, recipe: bool, guest: bool) -> Iterator[dict[str, Any]]:
     yield {"type": "step-start"}
     if reply.text:
         yield {"type": "text", "text": reply.text, "state": "done"}
     for slot in reply.slots:
-        for face in faces_of(slot, recipe=recipe):
+        for face in faces_of(slot, recipe=recipe, guest=guest):
             if face.warning:
                 yield {"type": "text", "text": face.warning, "state": "done"}
             yield _tool(face)

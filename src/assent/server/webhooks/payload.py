@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from assent import codec
+from assent.hiding import hidden
 from assent.rows import Call, CallStatus, Event
-from assent.server.hiding import hidden
 from assent.server.shown import inert
 from assent.server.webhooks.endpoint import Endpoint
 from assent.stores.base import Store
