@@ -66,9 +66,9 @@ def page(effort: Effort) -> Measured:
     durability="nothing is written",
     shown="memory_bytes",
     explanation=(
-        "Ready: 0.9 s of it are imports, whatever is in the store: FastAPI with the pydantic "
-        "models of OpenAPI 0.3 s, our routes and their shapes 0.2, the engine, the agent and "
-        "the inbox 0.2, typer 0.1. Opening the store takes 0.02 s."
+        "Ready: nearly all of it are imports, whatever is in the store, and two thirds of these are "
+        "FastAPI, pydantic and typer. Measured with bytecode in place, as pip leaves it; without, "
+        "as in a checkout where none is written, our own modules take 0.24 s more."
     ),
 )
 def idle(effort: Effort) -> Measured:
