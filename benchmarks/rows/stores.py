@@ -66,9 +66,9 @@ def page(effort: Effort) -> Measured:
     durability="nothing is written",
     shown="memory_bytes",
     explanation=(
-        "Ready: nearly all of it are imports, whatever is in the store, and two thirds of these are "
-        "FastAPI, pydantic and typer. Measured with bytecode in place, as pip leaves it; without, "
-        "as in a checkout where none is written, our own modules take 0.24 s more."
+        "Ready: nearly all of it are imports, whatever is in the store, and two thirds of these "
+        "are FastAPI, pydantic and typer. Measured with bytecode in place, as pip leaves it; "
+        "without, as in a checkout where none is written, our own modules take 0.24 s more."
     ),
 )
 def idle(effort: Effort) -> Measured:

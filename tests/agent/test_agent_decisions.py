@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,7 @@ from agent_world import World, asked, error_in, told
 
 import assent
 from assent.agent import Agent
-from assent.testing import FakeClock, ScriptedReviewer
+from assent.testing import ScriptedReviewer
 from assent.testing.scripted_model import call, calls, say
 
 PAY = call("pay", {"amount": 3, "to": None})
@@ -262,6 +261,11 @@ async def test_a_channel_that_decides_at_once_leaves_no_pause(world: World) -> N
     assert sorted(world.effects("pay")) == [(1, "bo"), (2, "cy"), (3, "ana")]
 
 
+def test_the_agent_is_small() -> None:
+    public = {name for name in vars(Agent) if not name.startswith("_")}
+    assert {"run", "resume", "stream", "cancel", "run_sync", "resume_sync"} <= public
+
+
 # -- once
 
 
@@ -337,183 +341,3 @@ async def test_a_listener_that_fails_does_not_make_a_call_run_again(world: World
     result = await agent.run("pay ana", thread="t")
     result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
     assert (result.status, world.ran) == ("done", [("pay", (3, "ana"))])
-
-
-# -- time
-
-
-async def test_a_request_expires_and_the_model_is_told(slow_world: World, clock: FakeClock) -> None:
-    world = slow_world
-
-    @assent.tool(needs_approval=True, expires_in=60)
-    def hurry() -> None:
-        """Hurry."""
-        world.ran.append(("hurry", None))
-
-    agent = world.agent(call("hurry"), say("Too late."), tools=[hurry])
-    result = await agent.run("go", thread="t")
-    assert result.interruptions[0].expires_at is not None
-    clock.advance(61)
-    with pytest.raises(assent.Expired):
-        await agent.resume("t", decisions=[result.interruptions[0].approve()])
-    result = await agent.resume("t")
-    assert (result.output, world.ran) == ("Too late.", [])
-    assert error_in(told(agent)[0]) == "Nobody decided in time, so it was not run."
-
-
-async def test_an_expiry_may_call_the_run_off(slow_world: World, clock: FakeClock) -> None:
-    @assent.tool(needs_approval=True, expires_in=60, on_expiry="cancel")
-    def hurry() -> None:
-        """Hurry."""
-        raise AssertionError
-
-    agent = slow_world.agent(call("hurry"), tools=[hurry])
-    await agent.run("go", thread="t")
-    clock.advance(61)
-    result = await agent.resume("t")
-    assert (result.status, len(asked(agent))) == ("cancelled", 1)
-
-
-async def test_an_approval_that_is_too_old_is_asked_again(
-    slow_world: World, clock: FakeClock
-) -> None:
-    agent = slow_world.agent(PAY, say("Done."))
-    result = await agent.run("pay ana", thread="t")
-    (request,) = result.interruptions
-    await slow_world.inbox.decide(request.id, request.approve(), by="bea")
-    clock.advance(100_000)
-    result = await agent.resume("t")
-    assert (result.status, slow_world.ran) == ("paused", [])
-    assert result.interruptions[0].revision == 2
-    result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
-    assert (result.status, slow_world.ran) == ("done", [("pay", (3, "ana"))])
-
-
-async def test_a_policy_that_is_relaxed_meanwhile_leaves_a_request_pending(world: World) -> None:
-    ask = assent.Policy([assent.Rule(tool="look", verdict="ask")])
-    await world.agent(call("look", {"what": "x"}), policy=ask).run("go", thread="t")
-    relaxed = world.agent(say("Done."))
-    assert (await relaxed.resume("t")).status == "paused"
-    assert world.ran == []
-
-
-async def test_a_policy_may_forbid_and_nobody_is_asked(world: World) -> None:
-    policy = assent.Policy([assent.Rule(tool="pay", verdict="deny", description="No money here.")])
-    agent = world.agent(PAY, say("Then not."), policy=policy)
-    result = await agent.run("pay ana", thread="t")
-    assert (result.status, world.ran) == ("done", [])
-    assert error_in(told(agent)[0]) == (
-        "This call is forbidden by policy and was not run. No money here."
-    )
-    assert (await world.inbox.pending()).items == ()
-
-
-async def test_what_a_policy_forbids_is_said_again_for_later_calls(world: World) -> None:
-    policy = assent.Policy([assent.Rule(tool="pay", verdict="deny", description="No money here.")])
-    agent = world.agent(PAY, PAY, say("Then not."), policy=policy)
-    await agent.run("pay ana", thread="t")
-    assert len(told(agent)) == 2
-    assert all("No money here." in error_in(content) for content in told(agent))
-
-
-async def test_what_is_called_off_during_the_last_look_does_not_run(world: World) -> None:
-    """The edited call is put to the policy again; meanwhile somebody cancels it."""
-    judged: list[object] = []
-
-    def slow_rule(args: Mapping[str, object]) -> bool:
-        judged.append(args)
-        if len(judged) == 3:  # asked, edited, and now just before the start
-            world.inbox.cancel_sync(request.id, by="cy")
-        return True
-
-    @assent.tool(needs_approval=slow_rule)
-    def act(n: int) -> str:
-        """Act."""
-        world.ran.append(("act", n))
-        return "acted"
-
-    agent = world.agent(call("act", {"n": 1}), say("Then not."), tools=[act])
-    (request,) = (await agent.run("go", thread="t")).interruptions
-    result = await agent.resume("t", decisions=[request.edit({"n": 2})])
-    assert (len(judged), result.output, world.ran) == (3, "Then not.", [])
-
-
-async def test_a_channel_is_told_once_and_its_failure_is_not_repeated(world: World) -> None:
-    seen: list[str] = []
-
-    async def broken(request: assent.Request) -> None:
-        seen.append(request.id)
-        raise ConnectionError("no mail today")
-
-    agent = world.agent(TWO, say("Done."), channels=[broken])
-    result = await agent.run("go", thread="t")
-    assert result.status == "paused"
-    await agent.resume("t")
-    assert seen == [request.id for request in result.interruptions]
-
-
-async def test_a_standing_yes_covers_its_scope_and_nothing_else(world: World) -> None:
-    small = {"properties": {"amount": {"maximum": 5}}}
-    agent = world.agent(PAY, say("Done."))
-    result = await agent.run("go", thread="t")
-    (request,) = result.interruptions
-    grant = {"scope": small, "uses": 2}
-    await world.inbox.decide(request.id, request.approve(), by="bea", grant=grant)
-    await agent.resume("t")
-    world.script(agent, call("pay", {"amount": 5, "to": None}), say("Done."))
-    assert (await agent.run("go", thread="t")).status == "done"
-    world.script(agent, call("pay", {"amount": 1_000_000, "to": None}), say("Done."))
-    result = await agent.run("go", thread="t")
-    assert (result.status, world.effects("pay")) == ("paused", [(3, "ana"), (5, "ana")])
-
-
-async def test_a_decision_about_one_call_beats_a_standing_yes(world: World) -> None:
-    agent = world.agent(TWO, PAY, say("Done."))
-    first, second = (await agent.run("go", thread="t")).interruptions
-    await world.inbox.decide(first.id, first.approve(), by="bea", grant={"scope": "any"})
-    # The standing yes releases nobody else's request: the other one is decided by itself.
-    result = await agent.resume("t")
-    assert (result.status, result.interruptions) == ("paused", (second,))
-    result = await agent.resume("t", decisions=[second.reject("not this one")])
-    assert (result.status, world.effects("pay")) == ("done", [(1, "bo"), (3, "ana")])
-
-
-async def test_who_asked_may_not_decide_what_is_risky(world: World) -> None:
-    @assent.tool(needs_approval=True, risk="high")
-    def launch() -> None:
-        """Launch."""
-
-        world.ran.append(("launch", None))
-
-    agent = world.agent(call("launch"), say("Done."), tools=[launch])
-    result = await agent.run("go", thread="t", requester="ana")
-    assert result.interruptions[0].requester == "ana"
-    with pytest.raises(assent.NotAllowed, match="somebody else"):
-        await agent.resume("t", decisions=[result.interruptions[0].approve()], by="ana")
-    result = await agent.resume("t", decisions=[result.interruptions[0].approve()], by="bo")
-    assert (result.status, world.effects("launch")) == ("done", [None])
-
-
-async def test_a_row_that_was_changed_in_the_store_does_not_run(world: World) -> None:
-    agent = world.agent(PAY, say("Done."))
-    result = await agent.run("pay ana", thread="t")
-    (request,) = result.interruptions
-    await world.inbox.decide(request.id, request.approve(), by="bea")
-    _tamper(world, request.id)
-    with pytest.raises(assent.Tampered, match="arguments were changed"):
-        await agent.resume("t")
-    assert world.ran == []
-
-
-def _tamper(world: World, request: str) -> None:
-    args = '{"amount":1000000,"to":"ana"}'
-    store = world.store
-    if hasattr(store, "_calls"):
-        store._calls[request] = store._calls[request]._replace(args=args)
-    else:
-        store._open_writer().execute("UPDATE call SET args = ? WHERE id = ?", (args, request))  # type: ignore[attr-defined]
-
-
-def test_the_agent_is_small() -> None:
-    public = {name for name in vars(Agent) if not name.startswith("_")}
-    assert {"run", "resume", "stream", "cancel", "run_sync", "resume_sync"} <= public

@@ -182,3 +182,9 @@ class Person:
         screen = CONTROLS.sub("", self.said)
         assert self.process.exitstatus == code, (self.process.exitstatus, screen)
         return screen
+
+
+def digest(world: World, request: str) -> str:
+    """The digest of a request, as a script finds it."""
+    found: str = world.json("show", request)["digest"]
+    return found

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import signal
-import subprocess
-import sys
-import threading
 
-import pexpect
 import pytest
 from cli_world import ME, World
 
-from assent import Gate, Inbox, Option, Question, Reviewer
-
-SURE = r"go back: "
-
+from assent import Gate, Option, Question
 
 # -- deciding
 
@@ -117,25 +109,6 @@ def test_a_closed_terminal_leaves_it_pending(world: World) -> None:
     assert world.get(request).status == "pending"
 
 
-def test_resizing_changes_nothing(world: World) -> None:
-    request = world.mail()
-    person = world.person("approve", request)
-    person.sees("uit > ")
-    person.process.setwinsize(20, 50)
-    person.types("v")
-    person.at_prompt("a")
-    assert "Approved." in person.ends(0)
-
-
-def test_the_terminal_is_given_back_as_it_was(world: World) -> None:
-    request = world.mail()
-    person = world.person("approve", request)
-    person.at_prompt("q")
-    person.process.expect(pexpect.EOF)
-    said = person.said + person.process.before
-    assert said.count("\x1b[?2004h") == said.count("\x1b[?2004l") >= 1
-
-
 def test_reject_with_a_reason(world: World) -> None:
     request = world.mail()
     person = world.person("approve", request)
@@ -169,80 +142,6 @@ def test_respond_gives_a_result_in_place_of_the_run(world: World) -> None:
     assert "Answered." in person.ends(0)
     assert world.resume() == "sent by hand"
     assert world.ran == []
-
-
-def test_help_details_and_view(world: World) -> None:
-    request = world.mail(note="please", risk="medium")
-    person = world.person("approve", request, rows=50)
-    person.at_prompt("?")
-    assert "approve: run it exactly as shown" in person.at_prompt("d")
-    seen = person.at_prompt("v")
-    assert "Schema of the arguments" in seen
-    assert "asked  agent:assistant" in seen
-    assert "The agent says (not verified)" in person.at_prompt("s")
-    person.ends(75)
-
-
-def test_colours_can_be_switched_off(world: World) -> None:
-    request = world.mail(risk="high")
-    colour = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
-    person = world.person("approve", request)
-    person.at_prompt("q")
-    person.ends(75)
-    assert not colour.search(person.said)
-    assert "\x1b[1m" in person.said
-    person = world.person("approve", request, NO_COLOR="")
-    person.at_prompt("q")
-    person.ends(75)
-    assert colour.search(person.said)
-    person = world.person("approve", request, "--plain", NO_COLOR="")
-    person.at_prompt("q")
-    screen = person.ends(75)
-    assert re.sub(r"\x1b\[\?2004[hl]", "", person.said) == screen
-    assert "----" not in screen
-
-
-# -- what was not shown
-
-
-def test_long_arguments_cannot_be_approved_before_their_end(world: World) -> None:
-    request = world.mail(body="\n".join(f"line {n}" for n in range(60)))
-    person = world.person("approve", request, rows=24)
-    assert "rows 1-20 of" in person.at_prompt("a")
-    assert "were not shown" in person.at_prompt("yes", SURE)
-    person.at_prompt("v")
-    person.at_prompt("q", r"go back: ")
-    person.at_prompt("a")
-    assert re.search(r"Not yet: rows 41-\d+ were not shown", person.at_prompt("", SURE))
-    person.at_prompt("v")
-    person.at_prompt("", r"to go back: ")
-    person.at_prompt("a")
-    screen = person.ends(0)
-    assert [f"line {n}" in screen for n in range(60)] == [True] * 60
-    assert world.get(request).status == "approved"
-
-
-def test_long_arguments_can_be_approved_unseen_by_typing_the_name(world: World) -> None:
-    request = world.mail(body="x" * 100_000)
-    person = world.person("approve", request, rows=24)
-    person.at_prompt("a")
-    person.at_prompt("\x1b[200~send_email\x1b[201~", SURE)
-    person.at_prompt("a")
-    person.at_prompt("send_email", SURE)
-    assert "A paste does not count" in person.ends(0)
-    assert world.get(request).status == "approved"
-
-
-def test_high_risk_wants_the_name_of_the_tool(world: World) -> None:
-    request = world.mail(risk="high")
-    person = world.person("approve", request)
-    person.at_prompt("a")
-    assert "the risk is HIGH" in person.at_prompt("", SURE)
-    person.at_prompt("a")
-    person.at_prompt("a", SURE)
-    person.at_prompt("a")
-    person.at_prompt("send_email", SURE)
-    assert "Approved." in person.ends(0)
 
 
 # -- editing
@@ -441,179 +340,3 @@ def test_in_doubt_give_up(world: World) -> None:
     person.at_prompt("never mind", r"no reason\): ")
     assert "Given up" in person.ends(0)
     assert world.get(request).execution.status == "failed"
-
-
-# -- others
-
-
-def test_a_decision_made_elsewhere_closes_the_prompt(world: World) -> None:
-    request = world.mail()
-    person = world.person("approve", request)
-    person.sees("uit > ")
-    inbox = Inbox(world.url)
-    inbox.decide_sync(request, world.get(request).reject("no way"), by=Reviewer("Ben"))
-    inbox.close()
-    assert "Decided by Ben (python)" in person.ends(5)
-
-
-def test_an_edit_made_elsewhere_is_shown_before_anything_is_decided(world: World) -> None:
-    request = world.mail(quorum=2)
-    person = world.person("approve", request, ASSENT_TOKEN=world.token("ana"))
-    person.sees("uit > ")
-    inbox = Inbox(world.url)
-    edit = world.get(request).edit({"to": "eve@example.com"})
-    inbox.decide_sync(request, edit, by=Reviewer("Ben", assurance="token"))
-    inbox.close()
-    card = person.at_prompt("a")
-    assert re.search(r"\+ to: +eve@example.com", card)
-    assert "1 of 2 people: Ben" in card
-    assert "Approved." in person.ends(0)
-    assert world.get(request).args["to"] == "eve@example.com"
-
-
-def test_expiry_closes_the_prompt(world: World) -> None:
-    request = world.mail(expires_in=6)
-    person = world.person("approve", request)
-    person.sees("uit > ")
-    assert "is expired" in person.ends(7)
-    assert world.get(request).status == "expired"
-
-
-def test_one_who_may_not_is_told_so(world: World) -> None:
-    request = world.mail(reviewers=("somebody-else",))
-    person = world.person("approve", request)
-    person.at_prompt("a")
-    assert "may not decide" in person.ends(6)
-    assert world.get(request).status == "pending"
-
-
-# -- several
-
-
-def test_walk_through_the_inbox(world: World) -> None:
-    first, second, third = (world.mail(f"r{n}", to=f"{n}@example.com") for n in range(3))
-    person = world.person("inbox", "--decide", rows=60)
-    person.at_prompt("w", "quits > ")
-    person.at_prompt("a")
-    person.at_prompt("s")
-    person.at_prompt("q")
-    person.ends(75)
-    statuses = [world.get(request).status for request in (first, second, third)]
-    assert statuses == ["approved", "pending", "pending"]
-    person = world.person("inbox", "--decide", rows=60)
-    person.at_prompt("7", "quits > ")
-    person.at_prompt("2", "quits > ")
-    person.at_prompt("a")
-    person.at_prompt("q", "quits > ")
-    person.ends(0)
-    assert world.get(third).status == "approved"
-
-
-def test_several_at_once_after_all_were_shown(world: World) -> None:
-    requests = [world.mail(f"r{n}", to=f"{n}@example.com") for n in range(4)]
-    person = world.person("inbox", "--decide", rows=100)
-    person.at_prompt("1,3-4 a", "quits > ")
-    shown = person.at_prompt("a", r"or Enter to go back: ")
-    assert "0@example.com" in shown
-    assert "2@example.com" in shown
-    person.at_prompt("1,3-4 a", "quits > ")
-    person.at_prompt("3", r"or Enter to go back: ")
-    person.at_prompt("1 r", "quits > ")
-    person.at_prompt("1", r"or Enter to go back: ")
-    person.at_prompt("no", r"no reason\): ")
-    assert "Nothing is waiting." in person.ends(0)
-    statuses = [world.get(request).status for request in requests]
-    assert statuses == ["approved", "rejected", "approved", "approved"]
-
-
-def test_several_never_with_high_risk_or_unlike_ones(world: World) -> None:
-    world.mail("r1", risk="high")
-    world.mail("r2")
-    world.ask("r3", lambda gate: gate.approve_sync("Publish?"))
-    person = world.person("inbox", "--decide", rows=100)
-    person.at_prompt("1-2 a", "quits > ")
-    person.at_prompt("2-3 a", "quits > ")
-    person.at_prompt("2", r"or Enter to go back: ")
-    person.at_prompt("q", "quits > ")
-    screen = person.ends(0)
-    assert "is of high risk" in screen
-    assert "only where agent, tool and kind are the same" in screen
-    assert world.json("history")["items"] == []
-
-
-# -- no terminal
-
-
-def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "assent.cli.main", *args]
-
-
-def environment(world: World, **more: str) -> dict[str, str]:
-    keep = {k: v for k, v in os.environ.items() if k not in ("CI", "ASSENT_TOKEN")}
-    return {**keep, "ASSENT_STORE": world.url, "TERM": "xterm", **more}
-
-
-def test_yes_piped_in_decides_nothing(world: World) -> None:
-    request = world.mail()
-    line = f"yes a | {' '.join(command('approve', request))}"
-    done = subprocess.run(line, shell=True, env=environment(world), capture_output=True, text=True)
-    assert done.returncode == 3
-    assert "nobody can be asked here" in done.stderr
-    assert world.get(request).status == "pending"
-
-
-def test_a_closed_stdin_decides_nothing(world: World) -> None:
-    request = world.mail()
-    line = f"{' '.join(command('approve', request))} <&-"
-    done = subprocess.run(line, shell=True, env=environment(world), capture_output=True, text=True)
-    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
-    assert world.get(request).status == "pending"
-
-
-def test_a_terminal_on_one_side_only_is_no_terminal(world: World) -> None:
-    request = world.mail()
-    main, other = pty.openpty()
-    done = subprocess.run(
-        command("approve", request), stdin=other, env=environment(world), capture_output=True
-    )
-    os.close(main)
-    os.close(other)
-    assert done.returncode == 3
-    assert world.get(request).status == "pending"
-
-
-@pytest.mark.parametrize("variable", [{"CI": "true"}, {"TERM": "dumb"}])
-def test_no_prompt_in_ci_or_on_a_dumb_terminal(world: World, variable: dict[str, str]) -> None:
-    request = world.mail()
-    for args in (
-        ("approve", request),
-        ("edit", request),
-        ("respond", request),
-        ("inbox", "--decide"),
-    ):
-        assert "nobody can be asked here" in world.person(*args, **variable).ends(3)
-    assert world.get(request).status == "pending"
-
-
-def test_two_people_at_once_one_wins(world: World) -> None:
-    request = world.mail()
-    people = [world.person("approve", request) for _ in range(2)]
-    for person in people:
-        person.sees("uit > ")
-    threads = [threading.Thread(target=person.types, args=("a",)) for person in people]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    # The same user twice: the slower one hears an echo, or that it is closed.
-    codes = []
-    for person in people:
-        person.process.expect(pexpect.EOF)
-        person.process.close()
-        codes.append(person.process.exitstatus)
-    assert set(codes) <= {0, 5}
-    assert 0 in codes
-    inbox = Inbox(world.url)
-    decided = [event for event in inbox.events_sync(request) if event.type == "decided"]
-    inbox.close()
-    assert len(decided) == 1

@@ -1,0 +1,213 @@
+"""How tools run: side by side, with errors, cut short, and for longer than their lease."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from agent_world import World, error_in, told
+
+import assent
+from assent.rows import CallStatus
+from assent.testing.scripted_model import call, calls, say
+
+
+async def test_sync_tools_run_off_the_loop_and_side_by_side(world: World) -> None:
+    main = threading.get_ident()
+    meet = threading.Barrier(2, timeout=5)
+
+    @assent.tool
+    def work(n: int) -> bool:
+        """Work."""
+        meet.wait()
+        return threading.get_ident() == main
+
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.001)
+            ticks += 1
+
+    ticking = asyncio.create_task(tick())
+    agent = world.agent(calls(call("work", {"n": 1}), call("work", {"n": 2})), say("Done."))
+    agent.tools = {"work": work}
+    await agent.run("go", thread="t")
+    ticking.cancel()
+    assert told(agent) == ["false", "false"]
+    assert ticks > 0
+
+
+@pytest.mark.parametrize("error", [ValueError("bad"), StopIteration("end"), TimeoutError("late")])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+async def test_a_tool_error_is_told_without_a_traceback(
+    world: World, error: Exception, colour: str
+) -> None:
+    def fail() -> None:
+        """Fail."""
+        raise error
+
+    async def fail_async() -> None:
+        """Fail."""
+        raise error
+
+    tool = assent.tool(name="fail")(fail if colour == "sync" else fail_async)
+    agent = world.agent(call("fail"), say("Sorry."), tools=[tool])
+    result = await asyncio.wait_for(agent.run("go", thread="t"), 10)
+    assert result.status == "done"
+    said = error_in(told(agent)[0])
+    assert str(error) in said or "coroutine raised StopIteration" in said
+
+
+async def test_a_result_that_cannot_be_stored_is_said_to_have_run(world: World) -> None:
+    @assent.tool
+    def odd():  # type: ignore[no-untyped-def]
+        """Give something odd."""
+        return object()
+
+    agent = world.agent(call("odd"), say("Sorry."), tools=[odd])
+    await agent.run("go", thread="t")
+    assert "it ran, but the result" in error_in(told(agent)[0])
+
+
+async def test_a_failing_call_does_not_disturb_its_siblings(world: World) -> None:
+    @assent.tool
+    async def fail() -> None:
+        """Fail."""
+        raise OSError("smoke")
+
+    @assent.tool
+    async def slow() -> str:
+        """Take a while."""
+        await asyncio.sleep(0.05)
+        world.ran.append(("slow", None))
+        return "slow"
+
+    agent = world.agent(calls(call("fail"), call("slow")), say("Done."), tools=[fail, slow])
+    await agent.run("go", thread="t")
+    assert told(agent)[1] == "slow"
+
+
+async def test_a_pause_never_cancels_a_sibling_in_mid_effect(world: World) -> None:
+    @assent.tool
+    async def asks(ctx: assent.Context) -> str:
+        """Ask at once."""
+        return str(await ctx.ask("Why?"))
+
+    @assent.tool
+    async def slow() -> str:
+        """Take a while."""
+        await asyncio.sleep(0.05)
+        world.ran.append(("slow", None))
+        return "slow"
+
+    agent = world.agent(calls(call("asks"), call("slow")), say("Done."), tools=[asks, slow])
+    result = await agent.run("go", thread="t")
+    assert (result.status, world.ran) == ("paused", [("slow", None)])
+    await agent.resume("t", decisions=[result.interruptions[0].respond("because")])
+    assert (told(agent), world.ran) == (["because", "slow"], [("slow", None)])
+
+
+async def cut_short(agent: assent.Agent, started: threading.Event) -> None:
+    """Cancel a run as soon as its tool has started."""
+    task = asyncio.create_task(agent.run("go", thread="t"))
+    while not started.is_set():
+        await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+async def test_cancellation_after_the_start_is_in_doubt(world: World, colour: str) -> None:
+    started = threading.Event()
+    end = threading.Event()
+
+    def slow() -> str:
+        """Take a while."""
+        started.set()
+        end.wait(5)
+        return "done"
+
+    async def slow_async() -> str:
+        """Take a while."""
+        started.set()
+        await asyncio.sleep(60)
+        return "done"
+
+    tool = assent.tool(name="slow")(slow if colour == "sync" else slow_async)
+    agent = world.agent(call("slow"), say("Done."), tools=[tool])
+    await cut_short(agent, started)
+    end.set()
+    result = await agent.resume("t")
+    (request,) = result.interruptions
+    assert (result.status, request.kind) == ("paused", "in_doubt")
+    result = await agent.resume("t", decisions=[request.respond("it did")], by="ana")
+    assert (result.status, told(agent)) == ("done", ["it did"])
+
+
+async def test_a_doubt_may_be_given_up(world: World) -> None:
+    started = threading.Event()
+
+    @assent.tool
+    async def slow() -> str:
+        """Take a while."""
+        started.set()
+        await asyncio.sleep(60)
+        return "done"
+
+    agent = world.agent(call("slow"), say("Sorry."), tools=[slow])
+    await cut_short(agent, started)
+    result = await agent.resume("t")
+    result = await agent.resume("t", decisions=[result.interruptions[0].reject("lost")])
+    assert "nobody knows whether it took effect" in error_in(told(agent)[0])
+
+
+async def test_an_idempotent_tool_that_was_cut_short_runs_again_with_the_same_key(
+    world: World,
+) -> None:
+    keys: list[tuple[str, int]] = []
+    started = threading.Event()
+
+    @assent.tool(idempotent=True)
+    async def sync_up(ctx: assent.Context) -> str:
+        """Sync."""
+        keys.append((ctx.key, ctx.attempt))
+        started.set()
+        if ctx.attempt == 1:
+            await asyncio.sleep(60)
+        return "synced"
+
+    agent = world.agent(call("sync_up"), say("Done."), tools=[sync_up])
+    await cut_short(agent, started)
+    result = await agent.resume("t")
+    assert (result.status, told(agent)) == ("done", ["synced"])
+    assert [attempt for _, attempt in keys] == [1, 2]
+    assert len({key for key, _ in keys}) == 1
+
+
+async def test_a_lease_that_lapsed_before_the_effect_is_a_doubt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = world.agent(call("look", {"what": "x"}))
+    monkeypatch.setattr("assent.agent.hold.Hold.lapsed", property(lambda self: True))
+    result = await agent.run("go", thread="t")
+    assert (world.ran, [r.kind for r in result.interruptions]) == ([], ["in_doubt"])
+
+
+async def test_a_long_start_is_not_hidden_from_the_clock(world: World) -> None:
+    """A tool that takes longer than its lease keeps it: heartbeats run in a thread of their own."""
+
+    @assent.tool
+    def slow() -> str:
+        """Take a while."""
+        time.sleep(1.5)
+        return "slow"
+
+    agent = world.agent(call("slow"), say("Done."), tools=[slow], lease=1.0)
+    assert (await agent.run("go", thread="t")).status == "done"
+    (found,) = [c for c in world.store.calls_of(world.store.last_run("t").id)]  # type: ignore[union-attr]
+    assert (found.status, found.attempt) == (CallStatus.DONE, 1)

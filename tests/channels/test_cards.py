@@ -1,0 +1,211 @@
+"""Cards that nothing can forge, keys, and the JSON that is edited."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from assent import Option, Question, Request, Risk
+from assent.channels.answering import picked
+from assent.channels.card import card, clock, diff, length, title
+from assent.channels.editor import as_json, parsed, skeleton
+from assent.channels.layout import Line, block, name, numbered, rows, wrapped
+from assent.channels.prompt import keys_for
+from assent.channels.screen import console, show
+from assent.errors import InvalidCall
+
+NOW = datetime(2026, 3, 31, 12, 0, tzinfo=UTC)
+
+
+def drawn(request: Request, width: int = 80) -> list[str]:
+    return [row.plain for row in rows(card(request, NOW), width)]
+
+
+# -- rows
+
+
+@given(st.text(), st.integers(8, 200))
+def test_wrapping_loses_nothing(line: str, width: int) -> None:
+    assert "".join(wrapped(line, width)) == line
+
+
+@given(st.text(st.characters(exclude_categories=["C", "Z", "M"])), st.integers(20, 200))
+def test_no_row_is_wider_than_asked(line: str, width: int) -> None:
+    for row in rows([Line(line, gutter="  1  ")], width):
+        assert cell_len(row.plain) <= width
+
+
+@given(st.text(), st.integers(20, 80))
+def test_every_row_of_agent_text_stands_behind_a_gutter(words: str, width: int) -> None:
+    for row in rows(block(words), width):
+        assert row.plain.startswith(("  │ ", "  ┆ "))
+
+
+@given(st.text(min_size=1))
+def test_a_name_is_one_word_or_in_quotes(words: str) -> None:
+    shown = name(words)
+    assert re.fullmatch(r'[\w.:/@+\-]+|"(?:[^"\\]|\\.)*"', shown)
+    assert "\n" not in shown
+
+
+def test_a_mark_stays_with_its_letter() -> None:
+    assert wrapped("a" * 10 + "\u0301" + "b", 10) == ["a" * 10 + "\u0301", "b"]
+
+
+def test_tabs_and_arrows_of_the_agent_are_told_apart() -> None:
+    assert [line.text for line in block("\t⇥")] == ["⇥⟨U+21E5⟩"]
+    assert [line.text for line in numbered({"a": "\tx\n⇥"})] == ["a:", "  │ ⇥x", "  │ ⟨U+21E5⟩"]
+
+
+def test_markup_is_only_text(capsys: pytest.CaptureFixture[str]) -> None:
+    show(console(plain=True), [Line("[red]x[/red] [@click=app.quit]y[/] :smile:")])
+    assert capsys.readouterr().out == "[red]x[/red] [@click=app.quit]y[/] :smile:\n"
+
+
+# -- cards
+
+
+def test_the_title_says_what_and_how_risky_and_until_when(request_: Request) -> None:
+    risky = replace(
+        request_, risk=Risk("high", ("money",)), expires_at=NOW + timedelta(minutes=12, seconds=3)
+    )
+    (line,) = title(risky, NOW)
+    assert re.fullmatch(
+        r"APPROVE\?  send_email  risk HIGH  expires \d\d:\d\d \(in 12m\)", line.text
+    )
+
+
+@pytest.mark.parametrize(
+    "tool", ["x  risk LOW", 'x" risk LOW', "x\nAPPROVE?  y", "\x1b[2Jx", "x\u202ey", "[red]x"]
+)
+def test_a_tool_cannot_forge_the_title(request_: Request, tool: str) -> None:
+    forged = replace(request_, tool=tool, agent=tool, run=tool, rule=tool)
+    (line,) = title(replace(forged, risk=Risk("high")), NOW)
+    assert re.fullmatch(r'APPROVE\?  "(?:[^"\\]|\\.)*"  risk HIGH', line.text)
+    inert = "\n".join(drawn(forged))
+    assert "\x1b" not in inert
+    assert "\u202e" not in inert
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 160, 200])
+def test_a_card_fits_its_width_and_shows_every_argument(request_: Request, width: int) -> None:
+    words = " ".join(f"word{n}" for n in range(300))
+    whole = drawn(replace(request_, args={"body": words, "to": "界" * 100}), width)
+    assert max(map(cell_len, whole)) <= width
+    together = re.sub(r"[ ┆]", "", "".join(whole))
+    assert words.replace(" ", "") in together
+    assert "界" * 100 in together
+
+
+def test_first_column_is_ours(request_: Request) -> None:
+    args = {"body": "APPROVE?  x\nrisk LOW\n\n! fine", "to": "What will run " * 20}
+    whole = drawn(replace(request_, args=args, note="Description\nx", description="History"), 40)
+    ours = {"What will run", "Description", "The agent says (not verified)", ""}
+    assert all(row.startswith((" ", "APPROVE?")) or row in ours for row in whole)
+    assert sum(row.startswith("APPROVE?") for row in whole) == 1
+
+
+def test_hidden_and_mixed_characters_are_warned_of(request_: Request) -> None:
+    whole = drawn(replace(request_, args={"to": "\u0440\u0430ypal.com", "body": "\u202e"}))
+    assert any(row.startswith("! 1 hidden character") for row in whole)
+    assert any(row.startswith("! mixes Latin and Cyrillic") for row in whole)
+
+
+def test_a_diff_names_what_changed_and_nothing_else() -> None:
+    before = {"a": "same", "b": "old", "c": list(range(30))}
+    lines = [f"{line.gutter}{line.text}" for line in diff(before, {**before, "b": "new"})]
+    assert "  - b: old" in lines
+    assert "  + b: new" in lines
+    assert len([line for line in lines if line.startswith(("  -", "  +"))]) == 2
+    assert len(lines) < 12
+
+
+def test_the_order_of_keys_is_no_change() -> None:
+    before = {"b": {"y": 1, "x": [{"q": 1, "p": 2}, 3]}, "a": 1}
+    after = {"a": 1, "b": {"x": [{"p": 2, "q": 1}, 3, 4], "y": 1}}
+    changed = [line for line in diff(before, after) if line.gutter in ("  - ", "  + ")]
+    assert [line.text for line in changed] == ["    - 4"]
+
+
+def test_a_diff_of_many_equal_lines_is_quick() -> None:
+    before = {"list": [0] * 20_000}
+    assert list(diff(before, {"list": [0] * 20_000 + [1]}))
+
+
+def test_times_are_short() -> None:
+    assert [length(NOW, NOW - timedelta(seconds=s)) for s in (5, 65, 7_300, 90_000)] == [
+        "5s",
+        "1m",
+        "2h",
+        "1d",
+    ]
+    assert re.fullmatch(r"\d\d:\d\d", clock(NOW, NOW))
+    assert re.fullmatch(r"2026-03-2\d \d\d:\d\d", clock(NOW - timedelta(days=4), NOW))
+
+
+def test_keys_are_those_that_are_allowed(request_: Request) -> None:
+    few = replace(request_, allowed=("approve", "reject"))
+    assert list(keys_for(few)) == ["a", "r", "s", "v", "d", "?", "q"]
+    doubt = replace(request_, kind="in_doubt")
+    assert list(keys_for(doubt))[:3] == ["1", "2", "3"]
+    assert "a" not in keys_for(doubt)
+
+
+@pytest.mark.parametrize(
+    ("words", "one", "many"),
+    [
+        ("1", "S", ["S"]),
+        ("2", 2, [2]),
+        ("1,2", None, ["S", 2]),
+        ("2 1", None, [2, "S"]),
+        ("1,1", None, None),
+        ("0", None, None),
+        ("3", None, None),
+        ("-1", None, None),
+        ("²", None, None),
+        ("", None, None),
+    ],
+)
+def test_options_by_number(words: str, one: object, many: object) -> None:
+    options = (Option("S"), Option("L", 2))
+    assert picked(Question("?", options), words) == one
+    assert picked(Question("?", options, multiple=True), words) == many
+
+
+# -- editing
+
+
+@given(st.recursive(st.none() | st.booleans() | st.text(), st.lists, max_leaves=10))
+def test_json_for_the_editor_hides_nothing_and_comes_back(value: object) -> None:
+    try:
+        shown = as_json(value)
+        back = parsed(shown, None)
+    except InvalidCall:
+        return  # half a surrogate pair is refused at intake too
+    assert back == value
+    assert not re.search(
+        "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", shown
+    )
+
+
+def test_a_skeleton_starts_from_the_schema() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string"},
+            "b": {"default": 5},
+            "c": {"enum": ["x"]},
+            "d": {"type": "array"},
+            "e": True,
+            "f": {"type": ["string", "null"]},
+            "g": {"enum": []},
+        },
+    }
+    expected = {"a": "", "b": 5, "c": "x", "d": [], "e": None, "f": None, "g": None}
+    assert skeleton(schema) == expected

@@ -1,0 +1,56 @@
+"""``assent chat`` with the demo agent, or with one written for a test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+from cli_world import Person, World
+
+from assent.demo import Effects
+
+DEMO = "assent.demo:agent"
+YOU = r"You( \(/decide what waits\))? > "
+
+
+def talk(world: World, *args: str, thread: str = "t", rows: int = 60, **env: str) -> Person:
+    return world.person("chat", DEMO, "--thread", thread, *args, rows=rows, **env)
+
+
+def ran(world: World) -> list[tuple[str, dict[str, Any]]]:
+    return [(row["tool"], row["args"]) for row in Effects.beside(world.url).all()]
+
+
+def pending(world: World) -> list[str]:
+    return [item["id"] for item in world.json("inbox")["items"]]
+
+
+def agent_file(
+    world: World, script: str, tools: str = "", *, by_turn: bool = True, lease: float = 30.0
+) -> None:
+    (world.folder / "mine.py").write_text(
+        "import time, pathlib, assent\n"
+        "from assent.agent.models import ModelError\n"
+        "from assent.testing import ScriptedModel, call, say\n"
+        f"{tools}\n"
+        f"model = ScriptedModel([{script}], by_turn={by_turn})\n"
+        f"tools = [{'work' if tools else ''}]\n"
+        f"agent = assent.Agent('mine', model=model, tools=tools, lease={lease})\n"
+    )
+
+
+def script(world: World, *args: str, code: int, stdin: str = "") -> str:
+    """Run the command with a pipe on every side."""
+    done = subprocess.run(
+        [sys.executable, "-m", "assent.cli.main", "chat", *args, "--store", world.url],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=world.folder,
+    )
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr

@@ -1,0 +1,100 @@
+"""``assent chat`` without a terminal: one message from a script, and which agent it goes to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from chat_world import DEMO, agent_file, pending, ran, script, talk
+from cli_world import World
+
+# -- no terminal
+
+
+def test_one_message_from_a_pipe(world: World) -> None:
+    printed = script(world, DEMO, code=0, stdin="What time is it in Oslo?\n")
+    assert "✓ getLocalTime ran" in printed
+    assert "Final answer: It is 10am in Oslo." in printed
+
+
+def test_a_pause_on_a_pipe_is_code_3_and_nothing_is_asked(world: World) -> None:
+    printed = script(world, DEMO, "--thread", "t", code=3, stdin="weather\na\na\n")
+    (request,) = pending(world)
+    assert f"… getWeatherInformation waits for a person: {request}" in printed
+    assert "To decide: assent inbox --decide" in printed
+    assert f"To go on:  assent chat {DEMO} --thread t --store {world.url}" in printed
+    assert world.get(request).status == "pending"
+    assert script(world, DEMO, "--thread", "t", code=3).count(request) == 1
+    world.cli("approve", request, "--digest", world.get(request).digest)
+    assert "Final answer: The weather" in script(world, DEMO, "--thread", "t", code=0)
+    assert len(ran(world)) == 1
+
+
+def test_json_for_scripts(world: World) -> None:
+    args = (DEMO, "--thread", "t", "--json")
+    paused = json.loads(script(world, *args, "--message", "Delete old records", code=3))
+    assert (paused["status"], paused["thread"], paused["output"]) == ("paused", "t", None)
+    (request,) = paused["interruptions"]
+    assert (request["tool"], request["allowed"]) == ("execute_sql", ["approve", "reject"])
+    world.cli("reject", request["id"], "--message", "no")
+    done = json.loads(script(world, *args, code=0))
+    assert (done["status"], done["run"], done["interruptions"]) == ("done", paused["run"], [])
+    assert done["output"].startswith("Final answer: ")
+
+
+def test_nothing_to_say_is_a_usage_error(world: World) -> None:
+    assert "give --message TEXT" in script(world, DEMO, code=2)
+
+
+def test_a_run_that_fails_is_code_1(world: World) -> None:
+    agent_file(world, 'say("cut", finish="length")')
+    assert "The run is failed" in script(world, "mine:agent", "--message", "hi", code=1)
+
+
+def test_in_ci_nobody_is_asked(world: World) -> None:
+    person = talk(world, "--message", "weather", CI="true")
+    assert "getWeatherInformation waits" in person.ends(3)
+    assert len(pending(world)) == 1
+
+
+# -- which agent
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "says"),
+    [
+        ("nowhere", 2, "'nowhere' names no agent: write it as module:attribute"),
+        ("no.such:agent", 4, "no module is called 'no.such'"),
+        ("assent.demo:nobody", 4, "module 'assent.demo' has no attribute 'nobody'"),
+        ("os:sep", 2, "os:sep is a str, not an assent.Agent"),
+        ("assent:Agent", 2, "assent:Agent is the class Agent, not"),
+        ("os:getcwd", 2, "os:getcwd() gave a str, not an assent.Agent"),
+        ("broken:agent", 2, "module 'broken' cannot be imported: ValueError: oh no"),
+        ("lacking:agent", 2, "cannot be imported: ModuleNotFoundError: No module named 'nowhere_'"),
+        ("failing:agent", 2, "failing:agent() made no agent: KeyError: 'x'"),
+    ],
+)
+def test_a_wrong_target_is_one_clear_line(world: World, target: str, code: int, says: str) -> None:
+    (world.folder / "broken.py").write_text("raise ValueError('oh no')\n")
+    (world.folder / "lacking.py").write_text("import nowhere_\n")
+    (world.folder / "failing.py").write_text("def agent(): return {}['x']\n")
+    printed = script(world, target, "--message", "hi", code=code)
+    assert printed.startswith("assent: ")
+    assert says in printed
+    assert printed.count("\n") == 1
+
+
+def test_an_agent_keeps_the_store_that_it_names(world: World, tmp_path: Path) -> None:
+    (world.folder / "own.py").write_text(
+        f"import assent.demo\nagent = assent.demo.agent('sqlite:///{tmp_path}/own.db')\n"
+    )
+    script(world, "own:agent", "--message", "time", code=0)
+    assert (tmp_path / "own.db").exists()
+    assert not (tmp_path / "assent.db").exists()
+
+
+def test_a_thread_of_another_agent_is_refused(world: World) -> None:
+    agent_file(world, 'say("Hello.")')
+    script(world, "mine:agent", "--thread", "t", "--message", "hi", code=0)
+    assert "belongs to agent" in talk(world).ends(5)

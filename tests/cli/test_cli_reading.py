@@ -1,0 +1,222 @@
+"""Reading from scripts: help, lists, cards, and stores that are not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from cli_world import World, digest
+from typer.testing import CliRunner
+
+from assent import Gate, Paused, Question, __version__
+from assent.cli.main import app
+from assent.cli.walk import chosen
+from assent.keys import new_key
+
+
+def test_version_and_help() -> None:
+    runner = CliRunner()
+    assert runner.invoke(app, ["--version"]).output == f"assent {__version__}\n"
+    for args in ([], ["--help"], ["inbox", "-h"], ["grants", "--help"], ["token"]):
+        assert "Usage:" in runner.invoke(app, args).output
+
+
+def test_an_empty_inbox(world: World) -> None:
+    request = world.mail()
+    world.cli("reject", request)
+    assert world.cli("inbox") == "Nothing is waiting.\n"
+    assert world.json("inbox") == {"items": [], "next": None}
+
+
+def test_inbox_lists_filters_sorts_and_pages(world: World) -> None:
+    mails = [world.mail(f"r{n}", to=f"{n}@example.com") for n in range(5)]
+    asked = world.ask("q1", lambda gate: gate.ask_sync("Why not?"), agent="curious")
+    everything = [*mails, asked]
+
+    def ids(*args: str) -> list[str]:
+        return [item["id"] for item in world.json("inbox", *args)["items"]]
+
+    assert ids() == everything
+    assert ids("--sort", "newest") == everything[::-1]
+    assert ids("--kind", "question") == ids("--agent", "curious") == [asked]
+    assert ids("--tool", "send_email") == mails
+    assert ids("--run", "r3") == ids("--thread", "r3") == [mails[3]]
+    assert ids("--q", "curious") == [asked]
+    page = world.json("inbox", "--limit", "4")
+    rest = world.json("inbox", "--limit", "4", "--after", page["next"])
+    assert [item["id"] for item in page["items"] + rest["items"]] == everything
+    table = world.cli("inbox")
+    assert "body=Hi" in table
+    assert "Why not?" in table
+    assert "There are more: --after" in world.cli("inbox", "--limit", "2")
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "160"])
+@pytest.mark.parametrize("plain", [(), ("--plain",)])
+def test_no_row_is_wider_than_the_screen(world: World, columns: str, plain: tuple[str]) -> None:
+    request = world.mail(body="word " * 200, to="x" * 300, note="note " * 50, risk="high")
+    world.ask("q", lambda gate: gate.ask_sync(Question("Which? " * 30, ("A" * 90, "B"))))
+    for args in (("inbox",), ("show", request), ("doctor",), ("history", "--status", "any")):
+        for row in world.cli(*args, *plain, COLUMNS=columns).splitlines():
+            assert len(row) <= int(columns), (args, row)
+
+
+def test_show_is_whole_and_its_json_comes_back(world: World) -> None:
+    body = "ü\n\t" + "x" * 5_000 + " end"
+    request = world.mail(body=body, note="because", description="Mind the gap")
+    shown = world.json("show", request)
+    assert shown["args"] == {"to": "ana@example.com", "body": body, "copies": None}
+    assert (shown["kind"], shown["status"], shown["note"]) == ("approval", "pending", "because")
+    assert [event["type"] for event in shown["events"]] == ["asked"]
+    assert json.loads(json.dumps(shown)) == shown
+    card = world.cli("show", request)
+    assert card.count("x") >= 5_000
+    assert shown["digest"] in card
+    assert "Mind the gap" in card
+
+
+def nested(depth: int) -> Any:
+    value: Any = "deep"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "last"),
+    [
+        ("\u00fc\x1b" * 200_000 + "the end", "the end"),
+        ({f"key{n}\u202e": n for n in range(10_000)}, 'key9999⟨U+202E⟩": 9999'),
+        (nested(190), "deep"),
+        (["a\nb"] * 20_000 + ["the end"], "- the end"),
+    ],
+    ids=["a megabyte", "ten thousand keys", "deep", "long list"],
+)
+def test_large_arguments_are_shown_whole(world: World, value: Any, last: str) -> None:
+    def put(gate: Gate) -> None:
+        def store(x: Any) -> None:
+            """Keep it."""
+
+        gate.guard(needs_approval=True)(store)(value)
+
+    request = world.ask("big", put)
+    started = time.monotonic()
+    card = world.cli("show", request)
+    assert re.sub(r"[\s┆]", "", last) in re.sub(r"[\s┆]", "", card)
+    assert world.json("show", request)["args"] == {"x": value}
+    world.cli("inbox")
+    assert time.monotonic() - started < 60
+    person = world.person("approve", request, rows=30)
+    if card.count("\n") > 30:
+        assert "rows 1-26 of" in person.at_prompt("a")
+        assert "were not shown" in person.at_prompt("", "go back: ")
+    person.at_prompt("q")
+    person.ends(75)
+
+
+def test_ids_may_be_cut_and_must_be_clear(world: World) -> None:
+    first, second = world.mail("r1"), world.mail("r2")
+    size = next(n for n in range(5, 20) if first[:n] != second[:n])
+    assert world.json("show", first[:size])["id"] == first
+    several = world.cli("show", "req_", code=4)
+    assert "several ids begin" in several
+    assert first in several
+    for wrong in ("req_zzz", "", "%", "_eq", "Req_", "\x1b[2J"):
+        out = world.cli("show", wrong, code=4)
+        assert out.startswith("assent: no request")
+        assert "\x1b" not in out
+
+
+def test_a_store_that_is_not_there_is_not_made(world: World) -> None:
+    for args in (
+        ("inbox",),
+        ("show", "req_1"),
+        ("approve", "req_1"),
+        ("history",),
+        ("grants",),
+        ("token", "list"),
+        ("audit", "verify"),
+        ("recover",),
+        ("prune", "--before", "1d"),
+    ):
+        assert "there is no store at" in world.cli(*args, code=4)
+    assert list(world.folder.iterdir()) == []
+    assert "there is no store at" in world.cli("doctor", code=1)
+
+
+@pytest.mark.parametrize(
+    "url", ["memory://", "memory://x", "sqlite://", "nonsense", "mysql://x/y", ""]
+)
+def test_what_is_no_store_is_refused(world: World, url: str) -> None:
+    assert world.cli("inbox", "--store", url, code=1).startswith("assent: ")
+
+
+def test_a_file_that_is_no_store_is_refused(world: World) -> None:
+    (world.folder / "assent.db").write_text("not a database at all, but long enough" * 50)
+    (world.folder / "assent.db.key").touch(0o600)
+    (world.folder / "assent.db.key").write_text(new_key())
+    out = world.cli("inbox", code=1)
+    assert "file is not a database" in out
+    assert "Traceback" not in out
+
+
+def test_the_default_store_is_in_the_working_folder(world: World) -> None:
+    world.mail()
+    result = CliRunner().invoke(app, ["inbox", "--json"], env={"ASSENT_STORE": None})
+    assert len(json.loads(result.output)["items"]) == 1
+    elsewhere = CliRunner().invoke(app, ["inbox", "--json", "--store", world.url])
+    assert len(json.loads(elsewhere.output)["items"]) == 1
+
+
+def test_history_shows_how_it_ended(world: World) -> None:
+    yes, no = world.mail("r1"), world.mail("r2")
+    world.cli("approve", yes, "--digest", digest(world, yes))
+    world.cli("reject", no)
+    assert [item["id"] for item in world.json("history")["items"]] == [no, yes]
+    assert [i["id"] for i in world.json("history", "--status", "rejected")["items"]] == [no]
+    table = world.cli("history")
+    assert "approved" in table
+    assert "rejected" in table
+    world.cli("history", "--status", "nonsense", code=2)
+
+
+def test_a_broken_pipe_is_no_traceback(world: World) -> None:
+    for n in range(5):
+        world.mail(f"r{n}", body="x" * 30_000)
+    line = f"{sys.executable} -m assent.cli.main inbox --json | head -c 10"
+    env = {**os.environ, "ASSENT_STORE": world.url}
+    done = subprocess.run(line, shell=True, env=env, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        ("1", [1]),
+        ("1,3-5", [1, 3, 4, 5]),
+        ("5 1,1", [1, 5]),
+        ("", []),
+        ("0", []),
+        ("6", []),
+        ("3-1", []),
+        ("1-", []),
+        ("-", []),
+        ("1-999999999999", []),
+        ("x", []),
+    ],
+)
+def test_numbers_of_a_list(words: str, numbers: list[int]) -> None:
+    assert chosen(words, 5) == numbers
+
+
+def test_a_gate_with_no_channel_points_to_the_command_line(world: World) -> None:
+    gate = Gate(world.url, wait=0)
+    with pytest.raises(Paused, match="assent inbox"), gate.run("r"):
+        gate.approve_sync("Publish?")
+    gate.close()

@@ -1,0 +1,136 @@
+"""The commands that look after a store: policy, audit, recover, prune and doctor; exit codes."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from cli_world import World, digest
+
+from assent.cli.exits import MEANINGS, Exit, exit_of
+
+
+def test_policy_check_says_which_rule_and_why(world: World) -> None:
+    file = world.folder / "policy.toml"
+    file.write_text(
+        '[[rule]]\nname = "large mails"\ntool = "send_*"\nwhere = "count > 100"\n'
+        'quorum = 2\nrisk = "high"\n\n[[rule]]\nname = "never"\ntool = "drop_*"\nverdict = "deny"\n'
+    )
+    assert "2 rules" in world.cli("policy", "check", str(file))
+    assert world.json("policy", "check", str(file))["rules"] == ["large mails", "never"]
+    check = ("policy", "check", str(file), "--tool")
+    asked = world.json(*check, "send_mail", "--args", '{"count": 500}')
+    assert (asked["verdict"], asked["rule"], asked["terms"]["quorum"]) == ("ask", "large mails", 2)
+    assert world.json(*check, "send_mail", "--args", '{"count": 5}')["verdict"] == "allow"
+    assert world.json(*check, "send_mail", "--needs-approval")["verdict"] == "ask"
+    words = world.cli(*check, "drop_table", "--agent", "x", "--at", "2026-03-31T17:30")
+    assert "drop_table is forbidden: never" in words
+    assert "does not match" in words
+    world.cli(*check, "x", "--args", "[]", code=2)
+    world.cli(*check, "x", "--at", "noon", code=2)
+    file.write_text("[[rule]]\nnonsense = 1\n")
+    assert "unknown key 'nonsense'" in world.cli("policy", "check", str(file), code=1)
+    world.cli("policy", "check", "no-such-file", code=1)
+
+
+def test_audit_verifies_and_names_the_first_broken_row(world: World) -> None:
+    request = world.mail()
+    world.cli("reject", request, "-m", "no")
+    assert "The record is whole" in world.cli("audit", "verify")
+    report = world.json("audit", "verify")
+    assert (report["ok"], report["problems"]) == (True, [])
+    events = [json.loads(line) for line in world.cli("audit", "export").splitlines()]
+    assert len(events) >= 3
+    import sqlite3
+
+    with sqlite3.connect(world.folder / "assent.db") as connection:
+        connection.execute("UPDATE event SET actor = 'eve' WHERE type = 'decided'")
+    connection.close()
+    broken = world.cli("audit", "verify", code=1)
+    assert "The record is broken" in broken
+    assert "'r1'" in broken
+    found = world.json("audit", "verify", code=1)
+    assert found["ok"] is False
+    assert found["problems"][0]["thread"] == "r1"
+
+
+def test_recover_after_a_restore(world: World) -> None:
+    database = world.folder / "assent.db"
+    request = world.mail()
+    world.cli("approve", request, "--digest", digest(world, request))
+    before = database.read_bytes()
+    world.resume()  # runs, and then an older copy is put back
+    database.write_bytes(before)
+    for name in ("assent.db-wal", "assent.db-shm"):
+        (world.folder / name).unlink(missing_ok=True)
+    assert "assent recover" in world.cli("doctor", code=1)
+    assert "say --yes" in world.cli("recover", code=3)
+    assert world.json("recover", "--yes") == {"recovered": 1}
+    assert world.get(request).kind == "in_doubt"
+    assert "Nothing to recover" in world.cli("recover")
+    person = world.person("recover", "--force")
+    person.at_prompt("yes", "to go on: ")
+    person.ends(75)
+
+
+def test_prune_forgets_what_is_old_and_stays_verifiable(world: World) -> None:
+    request = world.mail()
+    world.cli("cancel", "r1")
+    assert world.json("prune", "--before", "90d")["calls"] == 0
+    time.sleep(0.01)
+    assert world.json("prune", "--before", "0.005s")["calls"] == 1
+    world.cli("show", request, code=4)
+    assert "The record is whole" in world.cli("audit", "verify")
+    assert "Forgotten: " in world.cli("prune", "--before", "2020-01-01")
+    for wrong in ("soon", "2020-99-99", "-1d"):
+        world.cli("prune", "--before", wrong, code=2)
+    world.cli("prune", code=2)
+
+
+def test_doctor_says_what_is_there_and_what_is_wrong(world: World) -> None:
+    world.mail()
+    report = world.json("doctor")
+    checks = {check["name"]: check for check in report["checks"]}
+    assert report["ok"] is True
+    assert "embedded" in checks["tier"]["text"]
+    assert "assent.db.key (mode 0600)" in checks["key"]["text"]
+    assert checks["waiting"]["text"].startswith("1 ")
+    assert checks["schema"]["state"] == checks["clock"]["state"] == "ok"
+    world.doubt("r2")
+    assert "1 calls" in world.cli("doctor", code=1)
+    (world.folder / "assent.db.key").chmod(0o644)
+    assert "chmod 600" in world.cli("doctor", code=1)
+    (world.folder / "assent.db.key").chmod(0o600)
+    (world.folder / "assent.db").chmod(0o666)
+    assert "others can write it" in world.cli("doctor", code=1)
+
+
+def test_a_lost_key_is_not_replaced_by_a_new_one(world: World) -> None:
+    world.mail()
+    (world.folder / "assent.db.key").rename(world.folder / "kept")
+    for command in ("inbox", "doctor"):
+        assert "bring the file back" in world.cli(command, code=1, COLUMNS="200")
+    assert not (world.folder / "assent.db.key").exists()
+    secret = (world.folder / "kept").read_text().strip()
+    assert len(json.loads(world.cli("inbox", "--json", ASSENT_KEY=secret))["items"]) == 1
+    assert "from ASSENT_KEY" in world.cli("doctor", ASSENT_KEY=secret)
+
+
+def test_doctor_knows_a_store_from_the_future(world: World) -> None:
+    import sqlite3
+
+    world.mail()
+    with sqlite3.connect(world.folder / "assent.db") as connection:
+        connection.execute("UPDATE meta SET value = '99' WHERE key = 'version'")
+    connection.close()
+    assert "newer version" in world.cli("doctor", code=1)
+    assert "newer version" in world.cli("inbox", code=1)
+
+
+def test_every_exit_code_has_a_meaning_and_a_test() -> None:
+    assert set(MEANINGS) == set(Exit)
+    source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_cli_*.py"))
+    for code in Exit:
+        assert code == 0 or f"code={code.value}" in source or f"ends({code.value})" in source
+    assert exit_of(__import__("assent").StoreError("x")) is Exit.PROBLEM

@@ -1,0 +1,73 @@
+"""What the demo really did is on record, and the demo keeps to its place."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import assent
+import assent.demo
+from assent.demo import Effects
+
+SOURCE = Path(assent.__file__).parent
+PUBLIC = {"assent", "assent.agent", "assent.agent.models", "assent.server", "assent.testing"}
+
+
+# -- effects
+
+
+def test_effects_are_shared_and_outlive_their_object(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/assent.db"
+    Effects.beside(store).record("send", {"to": ["ana"], "n": 1})
+    (row,) = Effects.beside(store).all()
+    assert (row["tool"], row["args"]) == ("send", {"to": ["ana"], "n": 1})
+    assert row["at"].startswith("20")
+    json.dumps(row)
+    Effects.beside(store).clear()
+    assert Effects.beside(store).all() == []
+
+
+async def test_effects_of_a_lent_store_are_kept_beside_it(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/lent.db"
+    agent = assent.demo.agent()
+    agent.lend(store)
+    await agent.run("time")
+    agent.gate.close()
+    assert [row["tool"] for row in Effects.beside(store).all()] == ["getLocalTime"]
+    assert (tmp_path / "lent.db.effects").exists()
+
+
+def test_effects_without_a_file_are_cleared_too() -> None:
+    effects = Effects.beside("memory://")
+    effects.record("a", {})
+    assert len(effects.all()) == 1
+    effects.clear()
+    assert effects.all() == []
+
+
+# -- its place
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in found if name.split(".")[0] == "assent"}
+
+
+def test_it_uses_the_public_face_alone() -> None:
+    for path in (SOURCE / "demo").glob("*.py"):
+        modules = {name for name in imports_of(path) if name == name.lower()}
+        inner = {name for name in modules if (SOURCE.parent / name.replace(".", "/")).is_dir()}
+        inner |= {n for n in modules if (SOURCE.parent / f"{n.replace('.', '/')}.py").is_file()}
+        assert {n for n in inner if not n.startswith("assent.demo")} <= PUBLIC, path.name
+
+
+def test_only_its_own_command_knows_it() -> None:
+    elsewhere = [p for p in SOURCE.rglob("*.py") if "demo" not in p.relative_to(SOURCE).parts[0]]
+    users = {p.name for p in elsewhere if any("assent.demo" in name for name in imports_of(p))}
+    assert users == {"demo.py"}

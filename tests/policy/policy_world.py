@@ -1,0 +1,68 @@
+"""Predicates, and callers that put a call to a policy, sync and async."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import UTC, datetime
+from typing import Any
+
+from assent.policy import Judging, Policy
+from assent.types import Terms, ToolCall, Verdict
+
+NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)  # a Wednesday
+ASK, ALLOW, DENY = Verdict.ASK, Verdict.ALLOW, Verdict.DENY
+
+
+def boom(args: dict[str, Any]) -> bool:
+    raise LookupError("no such table")
+
+
+def other_predicate(args: dict[str, Any]) -> bool:
+    return True
+
+
+def drive(judging: Judging) -> Terms:
+    """What a sync caller does: ask each predicate, send back its answer or its exception."""
+    try:
+        predicate, args = next(judging)
+        while True:
+            said: object
+            try:
+                said = predicate(args)
+            except Exception as error:
+                said = error
+            predicate, args = judging.send(said)
+    except StopIteration as end:
+        terms: Terms = end.value
+        return terms
+
+
+async def drive_async(judging: Judging) -> Terms:
+    try:
+        predicate, args = next(judging)
+        while True:
+            try:
+                said: object = predicate(args)
+                said = await said if inspect.isawaitable(said) else said
+            except Exception as error:
+                said = error
+            predicate, args = judging.send(said)
+    except StopIteration as end:
+        terms: Terms = end.value
+        return terms
+
+
+def judge(
+    policy: Policy,
+    tool: str = "send",
+    args: dict[str, Any] | None = None,
+    *,
+    own: Terms | None = None,
+    needs_approval: Any = False,
+    agent: str = "bot",
+    now: datetime = NOON,
+) -> Terms:
+    call = ToolCall(tool, args or {}, "c1")
+    return drive(
+        policy.judge(call, agent=agent, now=now, own=own or Terms(), needs_approval=needs_approval)
+    )

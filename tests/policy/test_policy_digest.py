@@ -1,0 +1,83 @@
+"""What a policy is made of, and the digest that covers all of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from policy_world import boom, judge, other_predicate
+
+from assent.errors import InvalidPolicy
+from assent.policy import Policy, Rule
+
+
+@pytest.mark.parametrize("wrong", [["send_*"], "send_*", [{"tool": "x"}], 5, None, Rule("x")])
+def test_a_policy_is_made_of_rules(wrong: Any) -> None:
+    with pytest.raises(InvalidPolicy, match="list of rules"):
+        Policy(wrong)
+
+
+def test_rules_may_come_from_any_iterable() -> None:
+    assert Policy(Rule(tool) for tool in "ab") == Policy((Rule("a"), Rule("b")))
+
+
+CHANGES: dict[str, Any] = {
+    "tool": "delete",
+    "agent": "ops",
+    "when": boom,
+    "where": "amount > 5",
+    "hours": "09:00-17:00",
+    "days": ["mon"],
+    "timezone": "Europe/Berlin",
+    "verdict": "deny",
+    "name": "never",
+    "allowed": ["approve"],
+    "description": "what",
+    "reviewers": ["ana"],
+    "quorum": 2,
+    "requester_decides": False,
+    "assurance": "token",
+    "risk": "high",
+    "reasons": ["money"],
+    "expires_in": 5,
+    "on_expiry": "reject",
+    "valid_for": 86_400,
+}
+
+
+def test_the_digest_covers_every_field() -> None:
+    assert set(CHANGES) == {field.name for field in fields(Rule) if field.init}
+    digests = {"": Policy([Rule()]).digest, "none": Policy().digest}
+    for name, value in CHANGES.items():
+        extra: dict[str, Any] = {"risk": "high"} if name == "reasons" else {}
+        digests[name] = Policy([Rule(**{name: value}, **extra)]).digest
+    assert len(set(digests.values())) == len(digests)
+
+
+def test_the_digest_covers_order_and_function() -> None:
+    one, other = Rule("a"), Rule("b")
+    assert Policy([one, other]).digest != Policy([other, one]).digest
+    assert Policy([Rule(when=boom)]).digest != Policy([Rule(when=other_predicate)]).digest
+    assert Policy([Rule(where="a > 1")]).digest != Policy([Rule(where="a > 2")]).digest
+
+
+def test_the_digest_is_in_the_terms_and_the_same_in_every_process() -> None:
+    source = (
+        "from assent.policy import Policy, Rule\n"
+        "policy = Policy([Rule({'c', 'a', 'b'}, reviewers={'ana', 'bob', 'cyd'}, when=len,"
+        " expires_in='1h')])"
+    )
+    script = f"{source}\nprint(policy.digest)"
+    seen = set()
+    for seed in "12":
+        command = [sys.executable, "-c", script]
+        env = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+        seen.add(done.stdout.strip())
+    namespace: dict[str, Any] = {}
+    exec(source, namespace)
+    assert seen == {namespace["policy"].digest}
+    assert judge(namespace["policy"]).policy in seen

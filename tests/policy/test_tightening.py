@@ -1,0 +1,158 @@
+"""After an edit, terms can only become stricter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from policy_world import ALLOW, ASK, DENY
+
+from assent.policy import stricter, tightened
+from assent.types import ASSURANCE, DECISIONS, RISKS, Risk, Terms, Verdict
+
+
+def subset(values: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.sets(st.sampled_from(values)).map(lambda s: tuple(v for v in values if v in s))
+
+
+some_terms = st.builds(
+    Terms,
+    verdict=st.sampled_from(list(Verdict)),
+    rule=st.sampled_from(["", "a", "b", "a, b", "rule 3"]),
+    policy=st.sampled_from(["p1", "p2"]),
+    allowed=subset(DECISIONS).filter(bool),
+    description=st.sampled_from(["", "old words", "new words"]),
+    reviewers=st.lists(st.sampled_from(["ana", "bob", "group:x", "group:y"]), unique=True).map(
+        tuple
+    ),
+    quorum=st.integers(1, 4),
+    requester_decides=st.booleans(),
+    assurance=st.sampled_from(ASSURANCE),
+    risk=st.builds(Risk, st.sampled_from(RISKS), subset(("r1", "r2", "r3"))),
+    expires_in=st.none() | st.floats(1, 1e6),
+    on_expiry=st.sampled_from(["reject", "cancel"]),
+    valid_for=st.floats(1, 1e6),
+    idempotent=st.booleans(),
+)
+ORDER = (ALLOW, ASK, DENY)
+
+
+def may_decide(terms: Terms, names: set[str]) -> bool:
+    """Whether somebody with these names (their own and their groups') is among the reviewers."""
+    return not terms.reviewers or bool(names & set(terms.reviewers))
+
+
+def at_least(strict: Terms, lax: Terms) -> None:
+    """Every demand of ``lax`` is one of ``strict``; reviewers are looked at apart."""
+    assert ORDER.index(strict.verdict) >= ORDER.index(lax.verdict)
+    assert strict.quorum >= lax.quorum
+    assert ASSURANCE.index(strict.assurance) >= ASSURANCE.index(lax.assurance)
+    assert RISKS.index(strict.risk.level) >= RISKS.index(lax.risk.level)
+    assert set(strict.risk.reasons) >= set(lax.risk.reasons)
+    assert strict.requester_decides <= lax.requester_decides
+    assert strict.idempotent <= lax.idempotent
+    assert set(strict.allowed) - {"reject"} <= set(lax.allowed)
+    assert strict.allowed
+    assert (strict.expires_in or 1e9) <= (lax.expires_in or 1e9)
+    assert strict.valid_for <= lax.valid_for
+    assert (strict.on_expiry == "cancel") >= (lax.on_expiry == "cancel")
+
+
+@given(some_terms, some_terms)
+@example(Terms(allowed=("approve",)), Terms(allowed=("respond",)))
+def test_tightened_is_never_laxer_than_either(old: Terms, new: Terms) -> None:
+    both = tightened(old, new)
+    at_least(both, old)
+    at_least(both, new)
+
+
+@given(
+    some_terms, some_terms, st.sets(st.sampled_from(["ana", "bob", "cyd", "group:x", "group:y"]))
+)
+def test_tightened_reviewers_stand_in_both_lists(old: Terms, new: Terms, names: set[str]) -> None:
+    both = tightened(old, new)
+    disjoint = old.reviewers and new.reviewers and not set(old.reviewers) & set(new.reviewers)
+    if may_decide(both, names):
+        assert may_decide(new, names)
+        assert may_decide(old, names) or disjoint
+    assert bool(both.reviewers) == bool(old.reviewers or new.reviewers)
+
+
+@given(some_terms, some_terms)
+def test_tightened_twice_is_tightened_once(old: Terms, new: Terms) -> None:
+    both = tightened(old, new)
+    assert tightened(both, new) == both
+    assert tightened(both, both) == both
+    # Only the order of names tells old from new, and only where a description does.
+    again = tightened(old, both)
+    assert not stricter(both, again)
+    assert not stricter(again, both)
+
+
+@given(some_terms)
+def test_the_same_terms_are_not_stricter(terms: Terms) -> None:
+    assert tightened(terms, terms) == terms
+    assert not stricter(terms, terms)
+    words = replace(terms, rule="other", policy="p9", description="other words")
+    assert not stricter(terms, replace(words, reviewers=terms.reviewers[::-1]))
+
+
+@given(some_terms, some_terms)
+def test_stricter_says_whether_tightening_changed_a_demand(old: Terms, new: Terms) -> None:
+    both = tightened(old, new)
+    assert stricter(old, new) == stricter(old, both)
+    assert not stricter(both, new)
+    if not stricter(old, new):
+        at_least(old, replace(new, risk=Risk(new.risk.level)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": DENY},
+        {"allowed": ("approve",)},
+        {"reviewers": ("ana",)},
+        {"quorum": 2},
+        {"requester_decides": False},
+        {"assurance": "token"},
+        {"risk": Risk("medium")},
+        {"expires_in": 60.0},
+        {"on_expiry": "cancel"},
+        {"valid_for": 60.0},
+    ],
+)
+def test_each_demand_makes_terms_stricter_and_cannot_be_taken_back(change: dict[str, Any]) -> None:
+    lax = Terms()
+    strict = replace(lax, **change)
+    assert stricter(lax, strict)
+    assert not stricter(strict, lax)
+    assert tightened(lax, strict) == tightened(strict, lax) == strict
+
+
+def test_after_an_edit_the_words_are_those_of_the_new_call() -> None:
+    old = Terms(rule="small", policy="p1", description="pay 5", risk=Risk("low", ("r1",)))
+    new = Terms(rule="large", policy="p2", description="pay 500", risk=Risk("low", ("r2",)))
+    both = tightened(old, new)
+    assert (both.rule, both.policy, both.description) == ("small, large", "p2", "pay 500")
+    assert both.risk.reasons == ("r1", "r2")
+    assert not stricter(old, both)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "both"),
+    [
+        ((), (), ()),
+        ((), ("ana",), ("ana",)),
+        (("ana",), (), ("ana",)),
+        (("ana", "bob"), ("bob", "cyd"), ("bob",)),
+        (("ana", "bob"), ("bob", "ana"), ("ana", "bob")),
+        (("group:x",), ("group:y", "ana"), ("group:y", "ana")),
+    ],
+)
+def test_reviewers_after_an_edit(
+    old: tuple[str, ...], new: tuple[str, ...], both: tuple[str, ...]
+) -> None:
+    assert tightened(Terms(reviewers=old), Terms(reviewers=new)).reviewers == both

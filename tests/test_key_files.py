@@ -1,0 +1,148 @@
+"""Where a key comes from: a variable or a private file, made once however many start."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assent.errors import KeyMissing, StoreError
+from assent.keys import Keyring, new_key
+
+SECRET = "hunter2hunter2"
+
+
+def test_the_environment_wins(tmp_path: Path) -> None:
+    key = new_key()
+    ring = Keyring.for_store(tmp_path / "a.db", {"ASSENT_KEY": key})
+    assert ring.primary_id == Keyring.parse(key).primary_id
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_variable_is_refused_rather_than_passed_over(tmp_path: Path) -> None:
+    with pytest.raises(KeyMissing, match="ASSENT_KEY is empty"):
+        Keyring.for_store(tmp_path / "a.db", {"ASSENT_KEY": ""})
+
+
+def test_without_a_variable_the_file_beside_counts(tmp_path: Path) -> None:
+    ring = Keyring.for_store(tmp_path / "a.db", {})
+    assert ring.primary_id == Keyring.beside(tmp_path / "a.db").primary_id
+    assert not ring.is_ephemeral
+
+
+def test_without_variable_and_file_it_says_what_to_do() -> None:
+    with pytest.raises(KeyMissing, match="set ASSENT_KEY to what it prints"):
+        Keyring.for_store(None, {})
+
+
+def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    old_mask = os.umask(0)
+    try:
+        Keyring.beside(tmp_path / "a.db")
+    finally:
+        os.umask(old_mask)
+    (file,) = tmp_path.iterdir()
+    assert file.name == "a.db.key"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text().startswith("hmac:")
+
+
+def test_one_database_has_one_key_by_whatever_name(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "data" / "a.db")
+    ring = Keyring.beside(tmp_path / "link.db")
+    assert ring.primary_id == Keyring.beside(tmp_path / "data" / "a.db").primary_id
+    assert not (tmp_path / "link.db.key").exists()
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o660, 0o666, 0o777])
+def test_a_file_open_to_others_is_refused_with_the_line_to_run(tmp_path: Path, mode: int) -> None:
+    database = tmp_path / "my data.db"
+    ring = Keyring.beside(database)
+    file = tmp_path / "my data.db.key"
+    file.chmod(mode)
+    with pytest.raises(KeyMissing, match="chmod 600 ") as caught:
+        Keyring.beside(database)
+    line = str(caught.value).partition("run: ")[2]
+    subprocess.run(line, shell=True, check=True)
+    assert Keyring.beside(database).primary_id == ring.primary_id
+
+
+@pytest.mark.parametrize("target", ["real.key", "nowhere.key"])
+def test_a_symbolic_link_is_refused(tmp_path: Path, target: str) -> None:
+    (tmp_path / "real.key").write_text(new_key())
+    (tmp_path / "real.key").chmod(0o600)
+    (tmp_path / "a.db.key").symlink_to(tmp_path / target)
+    with pytest.raises(KeyMissing, match="symbolic link"):
+        Keyring.beside(tmp_path / "a.db")
+    assert not (tmp_path / "nowhere.key").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", SECRET.encode(), b"\xff" * 40])
+def test_a_file_without_a_key_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "a.db.key"
+    file.write_bytes(content)
+    file.chmod(0o600)
+    with pytest.raises(KeyMissing, match=re.escape(str(file))) as caught:
+        Keyring.beside(tmp_path / "a.db")
+    assert SECRET not in str(caught.value)
+    assert file.read_bytes() == content
+
+
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.db.key", 0o600)
+    with pytest.raises(KeyMissing):
+        Keyring.beside(tmp_path / "a.db")
+
+
+def test_a_folder_that_is_not_there_is_a_store_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"No such file or directory.*set ASSENT_KEY"):
+        Keyring.beside(tmp_path / "missing" / "a.db")
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(StoreError, match="No space left"):
+        Keyring.beside(tmp_path / "a.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+RACER = """
+import sys
+from pathlib import Path
+from assent.keys import Keyring
+print("ready", flush=True)
+sys.stdin.readline()
+print(*(Keyring.beside(Path(sys.argv[1], f"{n}.db")).primary_id for n in range(20)))
+"""
+
+
+def test_many_processes_that_start_at_once_make_one_key(tmp_path: Path) -> None:
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(20)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    answers = {racer.communicate()[0] for racer in racers}
+    assert len(answers) == 1
+    assert len(set(answers.pop().split())) == 20
+    assert {file.name for file in tmp_path.iterdir()} == {f"{n}.db.key" for n in range(20)}
