@@ -37,6 +37,8 @@ def test_a_database_that_is_away_is_told_soon(database: PostgresServer, serve: S
     server = serve(store=store, auth=False, workers=0)
     client = server.client()
     assert client.get("/healthz").json()["status"] == "ok"
+    head = client.head("/healthz")
+    assert (head.status_code, head.content) == (200, b"")
     database.kill()
     # Whoever asks often keeps nobody waiting, and takes no thread each time.
     for _ in range(3):

@@ -14,6 +14,7 @@ from assent.server.service import service_of
 router = APIRouter(tags=["health"])
 
 
+@router.head("/healthz", include_in_schema=False)  # how some balancers ask
 @router.get(
     "/healthz",
     summary="Liveness, and a check of the store",
