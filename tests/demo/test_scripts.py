@@ -331,7 +331,7 @@ async def test_slow_combines_and_also_follows_an_approval(
     monkeypatch.setattr(model, "SLOW_SECONDS", 0.5)
     _, result, took = await streamed(stage, "Slowly: what time is it?")
     assert result.output == "Final answer: It is 10am in New York."
-    assert took > 0.4
+    assert 0.4 < took < 4
     _, result, took = await streamed(stage, "slow")
     assert result.output.startswith("Final answer: ")
     assert took > 0.4

@@ -10,9 +10,9 @@ from assent.agent.intake import plan_of, preview_of
 from assent.agent.job import Job
 from assent.agent.tool import Tool
 from assent.agent.turn import Slot, Turn
-from assent.engine.commands import Cancel, Complete, Reask, Suspend
+from assent.engine.commands import Complete, Reask, Suspend
 from assent.errors import InvalidCall
-from assent.gate.recheck import recheck
+from assent.gate.recheck import called_off, recheck
 from assent.gate.verify import verify
 from assent.rows import Call
 from assent.twin import hop, look
@@ -77,12 +77,12 @@ async def _taken_back(turn: Turn, slot: Slot, call: Call) -> Any:
         return None
     tool = slot.tool
     if tool is None or tool.function is None:
-        return _cancel(call, f"the tool {call.tool} is not there any more")
+        return called_off(call, f"the tool {call.tool} is not there any more")
     outdated = await recheck(plan_of(turn.job, call.key, tool, call.args), call)
     if not isinstance(outdated, Reask):
         return outdated
     if outdated.tool is not None and not _still_fits(tool, call):
-        return _cancel(call, f"the tool {call.tool} changed, and takes other arguments now")
+        return called_off(call, f"the tool {call.tool} changed, and takes other arguments now")
     args = call.args if outdated.args is None else outdated.args
     return replace(outdated, preview=await preview_of(turn.job, tool, args, call.rev + 1))
 
@@ -93,10 +93,6 @@ def _still_fits(tool: Tool, call: Call) -> bool:
         return tool.read(call.args) == call.args
     except InvalidCall:
         return False
-
-
-def _cancel(call: Call, reason: str) -> Cancel:
-    return Cancel(thread=call.thread, run=call.run, call=call.id, by="agent", reason=reason)
 
 
 def _said_yes(job: Job, call: Call) -> Complete:

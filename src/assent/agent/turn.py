@@ -15,6 +15,7 @@ from assent.agent.models.base import HostedApproval, ModelCall, ModelReply
 from assent.agent.tool import Tool
 from assent.engine.commands import Cancel, Expire, NewCall
 from assent.errors import AssentError
+from assent.gate.recheck import called_off
 from assent.rows import OPEN, Call, CallStatus
 from assent.types import DECISIONS, Json, Request
 
@@ -203,7 +204,7 @@ class Turn:
         for step in inside:
             self._look_at_the_clock(step)
             if call.status not in OPEN and step.status in (CallStatus.ASKED, CallStatus.READY):
-                self.due.append(_left_over(step))
+                self.due.append(called_off(step, "the tool went on without it"))
         return [step for step in inside if step.status in _WAITS]
 
     @property
@@ -272,12 +273,6 @@ class Turn:
         name = slot.model.name if call is None else call.tool
         status = "error" if call is None else str(call.status)
         return ToolClosed(id, name, slot.content, status)
-
-
-def _left_over(step: Call) -> Cancel:
-    """Its tool has ended without it, so that nobody needs the answer any more."""
-    reason = "the tool went on without it"
-    return Cancel(thread=step.thread, run=step.run, call=step.id, by="agent", reason=reason)
 
 
 def _answered(call: Call) -> bool:

@@ -17,12 +17,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from assent import codec
-from assent.engine.commands import Cancel, NewCall, Propose
+from assent.engine.commands import NewCall, Propose
 from assent.errors import CallFailed, InDoubt, InvalidCall, Refused
 from assent.gate import words
 from assent.gate.calls import CallLife
 from assent.gate.once import once_plan
 from assent.gate.plan import Plan
+from assent.gate.recheck import called_off
 from assent.gate.scope import RunScope, open_scopes
 from assent.policy import Policy, Predicate
 from assent.rows import OPEN, Call, CallStatus, RunStatus, Tool
@@ -293,8 +294,7 @@ class ForeignThread:
     async def _call_off(self, row: Call, reason: str) -> None:
         if row.status not in (CallStatus.READY, CallStatus.ASKED):
             return
-        command = Cancel(thread=row.thread, run=row.run, call=row.id, by="agent", reason=reason)
-        await write(self.store, command)
+        await write(self.store, called_off(row, reason))
 
     async def once(self, key: str, step: Callable[[], Awaitable[Json]]) -> Json:
         """Take a step of the adapter's own once, however often the framework comes by here. It may

@@ -27,14 +27,14 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
         try:
             args = call.args if plan.reads is None else plan.reads(call.args)
         except InvalidCall as error:
-            return _cancel(call, "agent", f"the tool does not take the edited arguments: {error}")
+            return called_off(call, f"the tool does not take the edited arguments: {error}")
         if args != call.args:
             reason = "the tool adds to the edited arguments, or reads them in another way"
             reask = replace(reask, reason=reason, args=args, args_hash=codec.sha256(args.encode()))
         now = await plan.terms(codec.loads(args))
         if now.verdict is Verdict.DENY:
             reason = f"the policy ({now.rule}) forbids the edited arguments"
-            return _cancel(call, f"policy:{now.rule}", reason)
+            return called_off(call, reason, by=f"policy:{now.rule}")
         both = tightened(call.terms, replace(now, verdict=call.terms.verdict))
         if stricter(call.terms, both):
             reason = f"the edited arguments meet a stricter rule: {now.rule}"
@@ -42,5 +42,6 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
     return reask if reask.reason else None
 
 
-def _cancel(call: Call, by: str, reason: str) -> Cancel:
+def called_off(call: Call, reason: str, *, by: str = "agent") -> Cancel:
+    """The command that ends a call which cannot run any more."""
     return Cancel(thread=call.thread, run=call.run, call=call.id, by=by, reason=reason)

@@ -128,8 +128,6 @@ def explained(error: psycopg.Error, url: str) -> AssentError:
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, errors.UniqueViolation):
         return Conflict(f"another live run or call is in the way: {text}")
-    if isinstance(
-        error, psycopg.DataError | psycopg.ProgrammingError | errors.ProgramLimitExceeded
-    ):
+    if isinstance(error, _UNFIT):
         return StoreError(f"that cannot be kept: {text}")
     return StoreError(f"{url} could not be read or written: {text}")
