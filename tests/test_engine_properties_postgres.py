@@ -10,8 +10,7 @@ from engine_machine import Machine
 from engine_model import KEYS
 from hypothesis import HealthCheck, settings
 
-from assent.stores import pgstream
-from assent.stores.postgres import PostgresStore
+from assent.stores.postgres import PostgresStore, stream
 from assent.testing.postgres_server import shared_url, why_not
 from assent.testing.world import World
 
@@ -33,7 +32,7 @@ class PostgresMachine(Machine):
     """The machine of two stores, with PostgreSQL in the place of SQLite."""
 
     def __init__(self) -> None:
-        pgstream.PATIENCE = 60.0  # other workers have transactions open on the same server
+        stream.PATIENCE = 60.0  # other workers have transactions open on the same server
         with psycopg.connect(shared_url(), autocommit=True) as connection:
             if self._schema_is_there(connection):
                 names = "thread, message, run, call, face, face_word, tool, standing, event, seal"

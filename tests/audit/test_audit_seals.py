@@ -12,10 +12,12 @@ from assent import codec
 from assent.audit import verify
 from assent.engine.commands import Note
 from assent.keys import Keyring, public_key
-from assent.stores import memory, sqlite, sqlseal
+from assent.stores import memory
 from assent.stores.base import next_seal, seal_bytes
 from assent.stores.memory import MemoryStore
+from assent.stores.sql import seal
 from assent.stores.sqlite import SqliteStore
+from assent.stores.sqlite import store as sqlite
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_time_seals_with_the_next_commit(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_more_threads_than_one_seal_holds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlseal, "MOST_HEADS", 2)
+    monkeypatch.setattr(seal, "MOST_HEADS", 2)
     newest = world.store.seal()
     assert newest is not None
     assert newest.n == 2

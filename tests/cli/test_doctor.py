@@ -12,7 +12,7 @@ from cli_world import World
 import assent
 from assent.cli.checkup.check import span
 from assent.keys import new_key, public_key
-from assent.stores import sidecar
+from assent.stores.sqlite import sidecar
 from assent.testing import ScriptedModel, call
 
 HOURS = 3 * 3_600_000_000

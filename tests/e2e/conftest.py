@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from zygote import PATIENCE, Zygote
 
-from assent.stores import pgstream
+from assent.stores.postgres import stream
 
 
 @pytest.fixture(scope="module")
@@ -20,4 +20,4 @@ def zygote() -> Iterator[Zygote]:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other workers have transactions open on the same PostgreSQL."""
-    monkeypatch.setattr(pgstream, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(stream, "PATIENCE", PATIENCE)

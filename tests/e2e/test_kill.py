@@ -13,7 +13,7 @@ from tales import TALES
 from zygote import Zygote
 
 from assent.engine import COMMANDS
-from assent.stores import sqlite
+from assent.stores.sqlite import store as sqlite
 
 #: The store's own commits, beside those of the engine's commands.
 OWN = set(re.findall(r'_submit\(\["(\w+)"\]', inspect.getsource(sqlite)))

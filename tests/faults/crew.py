@@ -20,8 +20,8 @@ from stories import append
 
 from assent import Agent, tool
 from assent.agent.context import Context
-from assent.stores import postgres
 from assent.stores.base import Store
+from assent.stores.postgres import store as postgres
 from assent.testing import ScriptedModel, call, say
 from assent.worker import Worker
 

@@ -15,7 +15,7 @@ import pytest
 from faults import SEED, Tell
 from zygote import PATIENCE, Zygote
 
-from assent.stores import pgstream
+from assent.stores.postgres import stream
 from assent.testing.postgres_server import PostgresServer, why_not
 
 HERE = Path(__file__).resolve().parent
@@ -31,7 +31,7 @@ def zygote() -> Iterator[Zygote]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other workers have transactions open on the same PostgreSQL."""
-    monkeypatch.setattr(pgstream, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(stream, "PATIENCE", PATIENCE)
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ import pytest
 from pg_places import PgOpener, Place
 
 from assent.keys import Keyring, new_key
-from assent.stores import pgstream
-from assent.stores.postgres import PostgresStore
+from assent.stores.postgres import PostgresStore, stream
 from assent.stores.sqlite import SqliteStore
 from assent.testing import FakeClock
 from assent.testing.postgres_server import shared_url, why_not
@@ -72,7 +71,7 @@ def _server() -> str:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other workers have transactions open on the same server, and this machine may be slow."""
-    monkeypatch.setattr(pgstream, "PATIENCE", 60.0)
+    monkeypatch.setattr(stream, "PATIENCE", 60.0)
 
 
 def _drop(place: Place) -> None:

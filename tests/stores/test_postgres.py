@@ -13,8 +13,9 @@ from pg_places import PgOpener, Place
 from assent.engine.commands import Recover
 from assent.errors import Conflict, KeyMissing, NotFound, StoreError, StoreVersion
 from assent.keys import Keyring, new_key
-from assent.stores import migrate, open_store
+from assent.stores import open_store
 from assent.stores.postgres import PostgresStore
+from assent.stores.sql import migrate
 from assent.testing import FakeClock
 from assent.testing.checks import all_events
 from assent.testing.world import World, seconds

@@ -14,9 +14,9 @@ from pg_places import PgOpener, Place
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from assent.errors import StoreError
-from assent.stores import pgattempt, pgpipe
-from assent.stores.pgpipe import Pipe
-from assent.stores.pgwire import Connection, connect, translator
+from assent.stores.postgres import attempt, pipe
+from assent.stores.postgres.pipe import Pipe
+from assent.stores.postgres.wire import Connection, connect, translator
 from assent.testing.world import World
 
 
@@ -147,8 +147,8 @@ def test_a_name_that_was_not_taken_is_not_used(session: Connection) -> None:
 
 
 def test_only_so_many_are_prepared(session: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pgpipe, "_MOST", 3)
-    monkeypatch.setattr(pgpipe, "_MOST_COUNTED", 5)
+    monkeypatch.setattr(pipe, "_MOST", 3)
+    monkeypatch.setattr(pipe, "_MOST_COUNTED", 5)
     for _ in range(10):
         for n in range(4):
             assert ask(session, f"SELECT {n}, ?::bigint", n) == [(n, n)]
@@ -162,7 +162,7 @@ def test_a_wait_can_be_interrupted(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C while somebody else holds what is waited for: at once, and the next try is sound."""
-    monkeypatch.setattr(pgattempt, "LOCK_MS", 120_000)  # the server does not give up before
+    monkeypatch.setattr(attempt, "LOCK_MS", 120_000)  # the server does not give up before
     store = open_pg()
     world = World(store, lambda: 0)  # type: ignore[arg-type]
     world.ask(id="req_1")

@@ -13,9 +13,9 @@ import pytest
 from pg_places import PgOpener, Place
 
 from assent.errors import AlreadyDecided, Conflict, StoreError
-from assent.stores import pgattempt, pgwatcher
-from assent.stores.pgattempt import Attempt
-from assent.stores.postgres import PostgresStore
+from assent.stores.postgres import PostgresStore, watcher
+from assent.stores.postgres import attempt as attempts
+from assent.stores.postgres.attempt import Attempt
 from assent.testing.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -132,9 +132,9 @@ def test_a_decision_elsewhere_is_news_here(
 ) -> None:
     """With NOTIFY at once; without it, as behind a pooler, by looking."""
     if deaf:
-        monkeypatch.setattr("assent.stores.postgres.news", lambda *ignored: None)
+        monkeypatch.setattr("assent.stores.postgres.store.news", lambda *ignored: None)
     else:
-        monkeypatch.setattr(pgwatcher, "POLL_SECONDS", 30.0)
+        monkeypatch.setattr(watcher, "POLL_SECONDS", 30.0)
     here, there = a_world(open_pg()), a_world(open_pg())
     call = here.ask()
     other = here.ask(run="r2", thread="t2")
@@ -238,14 +238,14 @@ def test_a_transaction_that_hangs_is_ended_before_it_is_done_again(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its session may sit somewhere with the COMMIT still to come."""
-    monkeypatch.setattr(pgattempt, "_OVER_AFTER", 0.1)
+    monkeypatch.setattr(attempts, "_OVER_AFTER", 0.1)
     store = open_pg()
     with psycopg.connect(place.url) as hanging:
         xid, pid = hanging.execute("SELECT pg_current_xact_id()::text, pg_backend_pid()").fetchone()  # type: ignore[misc]
         attempt = Attempt(hanging, store._translate, "", "''", store._time)
         attempt.xid, attempt.pid = xid, pid
         with store._pool.connection(time.monotonic() + 20) as connection:
-            assert pgattempt.is_over(connection, attempt)
+            assert attempts.is_over(connection, attempt)
         with pytest.raises(psycopg.OperationalError):
             hanging.execute("SELECT 1")
 

@@ -13,8 +13,9 @@ import pytest
 
 from assent.errors import StoreError, StoreVersion
 from assent.keys import Keyring, new_key
-from assent.stores import migrate, open_store, sidecar
-from assent.stores.sqlite import SqliteStore
+from assent.stores import open_store
+from assent.stores.sql import migrate
+from assent.stores.sqlite import SqliteStore, sidecar
 from assent.testing import FakeClock
 from assent.testing.world import World
 

@@ -13,8 +13,8 @@ import pytest
 
 from assent.errors import StoreError
 from assent.keys import Keyring
-from assent.stores import sqlite as sqlite_module
 from assent.stores.sqlite import SqliteStore
+from assent.stores.sqlite import store as sqlite_module
 from assent.testing import FakeClock
 from assent.testing.checks import all_seals
 from assent.testing.world import World, tool_of

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from assent.keys import Keyring
-from assent.stores import sqlpages
 from assent.stores.base import Query
 from assent.stores.memory import MemoryStore
+from assent.stores.sql import pages
 from assent.stores.sqlite import SqliteStore
 from assent.testing import FakeClock
 from assent.testing.world import World, seconds
@@ -78,8 +78,8 @@ def steps(store: SqliteStore, read: Callable[[], object]) -> int:
 def test_a_page_costs_the_same_over_few_and_many(
     filled: tuple[SqliteStore, SqliteStore], name: str, sort: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlpages, "FEW_FACES", 100)
-    monkeypatch.setattr(sqlpages, "MANY_CALLS", 200)
+    monkeypatch.setattr(pages, "FEW_FACES", 100)
+    monkeypatch.setattr(pages, "MANY_CALLS", 200)
     statuses = ["pending"] if sort == "expiring" else ["pending", "closed", "any"]
     for status in statuses:
         query = Query(status=status, sort=sort, limit=20, **QUERIES[name])
@@ -116,8 +116,8 @@ def test_every_way_gives_the_same_page(
         start = each.clock()
         fill(each, 100)
         each.clock.set(start)
-    monkeypatch.setattr(sqlpages, "FEW_FACES", few_faces)
-    monkeypatch.setattr(sqlpages, "MANY_CALLS", many_calls)
+    monkeypatch.setattr(pages, "FEW_FACES", few_faces)
+    monkeypatch.setattr(pages, "MANY_CALLS", many_calls)
     for filters in [*QUERIES.values(), {"created_after": world.clock() - seconds(1)}]:
         for sort in ("oldest", "newest", "expiring"):
             for status in ("pending", "any", "closed"):

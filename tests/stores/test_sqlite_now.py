@@ -13,7 +13,7 @@ from assent.engine.commands import Note, Propose
 from assent.keys import Keyring
 from assent.rows import Message
 from assent.stores.sqlite import SqliteStore
-from assent.stores.watcher import OwnCommits
+from assent.stores.sqlite.watcher import OwnCommits
 
 KEYS = Keyring.ephemeral()
 

@@ -76,7 +76,7 @@ def _checks(url: str) -> Iterator[Check]:
 
 def _ground(url: str) -> Ground:
     if url.startswith(("postgresql://", "postgres://")):
-        import_module("assent.stores.pgwire")  # a missing driver says there what to install
+        import_module("assent.stores.postgres.wire")  # a missing driver says there what to install
         from assent.cli.checkup.database import Database
 
         return Database(url)

@@ -32,7 +32,7 @@ from assent.stores.base import (
 from assent.stores.faces import face_of, shows
 from assent.stores.hub import Hub, Listener
 from assent.stores.shelf import shelf_of, shelves_of
-from assent.stores.sqlprune import pruned_note
+from assent.stores.sql.prune import pruned_note
 from assent.types import Grant, Micros
 
 

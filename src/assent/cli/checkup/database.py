@@ -10,9 +10,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from assent.cli.checkup.check import Check, Looking, schema_check, span
 from assent.errors import NotFound, StoreError
-from assent.stores.migrate import migrations, version_of
-from assent.stores.pgplace import shown, split
-from assent.stores.pgwire import connect, translator
+from assent.stores.postgres.place import shown, split
+from assent.stores.postgres.wire import connect, translator
+from assent.stores.sql.migrate import migrations, version_of
 
 _PATIENCE = 10
 _OPEN_SECONDS = 60.0

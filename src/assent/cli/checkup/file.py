@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from assent.cli.checkup.check import Check, Looking, schema_check
 from assent.errors import NotFound, StoreError
-from assent.stores.migrate import migrations, version_of
+from assent.stores.sql.migrate import migrations, version_of
 
 _LITTLE = 512 * 1024 * 1024
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from assent.errors import InvalidCall
 from assent.rows import Event
-from assent.stores import sql
 from assent.stores.base import Cursor
-from assent.stores.rowcodec import event_from
+from assent.stores.sql import statements as sql
+from assent.stores.sql.rowcodec import event_from
 
 #: The era and the oldest transaction that is still open.
 Horizon = tuple[int, int]

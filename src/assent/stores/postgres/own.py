@@ -17,14 +17,14 @@ from assent.engine import Command
 from assent.errors import Conflict, StoreError
 from assent.rows import Event
 from assent.stores.base import Boundary, Cursor, Seal, carry_out
-from assent.stores.dialect import POSTGRES, Reply
 from assent.stores.hub import Listener
-from assent.stores.pgattempt import Session
-from assent.stores.pgstream import Stream
-from assent.stores.pgtransaction import PgTransaction, news
-from assent.stores.pgwire import explained
-from assent.stores.sqlfaces import Known
-from assent.stores.sqlreads import SqlReads, move_cursor
+from assent.stores.postgres.attempt import Session
+from assent.stores.postgres.stream import Stream
+from assent.stores.postgres.transaction import PgTransaction, news
+from assent.stores.postgres.wire import explained
+from assent.stores.sql.dialect import POSTGRES, Reply
+from assent.stores.sql.known import Known
+from assent.stores.sql.reads import SqlReads, move_cursor
 from assent.types import Micros
 
 if TYPE_CHECKING:

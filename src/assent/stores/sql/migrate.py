@@ -12,7 +12,7 @@ from assent.errors import StoreError, StoreVersion
 
 def migrations(dialect: str) -> list[tuple[int, str]]:
     """The numbered SQL files of a dialect, in order."""
-    folder = files("assent.stores") / "migrations" / dialect
+    folder = files("assent.stores.sql") / "migrations" / dialect
     found = [entry for entry in folder.iterdir() if entry.name.endswith(".sql")]
     return sorted((int(entry.name[:4]), entry.read_text()) for entry in found)
 

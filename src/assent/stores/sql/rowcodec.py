@@ -1,4 +1,4 @@
-"""Columns ⇄ values, in the order of the column lists in ``assent.stores.sql``.
+"""Columns ⇄ values, in the order of the column lists in ``assent.stores.sql.transaction``.
 
 Three columns hold structure, as compact JSON text: terms, votes and decision.
 """

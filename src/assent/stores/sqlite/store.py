@@ -26,7 +26,6 @@ from assent.engine import Command
 from assent.errors import StoreError
 from assent.keys import Keyring
 from assent.rows import SYSTEM_THREAD, Event, Tool
-from assent.stores import sql
 from assent.stores.base import (
     SEAL_EVENTS,
     SEAL_SECONDS,
@@ -36,18 +35,19 @@ from assent.stores.base import (
     carry_out,
     means_of,
 )
-from assent.stores.dialect import SQLITE
 from assent.stores.hub import Hub, Listener
-from assent.stores.migrate import check_key, check_version, migrate, version_of
-from assent.stores.operation import Operation
-from assent.stores.sidecar import Sidecar
-from assent.stores.sqlfaces import Known
-from assent.stores.sqlopen import connected, last_pos, roll_back
-from assent.stores.sqlprune import prune
-from assent.stores.sqlreads import SqlReads, move_cursor
-from assent.stores.sqlseal import seal_moved
-from assent.stores.sqlstream import Stream
-from assent.stores.watcher import OwnCommits, Watcher
+from assent.stores.sql.dialect import SQLITE
+from assent.stores.sql.known import Known
+from assent.stores.sql.migrate import check_key, check_version, migrate, version_of
+from assent.stores.sql.prune import prune
+from assent.stores.sql.reads import SqlReads, move_cursor
+from assent.stores.sql.seal import seal_moved
+from assent.stores.sql.transaction import SqlTransaction
+from assent.stores.sqlite.opening import connected, last_pos, roll_back
+from assent.stores.sqlite.operation import Operation
+from assent.stores.sqlite.sidecar import Sidecar
+from assent.stores.sqlite.stream import Stream
+from assent.stores.sqlite.watcher import OwnCommits, Watcher
 from assent.types import Micros
 
 _RETRIES = 5
@@ -148,7 +148,7 @@ class SqliteStore(SqlReads):
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread in one durable transaction."""
 
-        def body(transaction: sql.SqlTransaction) -> list[Any]:
+        def body(transaction: SqlTransaction) -> list[Any]:
             results, work = carry_out(transaction, commands)
             self._unsealed += len(work.events)
             self._added += len(work.events)
@@ -172,7 +172,7 @@ class SqliteStore(SqlReads):
             self._writer_lock.release()
         return self.transact(*commands) if free else None
 
-    def _submit(self, names: Sequence[str], body: Callable[[sql.SqlTransaction], Any]) -> Any:
+    def _submit(self, names: Sequence[str], body: Callable[[SqlTransaction], Any]) -> Any:
         if self._pid != os.getpid():
             self._after_fork()
         operation = Operation(names, body)
@@ -247,7 +247,7 @@ class SqliteStore(SqlReads):
     def _commit(self, writer: sqlite3.Connection, batch: list[Operation]) -> None:
         writer.execute("BEGIN IMMEDIATE")
         for operation in batch:
-            transaction = sql.SqlTransaction(
+            transaction = SqlTransaction(
                 writer.execute, self._known, SQLITE, self._means, self._clock
             )
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
@@ -312,7 +312,7 @@ class SqliteStore(SqlReads):
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         """Forget the contents of what ended before then."""
 
-        def body(transaction: sql.SqlTransaction) -> dict[str, int]:
+        def body(transaction: SqlTransaction) -> dict[str, int]:
             counts, note = prune(self._open_writer().execute, before, by)
             _, work = carry_out(transaction, (note,))
             self._added += len(work.events)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from assent.errors import Conflict, StoreError
-from assent.stores.sql import SqlTransaction
+from assent.stores.sql.transaction import SqlTransaction
 
 #: What SQLite says against the values of one operation; all else concerns the whole batch.
 ITS_OWN = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError)

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from assent.errors import StoreError
-from assent.stores.pgwire import Connection, is_hopeless
+from assent.stores.postgres.wire import Connection, is_hopeless
 
 _FIRST_NAP = 0.01
 _LONGEST_NAP = 0.5

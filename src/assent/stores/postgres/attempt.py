@@ -23,12 +23,12 @@ from psycopg import errors
 
 from assent.engine import Work
 from assent.errors import StoreError
-from assent.stores import sql
-from assent.stores.dialect import Execute, Reply
-from assent.stores.pgclock import Clock
-from assent.stores.pgpipe import Pipe
-from assent.stores.pgwire import Connection, Translate
-from assent.stores.rowcodec import run_from
+from assent.stores.postgres.clock import Clock
+from assent.stores.postgres.pipe import Pipe
+from assent.stores.postgres.wire import Connection, Translate
+from assent.stores.sql import statements as sql
+from assent.stores.sql.dialect import Execute, Reply
+from assent.stores.sql.rowcodec import run_from
 from assent.types import Micros
 
 #: The time, and who we are: read after the lock.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from assent.keys import Keyring
 from assent.stores.base import Seal, next_seal
-from assent.stores.dialect import SQLITE, Dialect, Execute
+from assent.stores.sql.dialect import SQLITE, Dialect, Execute
 from assent.types import Micros
 
 #: How many threads one seal holds; more than these get another seal at once.

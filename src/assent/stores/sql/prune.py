@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assent.engine.commands import Note
-from assent.stores.dialect import SQLITE, Dialect, Execute
+from assent.stores.sql.dialect import SQLITE, Dialect, Execute
 from assent.types import Micros
 
 # A run is over when it ended, and nothing has happened on its thread since the limit.

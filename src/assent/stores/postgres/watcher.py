@@ -14,8 +14,8 @@ import psycopg
 
 from assent.errors import StoreError
 from assent.stores.hub import Hub
-from assent.stores.pgstream import HORIZON, Horizon, horizon_of
-from assent.stores.pgwire import Connection, Translate
+from assent.stores.postgres.stream import HORIZON, Horizon, horizon_of
+from assent.stores.postgres.wire import Connection, Translate
 
 #: How often to look without having been told.
 POLL_SECONDS = 0.5

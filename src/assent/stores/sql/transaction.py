@@ -1,8 +1,7 @@
-"""Rows ⇄ SQL, once for every SQL store: the statements in the common dialect, and who they serve.
+"""Rows ⇄ SQL, once for every SQL store.
 
 ``SqlTransaction`` is what the engine's shared ``carry_out`` needs of a database: load the rows of a
 command, save the rows of a ``Work``. A store adds only its connection, its locking and its commit.
-Placeholders are written ``?``; a store whose driver wants another mark translates them once.
 """
 
 from __future__ import annotations
@@ -12,9 +11,12 @@ from collections.abc import Callable
 from assent.engine import Means, Work
 from assent.engine.command import Needs
 from assent.rows import SYSTEM_THREAD, Call, Run, Thread
-from assent.stores.dialect import Dialect, Execute, Reply
 from assent.stores.faces import Face, face_of
-from assent.stores.rowcodec import (
+from assent.stores.shelf import shelf_of
+from assent.stores.sql import statements as sql
+from assent.stores.sql.dialect import Dialect, Execute, Reply
+from assent.stores.sql.known import Known, add_faces, add_tools
+from assent.stores.sql.rowcodec import (
     call_from,
     decision_to,
     event_values,
@@ -27,83 +29,7 @@ from assent.stores.rowcodec import (
     thread_from,
     votes_to,
 )
-from assent.stores.shelf import shelf_of
-from assent.stores.sqlfaces import Known, add_faces, add_tools
 from assent.types import Micros
-
-_THREAD = "id, owner, messages, seq, head, mac, sealed"
-_RUN = (
-    "id, thread, agent, agent_digest, requester, parent_call, status, stop, wake, token, owner, "
-    "ready_at, asked, ready, active, doubted, snapshot, output, created"
-)
-CALL = (
-    "id, run, thread, key, kind, agent, tool, tool_digest, args, args_hash, nonce, rev, digest, "
-    "terms, binds, note, preview, status, asked, original, expires_at, votes, decision, "
-    "valid_until, grant_id, attempt, token, result, created, requester"
-)
-GRANT = (
-    "id, agent, tool, tool_digest, scope, given_by, uses_left, ends, revoked, created, signature"
-)
-EVENT = "pos, thread, seq, at, type, run, call, actor, body, digest, hash"
-PRINCIPAL = "id, token_hash, person, role, groups, ends, revoked, created, signature"
-
-# Columns of a call that a command may change after the row is there. Those that an index holds
-# are written only when they change, or every index would be touched by every change.
-_CALL_CHANGES = (
-    "tool_digest, args, args_hash, rev, digest, terms, binds, preview, status, asked, original, "
-    "votes, decision, valid_until, grant_id, attempt, token, result"
-)
-_CALL_PLACE = "expires_at, shelf, face"
-_RUN_CHANGES = "stop, wake, token, owner, ready_at, asked, ready, active, doubted, snapshot, output"
-
-
-def _marks(columns: str) -> str:
-    return ", ".join("?" * (columns.count(",") + 1))
-
-
-def _sets(columns: str) -> str:
-    return ", ".join(f"{name} = ?" for name in columns.split(", "))
-
-
-LOAD_THREAD = f"SELECT {_THREAD} FROM thread WHERE id = ?"
-LOAD_RUN = f"SELECT {_RUN} FROM run WHERE id = ?"
-LOAD_LIVE_RUN = f"SELECT {_RUN} FROM run WHERE thread = ? AND status IN ('running', 'paused')"
-LOAD_CALL = f"SELECT {CALL} FROM call WHERE id = ?"
-LOAD_CALL_BY_KEY = f"SELECT {CALL} FROM call WHERE run = ? AND key = ?"
-LOAD_CALLS_OF_RUN = f"SELECT {CALL} FROM call WHERE run = ? ORDER BY n"
-LOAD_GRANT = f"SELECT {GRANT} FROM standing WHERE id = ?"
-LOAD_GRANTS_FOR = (
-    f"SELECT {GRANT} FROM standing WHERE agent = ? AND tool_digest = ? AND revoked IS NULL "
-    "ORDER BY id"
-)
-LOAD_TOOL = "SELECT digest, name, schema, description FROM tool WHERE digest = ?"
-LOAD_PEOPLE = f"SELECT {PRINCIPAL} FROM principal WHERE person = ?"
-LOAD_PRINCIPAL = f"SELECT {PRINCIPAL} FROM principal WHERE id = ?"
-
-ADD_THREAD = f"INSERT INTO thread ({_THREAD}, made) VALUES ({_marks(_THREAD)}, ?)"
-SAVE_THREAD = "UPDATE thread SET messages = ?, seq = ?, head = ?, mac = ? WHERE id = ?"
-OWN_THREAD = "UPDATE thread SET owner = ? WHERE id = ?"
-ADD_RUN = f"INSERT INTO run ({_RUN}) VALUES ({_marks(_RUN)})"
-SAVE_RUN = f"UPDATE run SET {_sets(_RUN_CHANGES)} WHERE id = ?"
-MOVE_RUN = f"UPDATE run SET {_sets(_RUN_CHANGES)}, status = ? WHERE id = ?"
-_NEW_CALL = f"{CALL}, shelf, face"
-ADD_CALL = f"INSERT INTO call ({_NEW_CALL}) VALUES ({_marks(_NEW_CALL)})"
-SAVE_CALL = f"UPDATE call SET {_sets(_CALL_CHANGES)} WHERE id = ?"
-MOVE_CALL = f"UPDATE call SET {_sets(_CALL_CHANGES)}, {_sets(_CALL_PLACE)} WHERE id = ?"
-ADD_MESSAGE = "INSERT INTO message (thread, seq, run, body) VALUES (?, ?, ?, ?)"
-ADD_EVENT = (
-    "INSERT INTO event (thread, seq, at, type, run, call, actor, body, digest, hash) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-SAVE_GRANT = (
-    f"INSERT INTO standing ({GRANT}) VALUES ({_marks(GRANT)}) ON CONFLICT (id) "
-    "DO UPDATE SET uses_left = excluded.uses_left, revoked = excluded.revoked, "
-    "signature = excluded.signature"
-)
-SAVE_PRINCIPAL = (
-    f"INSERT INTO principal ({PRINCIPAL}) VALUES ({_marks(PRINCIPAL)}) "
-    "ON CONFLICT (id) DO UPDATE SET revoked = excluded.revoked, signature = excluded.signature"
-)
 
 
 class SqlTransaction:
@@ -134,14 +60,14 @@ class SqlTransaction:
     def load(self, thread: str, needs: Needs) -> Work:
         """Lock the thread, and load the rows that the commands need."""
         ask, lock = self._execute, self._dialect.lock
-        row = ask(LOAD_THREAD + lock, (thread,))
-        run = ask(LOAD_RUN + lock, (needs.run,)) if needs.run is not None else None
+        row = ask(sql.LOAD_THREAD + lock, (thread,))
+        run = ask(sql.LOAD_RUN + lock, (needs.run,)) if needs.run is not None else None
         calls = self._ask_calls(needs)
-        grants = [ask(LOAD_GRANTS_FOR + lock, pair) for pair in needs.grants_for]
-        grants += [ask(LOAD_GRANT + lock, (grant,)) for grant in needs.grants]
-        people = ask(LOAD_PEOPLE, (needs.person,)) if needs.person is not None else None
-        token = ask(LOAD_PRINCIPAL, (needs.principal,)) if needs.principal is not None else None
-        system = ask(LOAD_THREAD + lock, (SYSTEM_THREAD,)) if needs.system else None
+        grants = [ask(sql.LOAD_GRANTS_FOR + lock, pair) for pair in needs.grants_for]
+        grants += [ask(sql.LOAD_GRANT + lock, (grant,)) for grant in needs.grants]
+        people = ask(sql.LOAD_PEOPLE, (needs.person,)) if needs.person is not None else None
+        token = ask(sql.LOAD_PRINCIPAL, (needs.principal,)) if needs.principal is not None else None
+        system = ask(sql.LOAD_THREAD + lock, (SYSTEM_THREAD,)) if needs.system else None
         time = self._ask_time()
 
         thread_ = self._thread(thread, row)
@@ -180,16 +106,18 @@ class SqlTransaction:
             return []
         spent = {call.grant for call in work.calls.values() if call.grant is not None}
         lock = self._dialect.lock
-        return [self._execute(LOAD_GRANT + lock, (grant,)) for grant in sorted(spent)]
+        return [self._execute(sql.LOAD_GRANT + lock, (grant,)) for grant in sorted(spent)]
 
     def _ask_calls(self, needs: Needs) -> list[Reply]:
-        replies = [self._execute(LOAD_CALL, (call_id,)) for call_id in needs.calls]
+        replies = [self._execute(sql.LOAD_CALL, (call_id,)) for call_id in needs.calls]
         if needs.run is not None:
-            replies += [self._execute(LOAD_CALL_BY_KEY, (needs.run, key)) for key in needs.keys]
+            replies += [self._execute(sql.LOAD_CALL_BY_KEY, (needs.run, key)) for key in needs.keys]
             if needs.statuses:
                 marks = ", ".join("?" * len(needs.statuses))
-                sql = f"SELECT {CALL} FROM call WHERE run = ? AND status IN ({marks}) ORDER BY n"
-                replies.append(self._execute(sql, (needs.run, *sorted(needs.statuses))))
+                asked = (
+                    f"SELECT {sql.CALL} FROM call WHERE run = ? AND status IN ({marks}) ORDER BY n"
+                )
+                replies.append(self._execute(asked, (needs.run, *sorted(needs.statuses))))
         return replies
 
     def save(self, work: Work) -> None:
@@ -201,28 +129,28 @@ class SqlTransaction:
         for call in work.touched_calls.values():
             self._save_call(call, work)
         for grant in work.touched_grants.values():
-            self._execute(SAVE_GRANT, grant_values(grant))
+            self._execute(sql.SAVE_GRANT, grant_values(grant))
         if work.system is not None and work.system.seq:
             self._save_thread(work.system, work.now)
         add_tools(self._execute, work.tools, self._known)
         add_faces(self._execute, self.faces, self._known)
         for seq, message in work.messages:
-            self._execute(ADD_MESSAGE, (work.thread.id, seq, message.run, message.body))
+            self._execute(sql.ADD_MESSAGE, (work.thread.id, seq, message.run, message.body))
         for principal in work.principals:
-            self._execute(SAVE_PRINCIPAL, principal_values(principal))
+            self._execute(sql.SAVE_PRINCIPAL, principal_values(principal))
         for event in work.events:
-            self._execute(ADD_EVENT, event_values(event))
+            self._execute(sql.ADD_EVENT, event_values(event))
 
     def _save_thread(self, thread: Thread, now: Micros) -> None:
         was = self._threads[thread.id]
         changes = (thread.messages, thread.seq, thread.head, thread.mac)
         if was is None:
             row = (thread.id, thread.owner, *changes, thread.sealed)
-            self._execute(ADD_THREAD, (*row, now))
+            self._execute(sql.ADD_THREAD, (*row, now))
             return
-        self._execute(SAVE_THREAD, (*changes, thread.id))
+        self._execute(sql.SAVE_THREAD, (*changes, thread.id))
         if was.owner != thread.owner:
-            self._execute(OWN_THREAD, (thread.owner, thread.id))
+            self._execute(sql.OWN_THREAD, (thread.owner, thread.id))
 
     def _save_run(self, run: Run, new: bool) -> None:
         changes = (
@@ -241,11 +169,11 @@ class SqlTransaction:
         status = run.status.value  # plain text binds at once, an enum is adapted first
         if new:
             fixed = (run.id, run.thread, run.agent, run.agent_digest, run.requester)
-            self._execute(ADD_RUN, (*fixed, run.parent_call, status, *changes, run.created))
+            self._execute(sql.ADD_RUN, (*fixed, run.parent_call, status, *changes, run.created))
         elif self._run is not None and self._run.status is run.status:
-            self._execute(SAVE_RUN, (*changes, run.id))
+            self._execute(sql.SAVE_RUN, (*changes, run.id))
         else:
-            self._execute(MOVE_RUN, (*changes, status, run.id))
+            self._execute(sql.MOVE_RUN, (*changes, status, run.id))
 
     def _save_call(self, call: Call, work: Work) -> None:
         terms, votes = terms_to(call.terms), votes_to(call.votes)
@@ -266,16 +194,16 @@ class SqlTransaction:
             shown = (call.digest, terms, call.binds, call.note, call.preview)
             ends = (call.original, call.expires_at)
             made = (call.created, call.requester, shelf_of(call), self._face(call, work))
-            self._execute(ADD_CALL, (*fixed, *content, *shown, *state, *ends, *outcome, *made))
+            self._execute(sql.ADD_CALL, (*fixed, *content, *shown, *state, *ends, *outcome, *made))
             return
         changes = (call.tool_digest, call.args, call.args_hash, call.rev, call.digest, terms)
         values = (*changes, call.binds, call.preview, *state, call.original, *outcome)
         shelf = shelf_of(call)
         if self._stays(call, shelf):
-            self._execute(SAVE_CALL, (*values, call.id))
+            self._execute(sql.SAVE_CALL, (*values, call.id))
         else:
             place = (call.expires_at, shelf, self._face(call, work))
-            self._execute(MOVE_CALL, (*values, *place, call.id))
+            self._execute(sql.MOVE_CALL, (*values, *place, call.id))
 
     def _stays(self, call: Call, shelf: str) -> bool:
         """Whether all that an index holds of a call is as it was."""
@@ -301,5 +229,5 @@ class SqlTransaction:
         known = self._known.tools.get(call.tool_digest)
         if known is not None or not call.tool_digest:
             return "" if known is None else known.description
-        row = self._execute(LOAD_TOOL, (call.tool_digest,)).fetchone()
+        row = self._execute(sql.LOAD_TOOL, (call.tool_digest,)).fetchone()
         return "" if row is None else str(row[3])

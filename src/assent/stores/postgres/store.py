@@ -1,8 +1,8 @@
 """PostgreSQL: many machines, one database, which is the only engine that they need.
 
 The thread's row is the lock; runs and grants are locked after it, always in this order. Time is
-the database's. A transaction takes two round trips; ``pgattempt`` also says what becomes of a
-commit whose answer was lost. ``pgstream`` has the order of the events, ``pgwatcher`` the news.
+the database's. A transaction takes two round trips; ``attempt`` also says what becomes of a
+commit whose answer was lost. ``stream`` has the order of the events, ``watcher`` the news.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ from assent.stores.base import (
     carry_out,
     means_of,
 )
-from assent.stores.dialect import POSTGRES
 from assent.stores.hub import Hub, Listener
-from assent.stores.pgattempt import FREE, Attempt, is_over, probe_of, unknown
-from assent.stores.pgclock import Clock
-from assent.stores.pgown import OwnTransaction
-from assent.stores.pgpipe import Pipe
-from assent.stores.pgplace import Place, refused, shown, split
-from assent.stores.pgpool import Pool
-from assent.stores.pgstream import HORIZON, Stream, horizon_of
-from assent.stores.pgtransaction import PgTransaction, news
-from assent.stores.pgwatcher import Watcher
-from assent.stores.pgwire import (
+from assent.stores.postgres.attempt import FREE, Attempt, is_over, probe_of, unknown
+from assent.stores.postgres.clock import Clock
+from assent.stores.postgres.own import OwnTransaction
+from assent.stores.postgres.pipe import Pipe
+from assent.stores.postgres.place import Place, refused, shown, split
+from assent.stores.postgres.pool import Pool
+from assent.stores.postgres.stream import HORIZON, Stream, horizon_of
+from assent.stores.postgres.transaction import PgTransaction, news
+from assent.stores.postgres.watcher import Watcher
+from assent.stores.postgres.wire import (
     Connection,
     connect,
     explained,
@@ -49,10 +48,11 @@ from assent.stores.pgwire import (
     is_unprepared,
     translator,
 )
-from assent.stores.sqlfaces import Known
-from assent.stores.sqlprune import prune
-from assent.stores.sqlreads import SqlReads, move_cursor
-from assent.stores.sqlseal import seal_moved
+from assent.stores.sql.dialect import POSTGRES
+from assent.stores.sql.known import Known
+from assent.stores.sql.prune import prune
+from assent.stores.sql.reads import SqlReads, move_cursor
+from assent.stores.sql.seal import seal_moved
 from assent.types import Micros
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors, pq
 from psycopg.adapt import Transformer
 
-from assent.stores.pgwire import Connection, Translate
+from assent.stores.postgres.wire import Connection, Translate
 
 _DONE = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 _NUL = b"\0"

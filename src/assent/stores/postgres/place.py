@@ -19,8 +19,8 @@ from psycopg import errors
 
 from assent.errors import StoreError
 from assent.keys import Keyring
-from assent.stores.migrate import check_key, check_version, migrate, version_of
-from assent.stores.pgwire import Connection, Translate, quoted
+from assent.stores.postgres.wire import Connection, Translate, quoted
+from assent.stores.sql.migrate import check_key, check_version, migrate, version_of
 
 #: The first eight digits of the name of a log file are the timeline.
 TIMELINE = "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"

@@ -14,12 +14,12 @@ from heapq import nlargest, nsmallest
 from typing import Any
 
 from assent.rows import Call
-from assent.stores import sql
 from assent.stores.base import NEVER, Query, page_key, page_start
-from assent.stores.dialect import Dialect
 from assent.stores.faces import Wanted, after_prefix, short, wanted
-from assent.stores.rowcodec import call_from
 from assent.stores.shelf import OPEN, UNASKED, shelves_of
+from assent.stores.sql import statements as sql
+from assent.stores.sql.dialect import Dialect
+from assent.stores.sql.rowcodec import call_from
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 #: A piece of SQL and its values.

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from assent.rows import Call, Event, Principal, Run, RunStatus, Thread, Tool
-from assent.stores import sql
 from assent.stores.base import NEVER, Due, Query, Seal, age_key, age_start
-from assent.stores.dialect import Dialect, Execute
 from assent.stores.faces import after_prefix
-from assent.stores.rowcodec import (
+from assent.stores.sql import statements as sql
+from assent.stores.sql.dialect import Dialect, Execute
+from assent.stores.sql.known import Known
+from assent.stores.sql.pages import END, WAITS, Pages
+from assent.stores.sql.rowcodec import (
     call_from,
     event_from,
     grant_from,
@@ -19,8 +21,6 @@ from assent.stores.rowcodec import (
     thread_from,
     tool_from,
 )
-from assent.stores.sqlfaces import Known
-from assent.stores.sqlpages import END, WAITS, Pages
 from assent.types import Grant, Micros
 
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
@@ -86,8 +86,7 @@ class SqlReads:
         return tool
 
     def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
-        statement = "SELECT seq, body FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
-        return [(row[0], row[1]) for row in self._rows(statement, (thread, after))]
+        return [(row[0], row[1]) for row in self._rows(sql.LOAD_MESSAGES, (thread, after))]
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
         return Pages(self._rows, self._dialect, query).page()

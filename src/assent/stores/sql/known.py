@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 
 from assent.rows import Tool
-from assent.stores.dialect import Execute
 from assent.stores.faces import Face
+from assent.stores.sql.dialect import Execute
 
 ADD_TOOL = (
     "INSERT INTO tool (digest, name, schema, description) VALUES (?, ?, ?, ?) "

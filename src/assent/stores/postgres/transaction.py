@@ -8,11 +8,11 @@ from typing import Any
 from assent.engine import Means, Work
 from assent.engine.command import Needs
 from assent.rows import SYSTEM_THREAD
-from assent.stores import sql
-from assent.stores.dialect import POSTGRES, Execute, Reply
-from assent.stores.pgattempt import Session
-from assent.stores.sql import SqlTransaction
-from assent.stores.sqlfaces import Known
+from assent.stores.postgres.attempt import Session
+from assent.stores.sql import statements as sql
+from assent.stores.sql.dialect import POSTGRES, Execute, Reply
+from assent.stores.sql.known import Known
+from assent.stores.sql.transaction import SqlTransaction
 from assent.types import Micros
 
 #: Facts at the rate of machines. NOTIFY is for people: all commits with one wait for each other.
@@ -22,8 +22,20 @@ _QUIET = frozenset({"allowed", "claimed", "started", "recorded"})
 #: What may be written together, because none of it looks at what another one writes.
 _TOGETHER = frozenset(
     {
-        *(sql.ADD_THREAD, sql.SAVE_THREAD, sql.OWN_THREAD, sql.ADD_RUN, sql.SAVE_RUN),
-        *(sql.MOVE_RUN, sql.ADD_CALL, sql.SAVE_CALL, sql.MOVE_CALL, sql.ADD_MESSAGE),
+        *(
+            sql.ADD_THREAD,
+            sql.SAVE_THREAD,
+            sql.OWN_THREAD,
+            sql.ADD_RUN,
+            sql.SAVE_RUN,
+        ),
+        *(
+            sql.MOVE_RUN,
+            sql.ADD_CALL,
+            sql.SAVE_CALL,
+            sql.MOVE_CALL,
+            sql.ADD_MESSAGE,
+        ),
         *(sql.ADD_EVENT, sql.SAVE_GRANT, sql.SAVE_PRINCIPAL),
     }
 )

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from assent.rows import Event
-from assent.stores import sql
 from assent.stores.base import Cursor, place_of
-from assent.stores.rowcodec import event_from
+from assent.stores.sql import statements as sql
+from assent.stores.sql.rowcodec import event_from
 
 _AFTER = f"SELECT {sql.EVENT} FROM event WHERE pos > ? ORDER BY pos LIMIT ?"
 _BEFORE = f"SELECT {sql.EVENT} FROM event WHERE pos < ? ORDER BY pos DESC LIMIT ?"

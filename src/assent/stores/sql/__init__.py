@@ -1,0 +1,1 @@
+"""What SQLite and PostgreSQL share: statements, rows, lists, pruning, sealing, migrations."""
