@@ -12,6 +12,7 @@ import asyncio
 import contextvars
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -23,6 +24,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _direct: contextvars.ContextVar[bool] = contextvars.ContextVar("assent_direct", default=False)
+
+
+#: When the loop of this thread last went round between two commits on it.
+_gave_way = threading.local()
+_TURN_SECONDS = 0.004
 
 
 @cache
@@ -69,8 +75,16 @@ async def write(store: Writable, *commands: Any) -> list[Any]:
     results = store.transact_now(*commands) if store.quick_reads else None
     if results is None:
         return await hop(store.transact, *commands)
-    await asyncio.sleep(0)  # whoever waits for the loop has waited for a commit
+    await _let_others_in()
     return results
+
+
+async def _let_others_in() -> None:
+    """Give way now and then: a commit on the loop keeps everybody else from it for a moment."""
+    now = time.monotonic()
+    if now - getattr(_gave_way, "at", 0.0) > _TURN_SECONDS:
+        await asyncio.sleep(0)
+        _gave_way.at = time.monotonic()
 
 
 async def write_whole(store: Writable, *commands: Any) -> list[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 
 import pytest
 from agent_world import World, asked, error_in, told
@@ -184,4 +186,5 @@ def _tamper(world: World, request: str) -> None:
     if hasattr(store, "_calls"):
         store._calls[request] = store._calls[request]._replace(args=args)
     else:
-        store._open_writer().execute("UPDATE call SET args = ? WHERE id = ?", (args, request))  # type: ignore[attr-defined]
+        with closing(sqlite3.connect(store.path)) as other, other:  # type: ignore[attr-defined]
+            other.execute("UPDATE call SET args = ? WHERE id = ?", (args, request))

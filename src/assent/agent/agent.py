@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from assent import codec
 from assent.agent.events import AgentEvent, Result
-from assent.agent.job import Emit, Job
+from assent.agent.job import RUN, Emit, Job
 from assent.agent.loop import Advance
 from assent.agent.models import Model, resolve
 from assent.agent.nested import agent_tool, find_run
@@ -247,7 +247,7 @@ class Agent:
         checked_words(options.get("requester", ""), "requester", _LONGEST_NAME)
         if options.get("max_turns") is not None:
             _checked_turns(options["max_turns"])
-        run = "run_" + secrets.token_hex(8)
+        run = RUN + secrets.token_hex(8)
         return Job(agent=self, thread=thread, run=run, emit=emit, **options)
 
     async def _begin(self, job: Job, input: str) -> Result:

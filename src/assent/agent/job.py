@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from assent import rows
 from assent.agent.events import AgentEvent
 from assent.rows import Call
 from assent.types import Request
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from assent.stores.base import Store
 
 Emit = Callable[[AgentEvent], None]
+
+#: How the id of an agent's run begins.
+RUN = "run_"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,5 +80,16 @@ class Job:
 
     def request(self, call: Call) -> Request:
         """A row of this run as people see it."""
-        tool = self.store.tool(call.tool_digest) if call.tool_digest else None
-        return request_of(call, tool)
+        known = self._known(call)
+        if known is None and call.tool_digest:
+            known = self.store.tool(call.tool_digest)
+        return request_of(call, known)
+
+    def knows(self, call: Call) -> bool:
+        """Whether the tool of a call is the agent's own, as it is now: nothing is to be read."""
+        return not call.tool_digest or self._known(call) is not None
+
+    def _known(self, call: Call) -> rows.Tool | None:
+        tool = self.tools.get(call.tool)
+        known = tool is not None and tool.stored.digest == call.tool_digest
+        return tool.stored if tool is not None and known else None

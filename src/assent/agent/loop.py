@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from assent import codec
 from assent.agent import messages, outcome
@@ -34,6 +34,8 @@ from assent.errors import Cancelled, Conflict, StoreError
 from assent.rows import LIVE, CallStatus, Run
 from assent.twin import hop, look, write
 from assent.types import Json, Verdict
+
+T = TypeVar("T")
 
 _ENDINGS = {
     "length": "the model stopped at its length limit: raise the limit, or ask for less",
@@ -88,8 +90,9 @@ class Advance:
 
     async def _begin(self, text: str) -> Result:
         while True:
-            await make_room(self.job)
-            await look(self.store, self._open, text)
+            if not await look(self.store, self._open, text):
+                await make_room(self.job)
+                continue
             try:
                 return await self._go()
             except (Cancelled, Conflict):
@@ -97,9 +100,13 @@ class Advance:
                 if await look(self.store, self.store.run, self.job.run) is not None:
                     return await self._again()
 
-    def _open(self, text: str) -> None:
+    def _open(self, text: str) -> bool:
+        """Read the conversation, unless a run is still live in it."""
+        if self.store.live_run(self.job.thread) is not None:
+            return False
         self.talk.load()
         self.talk.unsaved = [*self._dangling(), messages.user(text)]
+        return True
 
     def _dangling(self) -> list[dict[str, Json]]:
         """Each call must have an answer before the next message: also what nobody will run now."""
@@ -178,13 +185,13 @@ class Advance:
             elif turn.settled:
                 return None
             elif await self.hold.park(run):
-                waiting = await look(self.store, turn.waiting)
+                waiting = await self._read(turn, turn.waiting)
                 return outcome.paused(self.job, waiting, self.talk.usage)
 
     async def _work(self, turn: Turn) -> Run:
         """Run what was started, tell what is new, close what is over; the run as it stands then."""
         while True:
-            run, news = await look(self.store, self._look, turn)
+            run, news = await self._read(turn, lambda: self._look(turn), self._seen is None)
             work = Execution(turn, self.hold, self.talk.visible)
             if turn.due:
                 await hop(turn.close_due)
@@ -199,6 +206,12 @@ class Advance:
                 if not run.stop or run.owner != self.job.owner:
                     return run
                 await hop(self.hold.release)
+
+    async def _read(self, turn: Turn, function: Callable[[], T], again: bool = False) -> T:
+        """Call a function that reads calls of the turn; where all is known, it waits for nobody."""
+        if self.store.quick_reads or not (again or turn.asks_store):
+            return function()
+        return await hop(function)
 
     async def _run(self, news: list[AgentEvent], work: Execution) -> Run | None:
         """Run calls while others are told; the run after it, if that is all there is to see."""

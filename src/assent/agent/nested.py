@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from assent.agent.context import Context
 from assent.agent.events import Result
+from assent.agent.job import RUN
 from assent.agent.room import call_off, inner_thread
 from assent.agent.tool import Tool, ToolOptions, tool
 from assent.engine.commands import Wake
@@ -123,7 +124,9 @@ def root_of(store: Store, run: Run, agent: str) -> Run:
 
 def find_run(store: Store, name: str, agent: str) -> Run:
     """The run that this name means to this agent: of that id, or the last of that thread."""
-    run = store.run(name) or store.last_run(name)
+    ways = store.run, store.last_run
+    first, second = ways if name.startswith(RUN) else reversed(ways)  # nearly always one read
+    run = first(name) or second(name)
     if run is None:
         raise NotFound(f"no run and no thread {name!r} in {store.url}")
     return root_of(store, run, agent)

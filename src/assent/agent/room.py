@@ -17,8 +17,6 @@ _NEW_WORDS = "the user wrote something new"
 
 async def make_room(job: Job) -> None:
     """Return when the thread has no live run any more."""
-    if await look(job.store, job.store.live_run, job.thread) is None:
-        return  # nobody to wait for, as nearly always
     with closing(News(job.store, job.thread)) as news:
         while (live := await look(job.store, job.store.live_run, job.thread)) is not None:
             if live.owner is not None and (live.ready_at or 0) > job.store.now():

@@ -15,7 +15,7 @@ from assent.errors import InvalidCall
 from assent.gate.recheck import called_off, recheck
 from assent.gate.verify import verify
 from assent.rows import Call
-from assent.twin import hop, look
+from assent.twin import hop
 
 
 async def cleared(turn: Turn) -> list[Call]:
@@ -27,7 +27,7 @@ async def cleared(turn: Turn) -> list[Call]:
         if taken_back is not None:
             slot.call = await hop(_carry_out, turn.job, taken_back, slot.call)
             continue
-        await look(turn.store, verify, turn.store, slot.call)
+        verify(turn.store, slot.call)
         if slot.hosted is not None:
             slot.call = await hop(_carry_out, turn.job, _said_yes(turn.job, slot.call), slot.call)
         else:

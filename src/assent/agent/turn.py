@@ -208,6 +208,12 @@ class Turn:
         return [step for step in inside if step.status in _WAITS]
 
     @property
+    def asks_store(self) -> bool:
+        """Whether something of the calls is to be read before it can be told."""
+        known = self.job.knows
+        return any(s.may_ask or (s.call is not None and not known(s.call)) for s in self.slots)
+
+    @property
     def extras(self) -> dict[str, Json]:
         """What is stored with the reply, beside what the model wrote."""
         errors = {str(slot.index): slot.error for slot in self.slots if slot.error}
@@ -243,6 +249,8 @@ class Turn:
 
     def news(self) -> Iterator[AgentEvent]:
         """What listeners have not been told yet."""
+        if not (self.job.heard or self.job.asks_here):
+            return
         for slot in self.slots:
             if not slot.told_called:
                 slot.told_called = True

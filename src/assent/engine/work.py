@@ -87,6 +87,11 @@ class Work:
     messages: list[tuple[int, Message]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
+    @property
+    def moves_thread(self) -> bool:
+        """Whether the thread's row is to be written."""
+        return bool(self.events or self.messages or self.new_run)
+
     def the_run(self) -> Run:
         """The run of the command; it must be there."""
         if self.run is None:
@@ -172,16 +177,7 @@ class Work:
         text = _body({**body, "salt": self.means.salt()})
         digest = hashlib.sha256(text.encode()).hexdigest()
         event = Event(
-            thread=thread.id,
-            seq=seq,
-            at=self.now,
-            type=type,
-            actor=actor,
-            body=text,
-            digest=digest,
-            hash="",
-            run=run,
-            call=call,
+            thread.id, seq, self.now, type, actor, text, digest, hash="", run=run, call=call
         )
         event = event._replace(hash=self.means.link(link_bytes(thread.head, event)))
         return thread._replace(seq=seq, head=event.hash), event

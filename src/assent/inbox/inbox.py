@@ -195,7 +195,7 @@ class Inbox:
             expire = Expire(thread=command.thread, run=command.run, call=command.call)
             await write(self.store, expire)
             raise
-        return await look(self.store, self._request, decided)
+        return self._request(decided)  # its tool was looked up before
 
     def _prepared(
         self,

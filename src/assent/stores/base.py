@@ -283,23 +283,15 @@ def _check_place(work: Work) -> None:
 
 
 def _merged(commands: Sequence[Command]) -> Needs:
-    needs = [command.needs for command in commands]
-    if len(needs) == 1:
-        return needs[0]
-    if len({c.thread for c in commands}) > 1 or len({n.run for n in needs} - {None}) > 1:
-        raise Conflict("one transaction is for one thread and one run: send two")
-    return Needs(
-        run=next((n.run for n in needs if n.run is not None), None),
-        calls=tuple(dict.fromkeys(call for n in needs for call in n.calls)),
-        keys=tuple(dict.fromkeys(key for n in needs for key in n.keys)),
-        statuses=frozenset().union(*(n.statuses for n in needs)),
-        grants_for=tuple(dict.fromkeys(pair for n in needs for pair in n.grants_for)),
-        grants=tuple(grant for n in needs for grant in n.grants),
-        spends=any(n.spends for n in needs),
-        system=any(n.system for n in needs),
-        person=next((n.person for n in needs if n.person is not None), None),
-        principal=next((n.principal for n in needs if n.principal is not None), None),
-    )
+    first, *others = commands
+    needs = first.needs
+    for command in others:
+        more = command.needs
+        same_run = needs.run == more.run or needs.run is None or more.run is None
+        if command.thread != first.thread or not same_run:
+            raise Conflict("one transaction is for one thread and one run: send two")
+        needs = needs.joined(more)
+    return needs
 
 
 def means_of(keys: Keyring) -> Means:

@@ -122,7 +122,7 @@ class SqlTransaction:
 
     def save(self, work: Work) -> None:
         """Write what changed: a constant number of rows, whatever the length of the thread."""
-        if work.events or work.messages or work.new_run:
+        if work.moves_thread:
             self._save_thread(work.thread, work.now)
         if work.run_touched and work.run is not None:
             self._save_run(work.run, work.new_run)

@@ -7,6 +7,8 @@ import sqlite3
 from pathlib import Path
 
 from assent.errors import StoreError
+from assent.keys import Keyring
+from assent.stores.sql.migrate import check_key, check_version, migrate, version_of
 
 _BUSY_MS = 10_000
 _WRITER = ("journal_mode=WAL", "synchronous=FULL")
@@ -32,16 +34,35 @@ def connected(path: Path, *, writable: bool = True) -> sqlite3.Connection:
     return connection
 
 
+def brought_up_to_date(connection: sqlite3.Connection, keys: Keyring, url: str) -> str:
+    """Make or migrate the tables, and check that the keys are theirs; gives the incarnation."""
+    try:
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        version = version_of(names, connection.execute, url)
+        check_version(version, "sqlite", url)
+        connection.execute("BEGIN IMMEDIATE")
+        migrate(version, "sqlite", connection.execute, keys.primary_id)
+        connection.execute("COMMIT")
+        facts = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+    except sqlite3.Error as error:
+        path = url.removeprefix("sqlite:///")
+        raise StoreError(f"{path} is not a store that can be used: {error}") from error
+    check_key(facts["key"], [key.id for key in keys.keys], url)
+    return str(facts["incarnation"])
+
+
 def last_pos(connection: sqlite3.Connection) -> int:
     """The number of the last event."""
     row = connection.execute("SELECT max(pos) FROM event").fetchone()
     return row[0] or 0
 
 
-def roll_back(writer: sqlite3.Connection) -> None:
+def roll_back(writer: sqlite3.Connection) -> bool:
     """Leave the transaction that is open, if one is; a connection that cannot is of no use."""
-    if writer.in_transaction:
-        try:
-            writer.execute("ROLLBACK")
-        except sqlite3.Error:
-            writer.close()
+    if not writer.in_transaction:
+        return False
+    try:
+        writer.execute("ROLLBACK")
+    except sqlite3.Error:
+        writer.close()
+    return True

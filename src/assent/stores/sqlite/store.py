@@ -38,13 +38,13 @@ from assent.stores.base import (
 from assent.stores.hub import Hub, Listener
 from assent.stores.sql.dialect import SQLITE
 from assent.stores.sql.known import Known
-from assent.stores.sql.migrate import check_key, check_version, migrate, version_of
 from assent.stores.sql.prune import prune
 from assent.stores.sql.reads import SqlReads, move_cursor
 from assent.stores.sql.seal import seal_moved
 from assent.stores.sql.transaction import SqlTransaction
-from assent.stores.sqlite.opening import connected, last_pos, roll_back
+from assent.stores.sqlite.opening import brought_up_to_date, connected, last_pos, roll_back
 from assent.stores.sqlite.operation import Operation
+from assent.stores.sqlite.recent import Recent, SqliteTransaction
 from assent.stores.sqlite.sidecar import Sidecar
 from assent.stores.sqlite.stream import Stream
 from assent.stores.sqlite.watcher import OwnCommits, Watcher
@@ -110,6 +110,7 @@ class SqliteStore(SqlReads):
         self._sealed_at = time.monotonic()
         self._seen, self._added = 0, 0
         self._own = OwnCommits()
+        self._recent = Recent()
         #: How long a commit takes, of late.
         self._pace = 0.0
 
@@ -124,18 +125,7 @@ class SqliteStore(SqlReads):
             self._writer = connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        try:
-            names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-            version = version_of(names, connection.execute, self.url)
-            check_version(version, "sqlite", self.url)
-            connection.execute("BEGIN IMMEDIATE")
-            migrate(version, "sqlite", connection.execute, self.keys.primary_id)
-            connection.execute("COMMIT")
-            facts = dict(connection.execute("SELECT key, value FROM meta").fetchall())
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} is not a store that can be used: {error}") from error
-        check_key(facts["key"], [key.id for key in self.keys.keys], self.url)
-        self.incarnation = facts["incarnation"]
+        self.incarnation = brought_up_to_date(connection, self.keys, self.url)
         self._seen = last_pos(connection)
         self._sidecar.adopt(self.incarnation, self._seen)
 
@@ -226,6 +216,7 @@ class SqliteStore(SqlReads):
         except (sqlite3.Error, OSError) as error:
             self._committing = False
             roll_back(writer)
+            self._recent.forget()
             self._fail(self._batch, StoreError(f"{self.path} could not be written: {error}"))
         finally:
             moved = self._threads_moved
@@ -240,17 +231,21 @@ class SqliteStore(SqlReads):
         """
         if self._committing and not writer.in_transaction:
             self._finish(self._batch)
-        roll_back(writer)
+        if roll_back(writer):
+            self._recent.forget()
         self._batch, self._committing = [], False
         self._threads_moved, self._news, self._added = set(), [], 0
 
     def _commit(self, writer: sqlite3.Connection, batch: list[Operation]) -> None:
         writer.execute("BEGIN IMMEDIATE")
+        self._recent.check(writer)
         for operation in batch:
-            transaction = SqlTransaction(
-                writer.execute, self._known, SQLITE, self._means, self._clock
+            transaction = SqliteTransaction(
+                writer, self._known, self._means, self._clock, self._recent
             )
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
+            if operation.error is not None:
+                self._recent.forget()
         if writer.in_transaction and self._seal_due():
             self._seal(writer)
         pos = last_pos(writer)
@@ -298,6 +293,7 @@ class SqliteStore(SqlReads):
 
     def _seal(self, writer: sqlite3.Connection) -> Seal | None:
         self._sealed_at, self._unsealed = time.monotonic(), 0
+        self._recent.forget()
         return seal_moved(writer.execute, self.keys, self._clock())
 
     def seal(self) -> Seal | None:

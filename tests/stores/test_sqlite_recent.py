@@ -1,0 +1,122 @@
+"""Rows that a process remembers: never older than the file, whoever wrote to it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from assent.engine.commands import Look, Note
+from assent.errors import AlreadyDecided, NotFound, StoreError
+from assent.rows import SYSTEM_THREAD
+from assent.stores.sqlite import SqliteStore, recent
+from assent.testing.world import World
+
+
+def selects(world: World) -> list[str]:
+    """A list that grows with every row that the writer reads."""
+    seen: list[str] = []
+    assert isinstance(world.store, SqliteStore)
+    writer = world.store._writer
+    assert writer is not None
+    writer.set_trace_callback(lambda s: seen.append(s) if s.startswith("SELECT id") else None)
+    return seen
+
+
+def test_what_was_just_written_is_not_read_again(world: World) -> None:
+    call = world.ask()
+    read = selects(world)
+    world.decide(call)
+    (started,) = world.start(world.call(call))
+    world.record(started)
+    assert [s for s in read if " principal " not in s] == []
+    world.check()
+
+
+def test_another_store_on_the_same_file_is_seen(
+    world: World, open_again: Callable[..., SqliteStore]
+) -> None:
+    call = world.ask()
+    other = World(open_again(), world.clock)
+    other.decide(call)
+    with pytest.raises(AlreadyDecided):
+        world.decide(call, "reject")
+    (started,) = world.start(world.call(call))
+    assert started.token == 1
+    other.record(started)
+    (again,) = world.start(started, owner="w2")
+    assert (again.status, again.attempt) == ("done", 1)
+    world.check()
+
+
+def test_a_row_that_somebody_changed_is_seen(world: World, path: Path) -> None:
+    call = world.ready()
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE call SET args = ? WHERE id = ?", ('{"to":"eve"}', call.id))
+    (started,) = world.start(call)
+    assert started.args == '{"to":"eve"}'
+
+
+def test_what_was_undone_is_not_remembered(world: World) -> None:
+    call = world.ask()
+    writer = world.store._writer  # type: ignore[attr-defined]
+    seen: list[int] = []
+
+    def interrupted(name: str, when: str) -> None:
+        seen.append(world.store._recent.runs["r"].ready)  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+    world.store.boundary = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        world.decide(call)
+    assert seen == [1]
+    world.store.boundary = None
+    assert not writer.in_transaction
+    assert world.call(call).status == "asked"
+    assert world.decide(call).status == "ready"
+    assert world.run().ready == 1
+    world.check()
+
+
+def test_a_failed_commit_is_not_remembered(world: World) -> None:
+    call = world.ask()
+    writer = world.store._writer  # type: ignore[attr-defined]
+    pages = writer.execute("PRAGMA page_count").fetchone()[0]
+    writer.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(StoreError, match="full"):
+        world.decide(call, "edit", args={"blob": "x" * 100_000})
+    writer.execute("PRAGMA max_page_count=1000000")
+    assert world.decide(call).rev == 1
+    world.check()
+
+
+def test_a_thread_that_was_never_written_is_not_remembered(world: World) -> None:
+    with pytest.raises(NotFound):
+        world.transact(Look(thread="t", run="r"))
+    world.ask()
+    world.check()
+
+
+def test_the_thread_of_the_store_itself_goes_on(world: World) -> None:
+    note = Note(thread=SYSTEM_THREAD, type="refused", actor="ann")
+    call = world.ask()
+    world.transact(note)
+    world.decide(call, grant=world.grant())
+    world.transact(note)
+    world.check()
+
+
+def test_memory_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "_MOST_ROWS", 10)
+    for i in range(30):
+        call = world.ask(run=f"r{i}", thread=f"t{i}")
+    rows = world.store._recent  # type: ignore[attr-defined]
+    assert len(rows.threads) + len(rows.runs) + len(rows.calls) <= 13
+    world.decide(call)
+    world.ask(run="big", thread="big", args={"blob": "x" * 50_000})
+    assert "big" in rows.threads
+    assert all(len(kept.args) < 20_000 for kept in rows.calls.values())
+    world.check()
