@@ -111,8 +111,8 @@ class OwnTransaction(SqlReads):
         """The database's clock."""
         return self._store.now()
 
-    def _exactly_now(self) -> Micros:
-        return self._store._exactly_now()
+    def _said_now(self) -> tuple[str, tuple[Micros, ...]]:
+        return self._store._said_now()
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named reader of the events, if the surrounding transaction is committed."""

@@ -57,7 +57,7 @@ from assent.types import Micros
 
 T = TypeVar("T")
 
-_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_NOW = "(extract(epoch FROM {}_timestamp()) * 1000000)::bigint"
 _SEALING = "SELECT pg_advisory_xact_lock(hashtext('assent seal'), hashtext(?))"
 
 
@@ -128,11 +128,11 @@ class PostgresStore(SqlReads):
         """The database's clock, as it is known here."""
         return self._time.now() if self._clock is None else self._clock()
 
-    def _exactly_now(self) -> Micros:
-        return self._ask_time() if self._clock is None else self._clock()
+    def _said_now(self) -> tuple[str, tuple[Micros, ...]]:
+        return (_NOW.format("statement"), ()) if self._clock is None else super()._said_now()
 
     def _ask_time(self) -> Micros:
-        return int(self._rows(_NOW)[0][0])
+        return int(self._rows(f"SELECT {_NOW.format('clock')}")[0][0])
 
     # -- writing
 

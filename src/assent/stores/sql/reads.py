@@ -39,9 +39,9 @@ class SqlReads:
     def now(self) -> Micros:
         raise NotImplementedError
 
-    def _exactly_now(self) -> Micros:
-        """The time for what is compared with rows: whoever has just heard of one must find it."""
-        return self.now()
+    def _said_now(self) -> tuple[str, tuple[Micros, ...]]:
+        """The time as a statement says it, and its values: who has just heard of a row finds it."""
+        return "?", (self.now(),)
 
     def _row(self, statement: str, *values: Any) -> Any:
         rows = self._rows(statement, values)
@@ -151,18 +151,17 @@ class SqlReads:
         return None if row is None else principal_from(row)
 
     def overdue(self, limit: int = 100) -> list[Due]:
-        now = self._exactly_now()
-        expired = self._rows(
-            f"SELECT thread, run, id FROM call WHERE {WAITS} AND shelf = 'asked' AND {END} <= ? "
-            f"ORDER BY {END}, n LIMIT ?",
-            (now, limit),
+        now, said = self._said_now()
+        expired = (
+            f"SELECT thread, run, id FROM call WHERE {WAITS} AND shelf = 'asked' "
+            f"AND {END} <= {now} ORDER BY {END}, n LIMIT ?"
         )
-        lapsed = self._rows(
-            "SELECT thread, id FROM run WHERE ready_at <= ? AND owner IS NOT NULL "
-            "ORDER BY ready_at LIMIT ?",
-            (now, limit),
+        lapsed = (
+            f"SELECT thread, id, NULL FROM run WHERE ready_at <= {now} AND owner IS NOT NULL "
+            "ORDER BY ready_at LIMIT ?"
         )
-        return [Due(*row) for row in expired] + [Due(row[0], row[1], None) for row in lapsed]
+        values = (*said, limit)
+        return [Due(*row) for row in self._rows(_both(expired, lapsed), (*values, *values))]
 
     def next_due(self, after: Micros = 0) -> Micros | None:
         ends = (
@@ -170,7 +169,7 @@ class SqlReads:
             f"AND {END} < {NEVER} ORDER BY {END}, n LIMIT 1"
         )
         dues = "SELECT ready_at FROM run WHERE ready_at > ? ORDER BY ready_at LIMIT 1"
-        found = [*self._rows(ends, (after,)), *self._rows(dues, (after,))]
+        found = self._rows(_both(ends, dues), (after, after))
         return min((row[0] for row in found), default=None)
 
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
@@ -178,12 +177,11 @@ class SqlReads:
             return []
         marks = ", ".join("?" * len(agents))
         agent = f"{self._dialect.no_index}agent"  # few runs are due, of many that an agent had
+        now, said = self._said_now()
         statement = (
-            f"{_RUNS} WHERE ready_at <= ? AND {agent} IN ({marks}) ORDER BY ready_at LIMIT ?"
+            f"{_RUNS} WHERE ready_at <= {now} AND {agent} IN ({marks}) ORDER BY ready_at LIMIT ?"
         )
-        rows = self._rows(
-            statement + self._dialect.lock_free, (self._exactly_now(), *agents, limit)
-        )
+        rows = self._rows(statement + self._dialect.lock_free, (*said, *agents, limit))
         return [run_from(row) for row in rows]
 
     def open_runs(self) -> Iterable[Run]:
@@ -216,6 +214,11 @@ class SqlReads:
             Seal(n=n, at=at, heads=heads, prev=prev, hash=hash_, signature=signature)
             for n, at, heads, prev, hash_, signature in self._rows(statement, (after, limit))
         ]
+
+
+def _both(first: str, second: str) -> str:
+    """The rows of two ordered statements, in one."""
+    return f"SELECT * FROM ({first}) AS a UNION ALL SELECT * FROM ({second}) AS b"
 
 
 def move_cursor(execute: Execute, name: str, to: str, expected: str) -> bool:
