@@ -79,6 +79,15 @@ async def write(store: Writable, *commands: Any) -> list[Any]:
     return results
 
 
+async def write_made(
+    store: Writable, make: Callable[P, Any], *args: P.args, **kwargs: P.kwargs
+) -> list[Any]:
+    """Commit a command that is made by reading first: both in one thread, where it needs one."""
+    if store.quick_reads:
+        return await write(store, make(*args, **kwargs))
+    return await hop(lambda: store.transact(make(*args, **kwargs)))
+
+
 async def _let_others_in() -> None:
     """Give way now and then: a commit on the loop keeps everybody else from it for a moment."""
     now = time.monotonic()

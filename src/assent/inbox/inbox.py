@@ -24,7 +24,7 @@ from assent.policy import tightened
 from assent.rows import Call, CallStatus, Event, Tool
 from assent.stores import open_store
 from assent.stores.base import Store
-from assent.twin import News, hop, look, run_sync, write
+from assent.twin import News, hop, look, run_sync, write, write_made
 from assent.types import Decision, Edit, Grant, Reject, Request, Respond, Reviewer, Terms
 from assent.views import is_request, request_of
 
@@ -185,15 +185,14 @@ class Inbox:
         "any" | schema, "uses": n, "ends_in": seconds}``.
         """
         named = (request_id, decision, by, seen_digest, token, channel, grant)
-        if isinstance(decision, Edit):
-            command = await hop(self._prepared, *named)  # the policy judges it, however long
-        else:
-            command = await look(self.store, self._prepared, *named)
         try:
-            (decided,) = await write(self.store, command)
+            if isinstance(decision, Edit):  # the policy judges it, however long
+                (decided,) = await write(self.store, await hop(self._prepared, *named))
+            else:
+                (decided,) = await write_made(self.store, self._prepared, *named)
         except Expired:
-            expire = Expire(thread=command.thread, run=command.run, call=command.call)
-            await write(self.store, expire)
+            call = await look(self.store, self._call, request_id)
+            await write(self.store, Expire(thread=call.thread, run=call.run, call=call.id))
             raise
         return self._request(decided)  # its tool was looked up before
 
