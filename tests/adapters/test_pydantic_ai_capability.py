@@ -240,6 +240,18 @@ async def test_two_gates_around_one_call_ask_once(bench: Bench) -> None:
     assert bench.ran == [("bob", 1)]
 
 
+async def test_an_agent_inside_a_tool_is_asked_about_though_it_repeats_an_id(bench: Bench) -> None:
+    inner = native(bench, [call("pay", to="ana")], "Done.", policy=ASK, tools=[pay_of(bench)])
+
+    async def delegate(task: str) -> str:
+        return type((await inner.run(task)).output).__name__
+
+    outer = native(bench, [call("delegate", task="pay")], "Done.", tools=[delegate])
+    assert (await outer.run("go", conversation_id="t")).output == "Done."
+    assert (bench.returns["c1"].content, bench.ran) == ("DeferredToolRequests", [])
+    assert (await bench.waits()).tool == "pay"
+
+
 @dataclass
 class Brings(AbstractCapability[Any]):
     bench: Bench

@@ -39,8 +39,11 @@ _DEFERRED = ("unapproved", "external")
 _BODILESS = ("respond", "reject")
 
 
-#: The calls that were let through here, by their ids.
-_running: ContextVar[frozenset[str]] = ContextVar("assent_pydantic_ai", default=frozenset())
+#: The calls that were let through here. An agent inside a tool has a run of its own, and its model
+#: may well repeat the id of the call around it.
+_running: ContextVar[frozenset[tuple[str | None, str | None]]] = ContextVar(
+    "assent_pydantic_ai", default=frozenset()
+)
 
 
 class _CutShort(BaseException):
@@ -65,7 +68,7 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[D], tool: ToolsetTool[D]
     ) -> Any:
-        if ctx.tool_call_id in _running.get():
+        if (ctx.run_id, ctx.tool_call_id) in _running.get():
             # Another one of us stands around this one, and has asked.
             return await super().call_tool(name, tool_args, ctx, tool)
         thread = ForeignThread(self.gate, _thread(ctx), policy=self.policy)
@@ -171,7 +174,7 @@ class _Made(Generic[D]):
         row = await look(self.thread.store, self.thread.row, self.id)
         assert row is not None
         values = self._validated(codec.dumps(args))
-        token = _running.set(_running.get() | {self.id})
+        token = _running.set(_running.get() | {(self.ctx.run_id, self.id)})
         try:
             return await self.toolset.wrapped.call_tool(
                 self.name, values, _informed(self.ctx, row), self.tool
