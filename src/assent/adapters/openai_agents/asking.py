@@ -10,6 +10,7 @@ from pydantic import Field
 
 from assent import codec
 from assent.adapters.openai_agents.drive import the_drive
+from assent.errors import Rejected
 from assent.types import Option, Question
 
 
@@ -38,7 +39,11 @@ async def _ask_user_question(
     """
     choices = tuple(Option(o.label, o.value, o.description or "") for o in options or ())
     asked = Question(question, choices, multiple=allow_multiple, free_text=free_text or not choices)
-    answer: Any = await the_drive("ask_user_question").calls.gate.ask(asked)
+    try:
+        answer: Any = await the_drive("ask_user_question").calls.gate.ask(asked)
+    except Rejected as no:
+        decision = None if no.request is None else no.request.decision
+        return f"The user will not answer. {'' if decision is None else decision.message}".strip()
     return answer if isinstance(answer, str) else codec.dumps(answer)
 
 

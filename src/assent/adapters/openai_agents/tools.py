@@ -14,6 +14,7 @@ from typing import Any
 from agents import Agent, FunctionTool, RunContextWrapper
 from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
 from agents.function_schema import function_schema
+from agents.tool import maybe_invoke_function_tool_failure_error_function as told_by_the_sdk
 from agents.tool_context import ToolContext
 from pydantic import BaseModel, ValidationError
 
@@ -22,6 +23,7 @@ from assent.adapters.openai_agents import settling, values
 from assent.adapters.openai_agents.drive import Drive, the_drive
 from assent.adapters.openai_agents.values import parsed
 from assent.errors import InvalidCall, Paused
+from assent.gate import words
 from assent.gate.foreign import ForeignCall, ForeignTool, Outcome
 from assent.twin import look
 from assent.types import Json, Terms
@@ -32,7 +34,7 @@ Invoke = Callable[[ToolContext[Any], str], Awaitable[Any]]
 def gated(tool: FunctionTool, agent: Agent[Any]) -> FunctionTool:
     """The same tool, of this agent, behind the gate."""
     copied = copy.copy(tool)
-    made = Gated(copied, agent, copied.on_invoke_tool)
+    made = Gated(copied, agent, _bare(tool).on_invoke_tool)
     copied.needs_approval = made.asks
     copied.on_invoke_tool = made.invoke
     return copied
@@ -171,19 +173,42 @@ class Gated:
         edited = row is not None and row.original is not None
         judged = codec.loads(row.args) if row is not None and edited else args
         face = await self._judged(context, context.tool_call_id, judged)
+        raised: list[Exception] = []
         call = replace(
             self._call(drive, key, face, args),
-            run=lambda stored: self._effect(drive, key, context, stored),
+            run=lambda stored: self._effect(drive, key, context, stored, raised),
             dump=self._dump,
         )
-        return await drive.calls.outcome(call)
+        try:
+            return await drive.calls.outcome(call)
+        except Exception as error:
+            # Recorded as what it is; what the model is told of it is up to the tool.
+            told = await self._told(context, error) if error in raised else None
+            if told is None:
+                raise
+            row = await look(drive.calls.store, drive.row, key)
+            notice = "" if row is None or row.original is None else words.what_ran(row)
+            return Outcome(ok=False, value=None, text=f"{notice} {told}".strip(), call=row)
+
+    async def _told(self, context: ToolContext[Any], error: Exception) -> str | None:
+        """What the tool's ``failure_error_function`` says; nothing if the error ends the run."""
+        return await told_by_the_sdk(function_tool=self.tool, context=context, error=error)
 
     async def _effect(
-        self, drive: Drive, key: str, context: ToolContext[Any], args: dict[str, Json]
+        self,
+        drive: Drive,
+        key: str,
+        context: ToolContext[Any],
+        args: dict[str, Json],
+        raised: list[Exception],
     ) -> Any:
         text = json.dumps(args)
         if self.inner is None:
-            return await self._run(context, text)
+            try:
+                return await self._run(context, text)
+            except Exception as error:
+                raised.append(error)
+                raise
         with drive.inside(key):
             value = await self._run(context, text)
         if drive.error is not None or _waits_inside(context):
@@ -192,6 +217,14 @@ class Gated:
 
     def _dump(self, value: Any) -> Any:
         return value if self.tool.output_json_schema is not None else values.dump(value)
+
+
+def _bare(tool: FunctionTool) -> FunctionTool:
+    """The tool with its errors as they are: the SDK would give us a text in place of each."""
+    bare = copy.copy(tool)
+    if not tool._is_agent_tool:
+        bare._failure_error_function, bare._use_default_failure_error_function = None, False
+    return bare
 
 
 def _arguments(tool: FunctionTool) -> type[BaseModel] | None:

@@ -1,0 +1,95 @@
+"""What the model and the record say of calls that went wrong, and what may be the last word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import function_tool
+from agents.testing import ScriptedModel
+from openai_agents_world import World, call, outputs, say
+
+import assent
+from assent.adapters.openai_agents import ask_user, guard
+
+DEFAULT = "An error occurred while running the tool. Please try again."
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+def breaks(**options: Any) -> Any:
+    def pay(amount: int) -> str:
+        raise ValueError("no such account")
+
+    return function_tool(pay, needs_approval=True, **options)
+
+
+async def execution(world: World) -> Any:
+    (request,) = (await world.inbox.history()).items
+    return request.execution
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, DEFAULT),
+        ({"failure_error_function": lambda _, e: f"sorry: {e}"}, "sorry: no such account"),
+    ],
+)
+async def test_a_tool_that_raises_is_recorded_as_failed_and_told_in_its_own_words(
+    world: World, options: dict[str, Any], told: str
+) -> None:
+    model = ScriptedModel([[call("pay", amount=1)], [say("Done.")]])
+    world.one(model, breaks(**options))
+    await world.run()
+    await world.approve()
+    assert (await world.resume()).output == "Done."
+    assert outputs(model) == {"call_1": told}
+    ended = await execution(world)
+    assert (ended.status, ended.result) == ("failed", "ValueError: no such account")
+
+
+async def test_the_model_is_told_of_an_edit_also_where_the_tool_raises(world: World) -> None:
+    model = ScriptedModel([[call("pay", amount=1)], [say("Done.")]])
+    world.one(model, breaks())
+    await world.run()
+    request = await world.the_request()
+    await world.inbox.decide(request.id, request.edit({"amount": 2}), by="ana")
+    await world.resume()
+    said = outputs(model)["call_1"]
+    assert said.endswith(DEFAULT)
+    assert '{"amount":2} instead of {"amount":1}' in said
+
+
+async def test_a_person_who_will_not_answer_is_no_error(world: World) -> None:
+    model = ScriptedModel([[call("ask_user_question", question="Who?")], [say("Done.")]])
+    world.one(model, ask_user)
+    await world.run()
+    request = await world.the_request()
+    await world.inbox.decide(request.id, request.reject("ask Bob"), by="ana")
+    assert (await world.resume()).status == "done"
+    assert outputs(model) == {"call_1": "The user will not answer. ask Bob"}
+
+
+async def test_a_no_inside_a_tool_is_told_with_its_reason(world: World) -> None:
+    gate = world.gate()
+
+    @function_tool
+    async def publish() -> str:
+        return str(await gate.ask(assent.Question("Where?")))
+
+    model = ScriptedModel([[call("publish")], [say("Done.")]])
+    world.one(model, publish)
+    guarded = guard(world.build(), gate)
+    await guarded.run("go", thread="t-1")
+    request = await world.the_request()
+    await world.inbox.decide(request.id, request.reject("nowhere"), by="ana")
+    assert (await guarded.resume("t-1")).status == "done"
+    assert "ana rejected it: nowhere" in outputs(model)["call_1"]
