@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import function_tool
+from agents import Agent, StopAtTools, function_tool
 from agents.testing import ScriptedModel
 from openai_agents_world import World, call, outputs, say
 
@@ -93,3 +93,24 @@ async def test_a_no_inside_a_tool_is_told_with_its_reason(world: World) -> None:
     await world.inbox.decide(request.id, request.reject("nowhere"), by="ana")
     assert (await guarded.resume("t-1")).status == "done"
     assert "ana rejected it: nowhere" in outputs(model)["call_1"]
+
+
+@pytest.mark.parametrize(
+    "behavior", ["stop_on_first_tool", StopAtTools(stop_at_tool_names=["pay"])]
+)
+@pytest.mark.parametrize("yes", [True, False])
+async def test_a_refusal_is_never_the_last_word(world: World, behavior: Any, yes: bool) -> None:
+    @function_tool(needs_approval=True)
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    model = ScriptedModel([[call("pay", amount=1)], [say("Ana was not paid.")]])
+    world.build = lambda: Agent("Teller", model=model, tools=[pay], tool_use_behavior=behavior)
+    await world.run()
+    request = await world.the_request()
+    decision = request.approve() if yes else request.reject("no money")
+    await world.inbox.decide(request.id, decision, by="ana")
+    stands = await world.resume()
+    assert stands.output == ("paid 1" if yes else "Ana was not paid.")
+    if not yes:
+        assert "no money" in outputs(model)["call_1"]

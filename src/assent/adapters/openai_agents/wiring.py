@@ -20,6 +20,7 @@ from agents import (
 from agents.sandbox import SandboxAgent
 
 from assent.adapters.openai_agents import hosted
+from assent.adapters.openai_agents.endings import unless_refused
 from assent.adapters.openai_agents.model import Remembered
 from assent.adapters.openai_agents.tools import gated, gated_of
 from assent.errors import InvalidCall
@@ -44,6 +45,7 @@ def wire(agent: Agent[Any]) -> list[Agent[Any]]:
     for one in agents:
         one.tools = [_guarded(tool, one) for tool in one.tools]
         one.model = Remembered(one, one.model)
+        one.tool_use_behavior = unless_refused(one.tool_use_behavior)
         _guard_mcp(one)
     return agents
 
