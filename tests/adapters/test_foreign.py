@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from assent import AssentError, Conflict, Gate, Inbox, InvalidDecision, Paused, Policy, Rule
+from assent import (
+    AssentError,
+    Conflict,
+    Gate,
+    Inbox,
+    InvalidCall,
+    InvalidDecision,
+    Paused,
+    Policy,
+    Rule,
+)
 from assent.gate.driven import Driven
 from assent.gate.foreign import ForeignCall, ForeignThread, ForeignTool
 from assent.gate.given import decisions_from
@@ -184,6 +194,23 @@ async def test_an_expired_request_moves_it(world: World) -> None:
     assert stands.status == "done"
     assert all("in time" in text for text in stands.output)
     assert world.ran == []
+
+
+async def test_a_thread_that_was_called_off_says_so_until_it_is_used_again(world: World) -> None:
+    poster = Poster(world)
+    await poster.run("go", thread="t")
+    await poster.cancel("t", reason="not today")
+    stands = await poster.resume("t")
+    assert (stands.status, stands.error) == ("cancelled", "not today")
+    assert (await poster.run("go", thread="t")).status == "paused"
+    await poster.cancel("t")
+    assert (await poster.resume("t")).run == "poster:t#2"
+
+
+async def test_a_thread_whose_name_is_too_long_leaves_nothing_behind(world: World) -> None:
+    with pytest.raises(InvalidCall, match="thread has 200 characters"):
+        await Poster(world).run("go", thread="t" * 200)
+    assert world.store.run("poster:" + "t" * 200) is None
 
 
 async def test_what_a_framework_leaves_behind_is_closed_with_the_run(world: World) -> None:

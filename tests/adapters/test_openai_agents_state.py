@@ -207,6 +207,16 @@ async def test_new_words_over_a_pause(world: World) -> None:
     assert "something new" in outputs(model)["call_1"]
 
 
+async def test_words_after_a_run_that_was_called_off_know_of_its_calls(world: World) -> None:
+    model = ScriptedModel([[call("pay", to="ana")], [say("fine")], [say("bye")]])
+    world.one(model, *tools(world))
+    await world.run("pay ana")
+    await world.guarded().cancel("t-1")
+    for words in ("well?", "bye"):
+        await world.run(words)
+        assert "cancelled before it ran" in outputs(model)["call_1"]
+
+
 async def test_a_process_dies_after_the_last_words(world: World, tmp_path: Path) -> None:
     """The answer is written before the run ends: whoever comes back gives it."""
     model = ScriptedModel([[say("done")]])

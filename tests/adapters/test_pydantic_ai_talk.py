@@ -78,6 +78,16 @@ async def test_the_conversation_can_be_read_in_the_store(bench: Bench) -> None:
     assert [made["name"] for made in rows[1]["calls"]] == ["pay", "pay"]
 
 
+async def test_words_after_a_run_that_was_called_off_know_what_ran(bench: Bench) -> None:
+    turns = [call("pay", to="ana"), call("look", "c2")], "I see."
+    agent = bench.agent(*turns, tools=[paying(bench), looking])
+    await guard(agent, bench.gate).run("pay ana", thread="t")
+    await guard(agent, bench.gate).cancel("t")
+    assert (await guard(agent, bench.gate).run("well?", thread="t")).output == "I see."
+    assert "cancelled before it ran" in bench.returns["c1"].content
+    assert bench.returns["c2"].content == "seen"
+
+
 async def test_new_words_over_a_call_in_doubt(bench: Bench) -> None:
     async def pay(to: str) -> str:
         bench.ran.append(to)

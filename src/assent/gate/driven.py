@@ -91,6 +91,8 @@ class Driven:
         thread = "thread_" + secrets.token_hex(8) if thread is None else thread
         if not isinstance(thread, str) or not thread.strip() or thread.startswith("@"):
             raise InvalidCall("a thread needs a name, and none that begins with @", "thread")
+        # The run is called after both, and later runs of the thread have a number.
+        checked_words(thread, "thread", MAX_NAME - len(f"{self.name}:#9999"))
         checked_words(requester, "requester", MAX_NAME)
         seat = Seat(self.gate)
         run = await seat.take_thread(thread, requester)

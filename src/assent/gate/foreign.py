@@ -26,7 +26,7 @@ from assent.gate.plan import Plan
 from assent.gate.recheck import called_off
 from assent.gate.scope import RunScope, open_scopes
 from assent.policy import Policy, Predicate
-from assent.rows import OPEN, Call, CallStatus, RunStatus, Tool
+from assent.rows import OPEN, Call, CallStatus, Run, RunStatus, Tool
 from assent.stores.base import Query, Store
 from assent.twin import hop, look, write
 from assent.types import Json, Request, Terms, ToolCall, Verdict
@@ -325,6 +325,10 @@ class ForeignThread:
         """The row of a call."""
         return self.store.call_by_key(self.run, id)
 
+    def row_before(self, id: str) -> Call | None:
+        """The same, also where the run that made the call was called off since."""
+        return self.row(id) or made_before(self.store, self.gate.agent, self.thread, id)
+
     async def waiting(self, ids: Sequence[str]) -> tuple[Request, ...]:
         """What people are asked about these calls and inside them, in the order of the calls."""
         query = Query(status="pending", run=self.run, limit=MOST_WAITING)
@@ -338,12 +342,28 @@ class ForeignThread:
 
 def run_of(store: Store, agent: str, thread: str) -> str:
     """The run of an agent's thread: the same for good, unless somebody called the whole run off."""
-    base = name = f"{agent}:{thread}"
-    number = 1
-    while (run := store.run(name)) is not None and run.status is RunStatus.CANCELLED:
-        number += 1
-        name = f"{base}#{number}"
-    return name
+    runs = runs_of(store, agent, thread)
+    if runs and runs[-1].status is not RunStatus.CANCELLED:
+        return runs[-1].id
+    return f"{agent}:{thread}" + (f"#{len(runs) + 1}" if runs else "")
+
+
+def runs_of(store: Store, agent: str, thread: str) -> list[Run]:
+    """The runs that a thread has had, in order; all but the last were called off."""
+    found: list[Run] = []
+    name = base = f"{agent}:{thread}"
+    while (run := store.run(name)) is not None:
+        found.append(run)
+        if run.status is not RunStatus.CANCELLED:
+            break
+        name = f"{base}#{len(found) + 1}"
+    return found
+
+
+def made_before(store: Store, agent: str, thread: str, id: str) -> Call | None:
+    """The row of a call that was made on a thread, also in a run that was called off since."""
+    runs = reversed(runs_of(store, agent, thread))
+    return next((row for run in runs if (row := store.call_by_key(run.id, id))), None)
 
 
 def _around(gate: Gate, thread: str) -> RunScope | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from assent import codec
 from assent.engine.commands import Cancel, Claim, Doubt, Expire, Finish, Propose, Renew
 from assent.errors import Conflict, NotFound, StoreError
-from assent.gate.foreign import MOST_WAITING, run_of
+from assent.gate.foreign import MOST_WAITING, run_of, runs_of
 from assent.gate.leases import KEEPER, Lease
 from assent.gate.scope import RunScope
 from assent.rows import LIVE, Call, CallStatus, Run
@@ -38,9 +38,11 @@ class Seat:
     def find(self, where: str) -> Run:
         """The run of this agent that a run's id or a thread means."""
         agent = self.gate.agent
-        run = self.store.run(where) or self.store.run(run_of(self.store, agent, where))
-        if run is None:
+        named = self.store.run(where)
+        runs = [named] if named is not None else runs_of(self.store, agent, where)
+        if not runs:
             raise NotFound(f"no run and no thread {where!r} of {agent!r} in {self.store.url}")
+        run = runs[-1]
         if run.agent != agent:
             raise Conflict(
                 f"run {run.id} belongs to agent {run.agent!r}, not to {agent!r}: resume it with "

@@ -159,7 +159,7 @@ class Talk:
         made = [] if self.open is None else calls_of(self.open.messages)
         if not made:
             return
-        rows = [await hop(self.calls.row, call.id or "") for call in made]
+        rows = [await hop(self.calls.row_before, call.id or "") for call in made]
         contents = [_answered(call, row) for call, row in zip(made, rows, strict=True)]
         result = Message("tool", contents)
         await self._write([*_results([result]), {**_shown([]), "messages": _raw([result])}])

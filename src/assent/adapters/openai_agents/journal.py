@@ -20,6 +20,7 @@ from assent.adapters.openai_agents.sealing import sealed, unsealed
 from assent.engine.commands import Propose
 from assent.errors import InvalidCall
 from assent.gate import Gate, words
+from assent.gate.foreign import made_before
 from assent.rows import Call, Message
 from assent.twin import hop, write
 from assent.types import Json
@@ -85,7 +86,9 @@ class Journal:
         return said
 
     def _closed(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        row = self.store.call_by_key(self.run, item.get("call_id") or item["id"])
+        id = item.get("call_id") or item["id"]
+        row = self.store.call_by_key(self.run, id)
+        row = row or made_before(self.store, self.gate.agent, self.thread, id)
         if item["type"] == "mcp_approval_request":
             return {
                 "type": "mcp_approval_response",

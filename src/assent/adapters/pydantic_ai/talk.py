@@ -131,7 +131,7 @@ class Talk:
         calls = self.open_calls
         if not calls:
             return list(self.messages)
-        rows = [await hop(self.calls.row, call.tool_call_id) for call in calls]
+        rows = [await hop(self.calls.row_before, call.tool_call_id) for call in calls]
         parts = [_answered(call, row) for call, row in zip(calls, rows, strict=True)]
         return [*self.messages, ModelRequest(parts=parts)]
 
