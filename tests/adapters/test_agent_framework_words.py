@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_framework import AgentSession, Content, Message
 from agent_framework_bench import Bench, call, pay_of
 
-from assent import Policy, Rule
+from assent import InvalidDecision, Policy, Question, Rule
 from assent.adapters.agent_framework import guard
 
 ASK = Policy([Rule("pay")])
@@ -33,3 +34,45 @@ async def test_words_after_a_run_that_was_called_off_know_of_its_calls(bench: Be
     await paying(bench, *turns).cancel("t")
     assert (await paying(bench, *turns).run("well?", thread="t")).output == "I see."
     assert "cancelled before it ran" in bench.results["c1"]
+
+
+async def test_a_no_inside_a_function_is_told_with_its_reason(bench: Bench) -> None:
+    async def publish() -> str:
+        return str(await bench.gate.ask(Question("Where?")))
+
+    guarded = guard(bench.agent([call("publish")], "Done.", tools=[publish]), bench.gate)
+    await guarded.run("go", thread="t")
+    await bench.decide(lambda request: request.reject("nowhere"))
+    assert (await guarded.resume("t")).status == "done"
+    assert "ana rejected it: nowhere" in bench.results["c1"]
+
+
+async def test_words_beside_a_no_are_its_reason(bench: Bench) -> None:
+    agent, session = paying(bench).as_agent(by="ana"), AgentSession(session_id="t")
+    (request,) = (await agent.run("go", session=session)).user_input_requests
+    no, words = request.to_function_approval_response(False), Content.from_text("she left")
+    assert (await agent.run(Message("user", [no, words]), session=session)).text == "Done."
+    assert "she left" in bench.results["c1"]
+
+
+async def test_words_beside_a_yes_are_not_dropped(bench: Bench) -> None:
+    agent, session = paying(bench).as_agent(by="ana"), AgentSession(session_id="t")
+    (request,) = (await agent.run("go", session=session)).user_input_requests
+    yes, words = request.to_function_approval_response(True), Content.from_text("but hurry")
+    with pytest.raises(InvalidDecision, match="a message of their own"):
+        await agent.run(Message("user", [yes, words]), session=session)
+    assert ((await bench.waits()).status, bench.ran) == ("pending", [])
+
+
+async def test_an_answer_belongs_to_the_session_that_asked(bench: Bench) -> None:
+    agent, session = paying(bench).as_agent(by="ana"), AgentSession(session_id="t")
+    (request,) = (await agent.run("go", session=session)).user_input_requests
+    other = AgentSession(session_id="other")
+    await agent.run("go", session=other)
+    yes = Message("user", [request.to_function_approval_response(True)])
+    asked = len(bench.shown)
+    for wrong in (None, other):
+        with pytest.raises(InvalidDecision, match="session"):
+            await agent.run(yes, session=wrong)
+    assert (len(bench.shown), bench.ran) == (asked, [])
+    assert (await agent.run(yes, session=session)).text == "Done."

@@ -9,7 +9,6 @@ counts: the *stored* arguments run, once, and the result is stored before it is 
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -131,6 +130,8 @@ class Outcome:
     notice: str = ""
     #: The row; nothing if the call could not be asked about.
     call: Call | None = None
+    #: Somebody said no, to the call or to what it asked in its body.
+    refused: bool = False
 
     @property
     def by_person(self) -> bool:
@@ -233,11 +234,14 @@ class ForeignThread:
         plan = self._plan(call, wrote if row is None else row.args)
         scope = self.scope(f"{call.id}/")
         value: Any = None
-        with contextlib.suppress(Refused, InDoubt, CallFailed):  # the row says it, in words
+        refused = False
+        try:
             value = await CallLife(self.gate, scope, plan).outcome()
+        except (Refused, InDoubt, CallFailed) as no:  # the row says it, in words
+            refused = isinstance(no, Refused)
         ended = await look(self.store, self.row, call.id)
         assert ended is not None
-        return _outcome(ended, value, wrote)
+        return replace(_outcome(ended, value, wrote), refused=refused)
 
     async def _other(self, row: Call, call: ForeignCall, wrote: str) -> str:
         """What to tell the model where the row is not the call that the framework makes now; what

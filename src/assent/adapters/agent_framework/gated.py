@@ -228,7 +228,8 @@ def approval_request(row: Call, id: str, call_id: str) -> Content:
 def _given(outcome: Outcome) -> Any:
     row = outcome.call
     given_up = row is not None and row.decision is not None and row.decision.type == "reject"
-    if row is not None and row.status is CallStatus.FAILED and not given_up:
+    told = given_up or outcome.refused
+    if row is not None and row.status is CallStatus.FAILED and not told:
         raise CallFailed(outcome.text)
     if not outcome.ok:
         return outcome.text

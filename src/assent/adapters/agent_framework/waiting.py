@@ -8,6 +8,7 @@ stands in the store; of an answer only the id counts, the yes or no, and what ``
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent_framework import (
@@ -24,7 +25,7 @@ from agent_framework import (
 from assent import codec
 from assent.errors import InvalidDecision
 from assent.gate.given import decision_from
-from assent.types import Decision, Edit, Json, Request
+from assent.types import Decision, Edit, Json, Reject, Request
 from assent.views import question_json
 
 if TYPE_CHECKING:
@@ -87,20 +88,37 @@ class Waiting(BaseAgent):
         thread = None if session is None else session.session_id
         contents = [content for message in given for content in message.contents]
         answers = [c for c in contents if c.type in ("function_approval_response", _RESULT)]
-        if not answers or thread is None:
+        if not answers:
             stands = await self.guarded.run(given, thread=thread, arguments=arguments)
+        elif thread is None:
+            raise InvalidDecision("an answer needs the session in which it was asked for")
         else:
-            decisions = [await self._decision(answer) for answer in answers]
+            decisions = [await self._decision(answer, thread) for answer in answers]
+            words = " ".join(content.text for content in contents if content.text)
+            decisions = _with_words(decisions, words) if words.strip() else decisions
             stands = await self.guarded.resume(thread, decisions=decisions, by=self.by)
         return _response(stands)
 
-    async def _decision(self, answer: Content) -> Decision:
+    async def _decision(self, answer: Content, thread: str) -> Decision:
         name = answer.call_id if answer.type == _RESULT else answer.id
         request = await self.guarded.inbox.get(name or "")
+        if request.thread != thread:
+            raise InvalidDecision(f"{request.id} was not asked in this session")
         return decision_of(answer, request)
 
 
 _RESULT = "function_result"
+
+
+def _with_words(decisions: Sequence[Decision], words: str) -> list[Decision]:
+    """Words beside a plain no are its reason; beside any other answer nobody would hear them."""
+    plain = [d for d in decisions if isinstance(d, Reject) and not d.message]
+    if not plain:
+        raise InvalidDecision(
+            "words beside an answer would be lost: say them in a message of their own, when the "
+            "run has gone on"
+        )
+    return [replace(d, message=words) if d in plain else d for d in decisions]
 
 
 def decision_of(answer: Content, request: Request) -> Decision:
