@@ -161,10 +161,13 @@ async def test_a_workflow_whose_state_cannot_be_stored_does_not_wait(bench: Benc
 # -- agents in a workflow
 
 
-def clerk(bench: Bench, storage: Any, *, gated: bool) -> GuardedWorkflow:
+def clerk(
+    bench: Bench, storage: Any, *, gated: bool, always: bool | None = None
+) -> GuardedWorkflow:
     def build() -> Any:
         calls = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")]
-        mode: Any = "never_require" if gated else "always_require"
+        always_require = not gated if always is None else always
+        mode: Any = "always_require" if always_require else "never_require"
         agent = Agent(
             bench.client(calls, "Paid."),
             name="clerk",
@@ -192,6 +195,17 @@ async def test_functions_of_agents_in_a_workflow(bench: Bench) -> None:
     assert "he left" in bench.results["c2"]
     await clerk(bench, storage, gated=True).resume("t")
     assert bench.ran == [("ana", 3)]
+
+
+async def test_functions_that_always_require_approval_are_asked_about_once(bench: Bench) -> None:
+    storage = InMemoryCheckpointStorage()
+    office = clerk(bench, storage, gated=True, always=True)
+    stands = await office.run("pay them", thread="t")
+    ana, bob = sorted(stands.interruptions, key=lambda r: str(r.args["to"]))
+    answers = [ana.edit({"amount": 3}), bob.reject("he left")]
+    stands = await office.resume("t", decisions=answers, by="ana")
+    assert (stands.status, stands.output, bench.ran) == ("done", "Paid.", [("ana", 3)])
+    assert "he left" in bench.results["c2"]
 
 
 async def test_approvals_of_agents_that_know_no_gate(bench: Bench) -> None:

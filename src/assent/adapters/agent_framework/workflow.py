@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_framework import (
+    AgentExecutor,
     AgentResponse,
     CheckpointStorage,
     Content,
@@ -26,6 +27,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from assent import codec
+from assent.adapters.agent_framework.gated import Gated
 from assent.adapters.agent_framework.talk import Talk
 from assent.errors import AssentError, Paused, Refused
 from assent.gate import Gate
@@ -152,14 +154,14 @@ class _Step:
         data = event.data
         try:
             if isinstance(data, Content) and data.type == "function_approval_request":
-                return await self._approval(id, data)
+                return await self._approval(id, data, event.source_executor_id)
             return await self._question(id, event)
         except Paused:
             return None
         except Refused:
             return _NO_ANSWER
 
-    async def _approval(self, id: str, request: Content) -> Content | None:
+    async def _approval(self, id: str, request: Content, executor: str) -> Content | None:
         about = request.additional_properties.get("assent")
         if about is not None:  # asked about by the gate already, which has the last word
             row = await look(self.gate.store, self.gate.store.call, about["request"])
@@ -167,6 +169,9 @@ class _Step:
             return None if waits else request.to_function_approval_response(True)
         made = request.function_call
         assert made is not None
+        if not made.hosted and self._comes_by(executor):
+            # ``always_require``: the framework asks before the gate does, which can do more.
+            return request.to_function_approval_response(True)
         call = ForeignCall(
             id=f"{self.talk.turn}/{id}",
             tool=ForeignTool(
@@ -177,6 +182,13 @@ class _Step:
         )
         outcome = await self.thread.outcome(call)
         return request.to_function_approval_response(outcome.ok)
+
+    def _comes_by(self, executor: str) -> bool:
+        """Whether each call of an agent in the workflow comes to a gate on this store."""
+        found = self.workflow.executors.get(executor)
+        agent = found.agent if isinstance(found, AgentExecutor) else None
+        gates = [one for one in getattr(agent, "middleware", None) or () if isinstance(one, Gated)]
+        return any(one.gate.store.incarnation == self.gate.store.incarnation for one in gates)
 
     async def _question(self, id: str, event: WorkflowEvent[Any]) -> Any:
         wanted: TypeAdapter[Any] = TypeAdapter(event.response_type)
