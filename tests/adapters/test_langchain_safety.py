@@ -9,6 +9,7 @@ import pytest
 from langchain.agents.middleware import AgentMiddleware, AgentState
 from langchain.agents.middleware.types import hook_config
 from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
 from langchain_world import CONFIG, World, answer, go, interrupts, says
 from langgraph.types import Command, Send
 
@@ -170,6 +171,25 @@ def test_an_answer_that_langgraph_kept_does_not_settle_a_doubt(world: World, hit
     again = {"type": "approve", "digest": shown["digest"]}
     assert answer(agent, again)["messages"][-1].text == "Done."
     assert ran == ["ana", "ana"]
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+def test_an_agent_inside_a_tool_does_not_run_past_the_gate_by_repeating_an_id(
+    world: World, mode: Any
+) -> None:
+    """It has the thread of the agent around it, whose call is running."""
+    ask = HumanInTheLoopMiddleware({"send": True}, gate=world.gate, interrupt_mode=mode)
+    inner = world.agent([("c1", "send", {"to": "ana"})], "Done.", middleware=[ask], saver=False)
+
+    @tool
+    def delegate(task: str) -> str:
+        """Let somebody else do it."""
+        return str(go(inner, None)["messages"][-1].text)
+
+    free = HumanInTheLoopMiddleware({}, gate=world.gate, interrupt_mode=mode)
+    script = [("c1", "delegate", {"task": "write"})], "Done."
+    go(world.agent(*script, tools=[delegate], middleware=[free]))
+    assert world.ran == []
 
 
 def test_a_thread_is_needed(world: World) -> None:

@@ -220,7 +220,11 @@ class ForeignThread:
 
     async def outcome(self, call: ForeignCall) -> Outcome:
         """Take a call to its end, or raise ``Paused`` where people are needed first."""
+        from assent.gate.guard import running_inside
+
         row = await look(self.store, self.row, call.id)
+        if running_inside(row):  # made in the body of that very call: it would wait for itself
+            return Outcome(ok=False, value=None, text=_REUSED, call=row)
         try:
             wrote = call.tool.intake(call.args)
         except InvalidCall as error:

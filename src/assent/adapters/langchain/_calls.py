@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -29,6 +30,11 @@ from assent.twin import in_thread, on_loop, run_sync
 from assent.types import Json, Request
 
 T = TypeVar("T")
+
+
+#: Where the call that runs here is made. An agent inside a tool has the thread of the agent around
+#: it, and its model may repeat an id; but it is a graph of its own, in another place.
+_around: ContextVar[tuple[str, str] | None] = ContextVar("assent_langchain", default=None)
 
 
 class Faces(Protocol):
@@ -102,7 +108,8 @@ class ToolGate:
         if request.tool is None:
             gone = await thread.gone(made["id"], made["name"])
             return message(gone.text, made, ok=False)
-        if running_inside(thread.row(made["id"])):
+        place = _place(request)
+        if _around.get() == place and running_inside(thread.row(made["id"])):
             result: Result = await run(request)
             return result  # the same gate stands around this one already
         call = self._foreign(request, run, thread)
@@ -132,12 +139,15 @@ class ToolGate:
         made = request.tool_call
 
         async def effect(args: dict[str, Json]) -> Any:
+            token = _around.set(_place(request))
             try:
                 return await run(request.override(tool_call={**made, "args": args}))
             except ParentCommand as cause:
                 return Handover(cause)
             except GraphBubbleUp as cause:
                 raise Bubble(thread.run, cause) from cause
+            finally:
+                _around.reset(token)
 
         return ForeignCall(
             id=str(made["id"]),
@@ -148,6 +158,11 @@ class ToolGate:
             dump=dumped,
             load=lambda stored: loaded(stored, made),
         )
+
+
+def _place(request: ToolCallRequest) -> tuple[str, str]:
+    inside = request.runtime.config.get("configurable") or {}
+    return str(inside.get("checkpoint_ns") or ""), str(request.tool_call["id"])
 
 
 def thread_id(config: Mapping[str, Any]) -> str:
