@@ -79,9 +79,7 @@ def _asking(tool: dspy.Tool) -> dspy.Tool:
 
 
 def _told(outcome: Outcome) -> Any:
-    if not outcome.ok:
-        return outcome.text
-    return f"{outcome.notice} Its result: {outcome.text}" if outcome.notice else outcome.value
+    return outcome.value if outcome.ok and not outcome.notice else outcome.text
 
 
 class Remembering:

@@ -1,0 +1,50 @@
+"""What the model is told of its calls."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dspy.utils import DummyLM
+from stage_dspy import dspy
+
+from assent import Gate
+from assent.adapters.dspy import guard
+
+END = [
+    {"next_thought": "Done.", "next_tool_name": "finish", "next_tool_args": "{}"},
+    {"reasoning": "It is over.", "answer": "Done."},
+]
+
+
+def step(name: str, **args: Any) -> dict[str, str]:
+    return {"next_thought": "Hm.", "next_tool_name": name, "next_tool_args": json.dumps(args)}
+
+
+def pay(to: str, amount: int = 1) -> str:
+    """Pay somebody."""
+    if to == "nobody":
+        raise ValueError("no such account")
+    return f"paid {amount} to {to}"
+
+
+async def observed(to: str, change: dict[str, Any] | None = None) -> str:
+    """What stands in the trajectory after one call that a person let pass."""
+    model = DummyLM([step("pay", to=to), *END])
+    gate = Gate("memory://", agent="teller", wait=0)
+    agent = guard(dspy.ReAct("question -> answer", tools=[pay]), gate, lm=model)
+    (request,) = (await agent.run("go", thread="t")).interruptions
+    decision = request.approve() if change is None else request.edit(change)
+    assert (await agent.resume("t", decisions=[decision], by="ana")).output == "Done."
+    shown = str(model.history[1]["messages"][-1]["content"])
+    return shown.split("[[ ## observation_0 ## ]]")[1].split("Respond with")[0].strip()
+
+
+async def test_a_tool_that_raises_is_told_in_a_sentence_and_not_as_a_traceback() -> None:
+    assert await observed("nobody") == "The call failed: ValueError: no such account"
+
+
+async def test_an_edit_is_told_once() -> None:
+    told = await observed("ana", {"amount": 2})
+    assert told.count("A person changed the arguments") == 1
+    assert told.endswith("Its result: paid 2 to ana")
