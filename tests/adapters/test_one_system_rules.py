@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,12 @@ class TestAToolThatAsksForItself:
 
         declared = Tool(look, requires_approval=True)
         assert await Play("pydantic_ai", policy, tmp_path).status(declared) == "paused"
+
+
+@pytest.mark.parametrize("framework", STAGES)
+def test_every_adapter_has_the_same_two_verbs(framework: str) -> None:
+    adapter = importlib.import_module(f"assent.adapters.{framework}")
+    assert [*inspect.signature(adapter.guard).parameters][:3] == ["agent", "gate", "policy"]
+    resume = inspect.signature(adapter.resume)
+    assert [*resume.parameters] == ["guarded", "where", "decisions", "by"]
+    assert resume.parameters["decisions"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -31,10 +31,10 @@ def guard(agent: Any, gate: Gate, policy: Policy | None = None, *, lm: Any = Non
 
 
 async def resume(
-    agent: GuardedReAct, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+    guarded: GuardedReAct, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
 ) -> Stands:
-    """Give decisions back and go on with a thread."""
-    return await agent.resume(where, decisions=decisions, by=by)
+    """Go on with a thread, after these decisions; calls that they leave out keep waiting."""
+    return await guarded.resume(where, decisions=decisions, by=by)
 
 
 class GuardedReAct(Driven):

@@ -53,10 +53,10 @@ def guard(
 
 
 async def resume(
-    agent: GuardedAgent, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+    guarded: GuardedAgent, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
 ) -> Stands:
-    """Give decisions back and go on with a thread."""
-    return await agent.resume(where, decisions=decisions, by=by)
+    """Go on with a thread, after these decisions; calls that they leave out keep waiting."""
+    return await guarded.resume(where, decisions=decisions, by=by)
 
 
 class GuardedAgent(Driven):

@@ -35,14 +35,10 @@ def guard(agent: Agent[Any, Any], gate: Gate, policy: Policy | None = None, **ke
 
 
 async def resume(
-    guarded: Guarded,
-    where: str,
-    results: DeferredToolResults | None = None,
-    *,
-    by: str | Reviewer = "user",
+    guarded: Guarded, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
 ) -> Stands:
-    """Go on with a thread, after these answers; calls that they leave out keep waiting."""
-    return await guarded.resume(where, decisions=results, by=by)
+    """Go on with a thread, after these decisions; calls that they leave out keep waiting."""
+    return await guarded.resume(where, decisions=decisions, by=by)
 
 
 class Guarded(Driven):
