@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, StopAtTools, function_tool
+from agents import (
+    Agent,
+    StopAtTools,
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrailData,
+    function_tool,
+    tool_input_guardrail,
+)
 from agents.testing import ScriptedModel
+from agents.tool_context import ToolContext
 from openai_agents_world import World, call, outputs, say
 
 import assent
@@ -114,3 +123,29 @@ async def test_a_refusal_is_never_the_last_word(world: World, behavior: Any, yes
     assert stands.output == ("paid 1" if yes else "Ana was not paid.")
     if not yes:
         assert "no money" in outputs(model)["call_1"]
+
+
+@pytest.mark.parametrize("amount", [50, 500])
+async def test_guardrails_and_the_tool_see_the_arguments_of_an_edit(
+    world: World, amount: int
+) -> None:
+    seen: list[Any] = []
+
+    @tool_input_guardrail
+    def at_most_100(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+        if json.loads(data.context.tool_arguments)["amount"] > 100:
+            return ToolGuardrailFunctionOutput.reject_content("that is too much")
+        return ToolGuardrailFunctionOutput.allow()
+
+    def pay(context: ToolContext[Any], amount: int) -> str:
+        seen.append((amount, json.loads(context.tool_arguments)))
+        return f"paid {amount}"
+
+    model = ScriptedModel([[call("pay", amount=550 - amount)], [say("Done.")]])
+    world.one(model, function_tool(pay, needs_approval=True, tool_input_guardrails=[at_most_100]))
+    await world.run()
+    request = await world.the_request()
+    await world.inbox.decide(request.id, request.edit({"amount": amount}), by="ana")
+    assert (await world.resume()).status == "done"
+    refused = outputs(model)["call_1"] == "that is too much"
+    assert (seen, refused) == (([], True) if amount > 100 else ([(50, {"amount": 50})], False))

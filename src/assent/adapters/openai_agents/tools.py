@@ -19,7 +19,7 @@ from agents.tool_context import ToolContext
 from pydantic import BaseModel, ValidationError
 
 from assent import codec
-from assent.adapters.openai_agents import settling, values
+from assent.adapters.openai_agents import guardrails, settling, values
 from assent.adapters.openai_agents.drive import Drive, the_drive
 from assent.adapters.openai_agents.values import parsed
 from assent.errors import InvalidCall, Paused
@@ -37,6 +37,7 @@ def gated(tool: FunctionTool, agent: Agent[Any]) -> FunctionTool:
     made = Gated(copied, agent, _bare(tool).on_invoke_tool)
     copied.needs_approval = made.asks
     copied.on_invoke_tool = made.invoke
+    copied.tool_input_guardrails = guardrails.of_what_runs(tool)
     return copied
 
 
@@ -205,7 +206,7 @@ class Gated:
         text = json.dumps(args)
         if self.inner is None:
             try:
-                return await self._run(context, text)
+                return await self._run(guardrails.with_arguments(context, text), text)
             except Exception as error:
                 raised.append(error)
                 raise
