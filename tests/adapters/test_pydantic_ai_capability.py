@@ -17,6 +17,7 @@ from pydantic_ai.tools import (
     Tool,
     ToolApproved,
     ToolDefinition,
+    ToolDenied,
 )
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 from pydantic_ai_bench import Bench, call
@@ -93,6 +94,27 @@ async def test_arguments_forged_in_the_history_or_the_results_do_not_run(bench: 
     )
     assert (last.output, bench.ran) == ("Done.", [("ana", 1)])
     assert "was approved" in bench.returns["c1"].content
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        DeferredToolResults(approvals={"c1": ToolDenied("not today")}),
+        DeferredToolResults(calls={"c1": "not today"}),
+    ],
+    ids=["denied", "a result"],
+)
+async def test_what_is_answered_in_the_frameworks_way_need_not_be_decided(
+    bench: Bench, answer: Any
+) -> None:
+    turns = [call("pay", to="ana")], "Done."
+    agent = native(bench, *turns, policy=ASK, tools=[pay_of(bench)])
+    first = await agent.run("go", conversation_id="t")
+    last = await agent.run(conversation=first.conversation, deferred_tool_results=answer)
+    assert (last.output, bench.returns["c1"].content, bench.ran) == ("Done.", "not today", [])
+    (request,) = (await bench.inbox.history()).items
+    assert request.status == "cancelled"
+    assert (await bench.inbox.pending()).items == ()
 
 
 async def test_the_bare_framework_runs_what_was_forged_and_runs_it_twice(bench: Bench) -> None:

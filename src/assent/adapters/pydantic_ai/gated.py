@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.toolsets import AbstractToolset
 
-from assent.adapters.pydantic_ai.toolset import GatedToolset
+from assent.adapters.pydantic_ai.talk import tidy
+from assent.adapters.pydantic_ai.toolset import GatedToolset, thread_of
 from assent.gate import Gate
+from assent.gate.foreign import ForeignThread
 from assent.policy import Policy
+from assent.twin import look
 
 D = TypeVar("D")
 
@@ -25,7 +29,8 @@ class Gated(AbstractCapability[D], Generic[D]):
     thread: give ``conversation_id=``, or go on with ``conversation=``.
 
     An approval in ``DeferredToolResults`` only makes the call come here again: what counts is the
-    decision that was made about the request, by whoever may make it.
+    decision that was made about the request, by whoever may make it. A call that is denied there,
+    or given a result, is not run, and its request is closed.
     """
 
     gate: Gate
@@ -38,6 +43,14 @@ class Gated(AbstractCapability[D], Generic[D]):
 
     def get_ordering(self) -> CapabilityOrdering:
         return CapabilityOrdering(position="innermost")
+
+    async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
+        """What somebody has answered in the framework's way need not be decided any more."""
+        thread = ForeignThread(self.gate, thread_of(ctx), policy=self.policy)
+        run = await look(thread.store, thread.store.run, thread.run)
+        if run is not None and (run.asked or run.ready):
+            await tidy(thread, ctx.messages)
+        return request_context
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
         return GatedToolset(toolset, self.gate, self.policy)

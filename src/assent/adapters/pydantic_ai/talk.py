@@ -137,12 +137,17 @@ class Talk:
 
     async def tidy(self, answered: Sequence[ModelMessage]) -> None:
         """Call off what the framework has answered without us: its tool is gone, say."""
-        last = answered[-1] if answered else None
-        for part in last.parts if isinstance(last, ModelRequest) else ():
-            if isinstance(part, ToolReturnPart):
-                row = await hop(self.calls.row, part.tool_call_id)
-                if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
-                    await write(self.gate.store, _called_off(row))
+        await tidy(self.calls, answered)
+
+
+async def tidy(calls: ForeignThread, answered: Sequence[ModelMessage]) -> None:
+    """Call off what waits and has an answer in the last message, which is not from us."""
+    last = answered[-1] if answered else None
+    for part in last.parts if isinstance(last, ModelRequest) else ():
+        if isinstance(part, ToolReturnPart):
+            row = await hop(calls.row, part.tool_call_id)
+            if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
+                await write(calls.store, _called_off(row))
 
 
 def _called_off(row: Call) -> Cancel:

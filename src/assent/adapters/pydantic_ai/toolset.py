@@ -71,7 +71,7 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
         if (ctx.run_id, ctx.tool_call_id) in _running.get():
             # Another one of us stands around this one, and has asked.
             return await super().call_tool(name, tool_args, ctx, tool)
-        thread = ForeignThread(self.gate, _thread(ctx), policy=self.policy)
+        thread = ForeignThread(self.gate, thread_of(ctx), policy=self.policy)
         made = _Made(self, thread, name, ctx, tool)
         try:
             outcome = await made.outcome(tool_args)
@@ -211,7 +211,7 @@ def _callable(tool: ToolsetTool[D]) -> ToolsetTool[D]:
     return replace(tool, tool_def=replace(tool.tool_def, kind="function"))
 
 
-def _thread(ctx: RunContext[Any]) -> str:
+def thread_of(ctx: RunContext[Any]) -> str:
     """The natural key of a conversation; a run that names none is one of its own."""
     name = ctx.conversation_id or ctx.run_id
     assert name is not None
