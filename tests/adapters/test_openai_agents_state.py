@@ -10,12 +10,13 @@ from typing import Any
 
 import agents.run_state
 import pytest
-from agents import Agent, RunHooks, RunState, function_tool
+from agents import Agent, RunHooks, Runner, RunState, function_tool
 from agents.testing import ScriptedModel
 from openai_agents_world import THREAD, World, call, outputs, say
 
 import assent
 from assent import codec
+from assent.adapters.openai_agents import guard
 from assent.adapters.openai_agents.sealing import sealed, unsealed
 from assent.worker import Worker
 from assent.worker.steps import Step
@@ -288,6 +289,26 @@ async def test_agents_of_two_gates_do_not_mix(world: World) -> None:
 async def _make_due(world: World) -> None:
     """As if something had happened that the run could go on with."""
     _change(world, "UPDATE run SET ready_at = 1")
+
+
+async def test_an_agent_that_a_tool_runs_is_not_taken_for_the_one_around_it(world: World) -> None:
+    inner = ScriptedModel([[call("look", what="sky")], [say("blue")]])
+    helper = Agent("Helper", model=inner, tools=tools(world))
+
+    @function_tool
+    async def ask_helper(question: str) -> str:
+        return str((await Runner.run(helper, question)).final_output)
+
+    outer = ScriptedModel(
+        [[call("ask_helper", question="?")], [call("pay", "c2", to="ana")], [say("done")]]
+    )
+    boss = Agent("Boss", model=outer, tools=[ask_helper, *tools(world)], handoffs=[helper])
+    guarded = guard(boss, world.gate())
+    await guarded.run("go", thread=THREAD)
+    _write_snapshot(world, "")  # the replies alone have to be enough
+    await world.approve()
+    assert (await guarded.resume(THREAD)).output == "done"
+    assert world.ran == ["look sky", "pay ana"]
 
 
 def _write_snapshot(world: World, text: str) -> None:

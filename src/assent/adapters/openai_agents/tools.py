@@ -206,8 +206,11 @@ class Gated:
         text = json.dumps(args)
         if self.inner is None:
             try:
-                return await self._run(guardrails.with_arguments(context, text), text)
+                with drive.inside(key):  # an agent that the tool runs is not the one around it
+                    return await self._run(guardrails.with_arguments(context, text), text)
             except Exception as error:
+                if error is drive.error:
+                    drive.error = None  # told to the model, like any error of a tool
                 raised.append(error)
                 raise
         with drive.inside(key):
