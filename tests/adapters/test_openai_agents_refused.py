@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import Agent, HostedMCPTool, ShellTool, function_tool
 from agents.testing import ScriptedModel
-from openai_agents_world import World, call
+from openai_agents_world import World, call, say
 
 import assent
 from assent.adapters.openai_agents import guard
@@ -33,22 +34,22 @@ def paying(world: World) -> Any:
     return function_tool(pay)
 
 
+PAST_THE_GATE: Any = [
+    (ShellTool(executor=lambda request: ""), "ShellTool"),
+    (
+        HostedMCPTool(
+            tool_config={"type": "mcp", "server_label": "git", "server_url": "https://x"},
+            on_approval_request=lambda request: {"approve": True},
+        ),
+        "on_approval_request",
+    ),
+]
+
+
 class TestRefused:
     """What would go past the gate is refused when the agent is guarded, and nothing is changed."""
 
-    @pytest.mark.parametrize(
-        ("tool", "words"),
-        [
-            (ShellTool(executor=lambda request: ""), "ShellTool"),
-            (
-                HostedMCPTool(
-                    tool_config={"type": "mcp", "server_label": "git", "server_url": "https://x"},
-                    on_approval_request=lambda request: {"approve": True},
-                ),
-                "on_approval_request",
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("tool", "words"), PAST_THE_GATE)
     def test_tools(self, world: World, tool: Any, words: str) -> None:
         plain = paying(world)
         agent = Agent("Teller", tools=[plain, tool])
@@ -60,6 +61,29 @@ class TestRefused:
         world.one(ScriptedModel([[call("pay", to="ana")]]))
         guarded = world.guarded()
         guarded.agent.tools.append(paying(world))
+        with pytest.raises(assent.InvalidCall, match="after guard"):
+            await guarded.run("go", thread="t-1")
+        assert world.ran == []
+
+    @pytest.mark.parametrize(("tool", "words"), PAST_THE_GATE)
+    async def test_a_tool_of_another_kind_that_came_later(
+        self, world: World, tool: Any, words: str
+    ) -> None:
+        world.one(ScriptedModel([[say("Done.")]]))
+        guarded = world.guarded()
+        guarded.agent.tools.append(tool)
+        with pytest.raises(assent.InvalidCall, match=words):
+            await guarded.run("go", thread="t-1")
+
+    @pytest.mark.parametrize("asks", [True, False])
+    async def test_an_agent_that_came_later(self, world: World, asks: bool) -> None:
+        """The SDK's own question about its call would be answered by nobody."""
+        pay = replace(paying(world), needs_approval=asks)
+        clerk = Agent("Clerk", tools=[pay])
+        clerk.model = ScriptedModel([[call("pay", "call_2", to="ana")], [say("Paid.")]])
+        world.one(ScriptedModel([[call("transfer_to_clerk")]]))
+        guarded = world.guarded()
+        guarded.agent.handoffs.append(clerk)
         with pytest.raises(assent.InvalidCall, match="after guard"):
             await guarded.run("go", thread="t-1")
         assert world.ran == []

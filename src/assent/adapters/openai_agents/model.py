@@ -25,6 +25,7 @@ from openai.types.responses import Response, ResponseCompletedEvent
 
 from assent.adapters.openai_agents import hosted, settling
 from assent.adapters.openai_agents.drive import Drive, the_drive
+from assent.adapters.openai_agents.reach import behind, check_tool, late
 from assent.adapters.openai_agents.tools import Gated, gated_of
 from assent.errors import InvalidCall, Paused
 from assent.gate.foreign import ForeignCall
@@ -150,7 +151,9 @@ class Remembered(Model):
         """Put the calls of a reply to people in one commit, before the runner comes to them."""
         drive.notes[drive.path] = _said(output)
         with drive.watched():
-            named = _guarded(tools)
+            named = self._guarded(tools)
+            for to in map(behind, handoffs):
+                check_guarded(to)
             elsewhere = {handoff.tool_name for handoff in handoffs}
             asked: list[ForeignCall | None] = []
             for item in output:
@@ -165,21 +168,27 @@ class Remembered(Model):
                         asked.append(made.simply(drive, key, item.arguments))
             await drive.calls.ask([call for call in asked if call is not None])
 
+    def _guarded(self, tools: Sequence[Tool]) -> dict[str, Gated]:
+        """The function tools by name; one that is not behind the gate ends the run."""
+        found = {}
+        for tool in tools:
+            check_tool(tool, self.agent)
+            made = gated_of(tool)
+            if made is not None:
+                found[tool.name] = made
+            elif isinstance(tool, FunctionTool):
+                raise InvalidCall(
+                    f"{tool.name} was given to its agent after guard(...), and would run past the "
+                    "gate: give an agent all its tools before",
+                    "tools",
+                )
+        return found
 
-def _guarded(tools: Sequence[Tool]) -> dict[str, Gated]:
-    """The function tools by name; one that is not behind the gate ends the run."""
-    found = {}
-    for tool in tools:
-        made = gated_of(tool)
-        if made is not None:
-            found[tool.name] = made
-        elif isinstance(tool, FunctionTool):
-            raise InvalidCall(
-                f"{tool.name} was given to its agent after guard(...), and would run past the "
-                "gate: give an agent all its tools before",
-                "tools",
-            )
-    return found
+
+def check_guarded(agent: Agent[Any]) -> None:
+    """Refuse an agent whose calls do not come to a gate."""
+    if not isinstance(agent.model, Remembered):
+        raise late(agent)
 
 
 def _said(output: Sequence[Any]) -> str:

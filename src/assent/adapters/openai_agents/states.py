@@ -24,6 +24,7 @@ from assent import codec
 from assent.adapters.openai_agents import hosted
 from assent.adapters.openai_agents.drive import Drive
 from assent.adapters.openai_agents.journal import Journal
+from assent.adapters.openai_agents.model import check_guarded
 from assent.adapters.openai_agents.sealing import sealed, unsealed
 from assent.engine.commands import Propose
 from assent.twin import look, write
@@ -101,6 +102,7 @@ async def pass_on(
     Only for what the provider runs does its own yes or no count.
     """
     for item in items:
+        check_guarded(item.agent)
         if not _is_hosted(item):
             approve(item)
             continue

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents import (
-    Agent,
-    ApplyPatchTool,
-    ComputerTool,
-    CustomTool,
-    FunctionTool,
-    Handoff,
-    HostedMCPTool,
-    LocalShellTool,
-    RunContextWrapper,
-    ShellTool,
-    Tool,
-)
+from agents import Agent, FunctionTool, RunContextWrapper, Tool
 from agents.sandbox import SandboxAgent
 
-from assent.adapters.openai_agents import hosted
 from assent.adapters.openai_agents.endings import unless_refused
 from assent.adapters.openai_agents.model import Remembered
+from assent.adapters.openai_agents.reach import behind, check_tool
 from assent.adapters.openai_agents.tools import gated, gated_of
 from assent.errors import InvalidCall
-
-_UNGUARDED = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
 
 
 def wire(agent: Agent[Any]) -> list[Agent[Any]]:
@@ -59,19 +45,8 @@ def _collect(agent: Any, found: dict[int, Agent[Any]]) -> None:
         if isinstance(tool, FunctionTool) and tool._agent_instance is not None:
             _collect(tool._agent_instance, found)
     for handoff in agent.handoffs:
-        to = handoff if isinstance(handoff, Agent) else _behind(handoff)
+        to = handoff if isinstance(handoff, Agent) else behind(handoff)
         _collect(to, found)
-
-
-def _behind(handoff: Handoff[Any, Any]) -> Any:
-    to = handoff._agent_ref() if handoff._agent_ref is not None else None
-    if to is None:
-        raise InvalidCall(
-            f"nobody can tell which agent is behind the handoff {handoff.tool_name!r}: make it "
-            "with handoff(agent)",
-            "handoffs",
-        )
-    return to
 
 
 def _check(agent: Any) -> None:
@@ -82,14 +57,7 @@ def _check(agent: Any) -> None:
             f"agent {agent.name!r} is guarded already: build it anew for another gate", "agent"
         )
     for tool in agent.tools:
-        if isinstance(tool, HostedMCPTool):
-            hosted.check(tool)
-        if isinstance(tool, _UNGUARDED):
-            raise InvalidCall(
-                f"{type(tool).__name__} of agent {agent.name!r} would run past the gate: give the "
-                "agent a function_tool that does what it may do",
-                "tools",
-            )
+        check_tool(tool, agent)
 
 
 def _guarded(tool: Tool, agent: Agent[Any]) -> Tool:
