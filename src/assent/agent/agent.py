@@ -7,6 +7,7 @@ import copy
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakKeyDictionary
@@ -75,6 +76,8 @@ class Agent:
     ) -> None:
         if not isinstance(name, str) or not name.strip():
             raise ValueError("an agent needs a name: policies, grants and the record know it by it")
+        if not isinstance(instructions, str):
+            raise ValueError(f"instructions are text, not {type(instructions).__name__}")
         if on_change not in _ON_CHANGE:
             raise ValueError(f"on_change={on_change!r}: use {', '.join(_ON_CHANGE)}")
         self.name = name
@@ -141,10 +144,9 @@ class Agent:
     @property
     def digest(self) -> str:
         """What the agent is, as a hash: name, model, instructions, tools and output."""
-        tools = [[t.name, t.stored.digest] for t in self.tools.values()]
+        tools = tuple((t.name, t.stored.digest) for t in self.tools.values())
         shape = None if self.output is None else codec.dumps(self.output.schema)
-        what = {"name": self.name, "model": self.model.name, "output": shape}
-        return codec.digest({**what, "say": self.instructions, "tools": tools})
+        return _digest(self.name, self.model.name, shape, self.instructions, tools)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -340,6 +342,14 @@ class Agent:
                 listener(event)
             except Exception:
                 log.exception("run %s: a listener failed on %s", event.run, type(event).__name__)
+
+
+@lru_cache(maxsize=256)
+def _digest(
+    name: str, model: str, shape: str | None, say: str, tools: tuple[tuple[str, str], ...]
+) -> str:
+    what = {"name": name, "model": model, "output": shape}
+    return codec.digest({**what, "say": say, "tools": [list(tool) for tool in tools]})
 
 
 def _blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -27,11 +27,12 @@ class Asking:
         self.job.tell(ModelAsked(model, turn))
         reply = await self._streamed(request) if self.job.streams else await self._whole(request)
         self.job.tell(ModelReplied(model, turn, reply.finish, dict(reply.usage)))
-        reply = replace(reply, text=_clean(reply.text), refusal=_clean(reply.refusal))
+        text, refusal = _clean(reply.text), _clean(reply.refusal)
         if reply.finish in ("length", "filter", "refusal"):
-            return replace(reply, calls=(), approvals=())
+            return replace(reply, text=text, refusal=refusal, calls=(), approvals=())
         made = ((c.id, _clean(c.name), _clean(c.arguments)) for c in reply.calls)
-        return replace(reply, calls=with_ids(made, request.messages))
+        calls = with_ids(made, request.messages) if reply.calls else ()
+        return replace(reply, text=text, refusal=refusal, calls=calls)
 
     async def _whole(self, request: ModelRequest) -> ModelReply:
         reply = await self.job.agent.model.reply(request)

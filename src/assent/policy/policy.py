@@ -146,10 +146,9 @@ def _answer(said: object) -> bool | BaseException:
 
 
 def _by_tool(own: Terms, said: bool | BaseException) -> Terms:
-    own = replace(own, rule=OWN)
     if isinstance(said, BaseException):
-        return _failed(own, OWN, said)
-    return _guarded(replace(own, verdict=Verdict.ASK if said else Verdict.ALLOW))
+        return _failed(replace(own, rule=OWN), OWN, said)
+    return _guarded(replace(own, rule=OWN, verdict=Verdict.ASK if said else Verdict.ALLOW))
 
 
 def _failed(terms: Terms, rule: str, error: BaseException) -> Terms:

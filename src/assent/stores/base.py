@@ -11,7 +11,7 @@ transaction.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -301,7 +301,7 @@ def means_of(keys: Keyring) -> Means:
         sign=keys.sign,
         link=keys.link,
         matches=_matches,
-        salt=lambda: secrets.token_hex(8),
+        salt=lambda: os.urandom(8).hex(),
         verify=keys.verify,
     )
 

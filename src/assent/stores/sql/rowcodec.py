@@ -50,6 +50,10 @@ def terms_from(text: str) -> Terms:
     return Terms(**values)
 
 
+# Rows are written and read several times while their votes and decision stay as they are.
+
+
+@lru_cache(maxsize=256)
 def votes_to(votes: tuple[Vote, ...]) -> str:
     """Votes as text."""
     if not votes:
@@ -57,6 +61,7 @@ def votes_to(votes: tuple[Vote, ...]) -> str:
     return _dumps([[v.type, v.by, v.at, v.assurance, v.digest, v.signature] for v in votes])
 
 
+@lru_cache(maxsize=256)
 def votes_from(text: str) -> tuple[Vote, ...]:
     """Text as votes."""
     if not text:
@@ -67,6 +72,7 @@ def votes_from(text: str) -> tuple[Vote, ...]:
     )
 
 
+@lru_cache(maxsize=256)
 def decision_to(decision: Decided | None) -> str | None:
     """A decision as text."""
     if decision is None:
@@ -77,6 +83,7 @@ def decision_to(decision: Decided | None) -> str | None:
     )
 
 
+@lru_cache(maxsize=256)
 def decision_from(text: str | None) -> Decided | None:
     """Text as a decision."""
     if text is None:
