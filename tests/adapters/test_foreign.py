@@ -165,6 +165,15 @@ class Poster(Driven):
         return [(await foreign.outcome(call)).text for call in calls]
 
 
+async def test_a_decision_on_another_thread_is_refused(world: World) -> None:
+    poster = Poster(world)
+    assert (await poster.run("go", thread="t")).status == "paused"
+    there = (await poster.run("go", thread="t2")).interruptions[0]
+    with pytest.raises(InvalidDecision, match="asked on thread 't2'"):
+        await poster.resume("t", decisions=[there.approve()])
+    assert (await world.inbox.get(there.id)).status == "pending"
+
+
 async def test_answers_by_position_count_all_or_none(world: World) -> None:
     poster = Poster(world)
     await poster.run("go", thread="t")

@@ -102,11 +102,29 @@ async def test_a_tool_that_changed_while_nobody_had_decided_is_asked_again(world
     assert (result.interruptions[0].revision, world.ran) == (2, [])
 
 
-async def test_a_tool_that_takes_other_arguments_now_is_called_off(world: World) -> None:
+async def test_what_a_changed_tool_adds_is_asked_about_too(world: World) -> None:
     request = await paused(world)
 
     @assent.tool(needs_approval=True)
     def pay(amount: int, to: str = "ana", currency: str = "EUR") -> str:
+        """Pay somebody."""
+        world.ran.append((currency, (amount, to)))
+        return "paid"
+
+    agent = world.agent(say("Done."), tools=[pay])
+    result = await agent.resume("t", decisions=[request.approve()])
+    (again,) = result.interruptions
+    assert again.args == {**request.args, "currency": "EUR"}
+    assert (result.status, again.id, again.revision, world.ran) == ("paused", request.id, 2, [])
+    result = await agent.resume("t", decisions=[again.approve()])
+    assert (result.status, world.ran) == ("done", [("EUR", (3, "ana"))])
+
+
+async def test_a_tool_that_takes_other_arguments_now_is_called_off(world: World) -> None:
+    request = await paused(world)
+
+    @assent.tool(needs_approval=True)
+    def pay(amount: int, iban: str) -> str:
         """Pay somebody."""
         raise AssertionError
 
@@ -115,7 +133,8 @@ async def test_a_tool_that_takes_other_arguments_now_is_called_off(world: World)
     assert (result.output, world.ran) == ("Then not.", [])
     assert error_in(told(agent)[0]) == (
         "It was cancelled before it ran. "
-        "The reason given: the tool pay changed, and takes other arguments now"
+        "The reason given: the tool pay changed, and takes other arguments now: "
+        "iban: is missing; to: is unknown; remove it"
     )
 
 

@@ -22,9 +22,10 @@ from assent.agent.room import call_off
 from assent.agent.state import RunState
 from assent.agent.streaming import streamed
 from assent.agent.tool import Tool, ToolOptions, as_tool
-from assent.errors import AssentError, Conflict, InvalidCall, InvalidDecision
+from assent.errors import AssentError, Conflict, InvalidCall
 from assent.gate import Gate
 from assent.gate.gate import DEFAULT_LEASE
+from assent.gate.given import check_asked_in, decisions_from
 from assent.gate.judge import judge_sync
 from assent.gate.options import checked_words
 from assent.inbox import Inbox
@@ -272,7 +273,7 @@ class Agent:
         self._refuse_change(run)
         if isinstance(decisions, Decision):
             decisions = (decisions,)
-        decided = await self._decide(where, list(decisions), by)
+        decided = await self._decide(where, run, list(decisions), by)
         limit = None if run.snapshot is None else codec.loads(run.snapshot).get("max_turns")
         job = Job(
             agent=self,
@@ -301,21 +302,21 @@ class Agent:
             )
 
     async def _decide(
-        self, where: RunState | str, decisions: list[Decision], by: str | Reviewer
+        self, where: RunState | str, run: Run, decisions: list[Decision], by: str | Reviewer
     ) -> bool:
         """Write what was staged and what was given; each counts like one made anywhere else."""
         all_staged = where.staged if isinstance(where, RunState) else []
         if not (all_staged or decisions):
             return False
+        decisions = decisions_from(decisions, ())
+        await look(self.store, check_asked_in, self.store, run.thread, decisions)
         inbox = Inbox(self.store, judge=self.judge)
         for staged in all_staged:
             name = staged.decision.request or ""
             await inbox.decide(name, staged.decision, by=staged.by, channel="state")
         all_staged.clear()
         for decision in decisions:
-            if not isinstance(decision, Decision) or decision.request is None:
-                raise InvalidDecision("make decisions from their request, as request.approve()")
-            await inbox.decide(decision.request, decision, by=by)
+            await inbox.decide(decision.request or "", decision, by=by)
         return True
 
     def judge(self, call: Call, args: Mapping[str, Json]) -> Terms:

@@ -91,6 +91,7 @@ def plan_of(job: Job, key: str, tool: Tool, text: str) -> Plan:
         kind="approval" if tool.asks is None else "question",
         args=text,
         terms=terms,
+        policy=None if tool.asks is not None else job.gate.policy.digest,
         tool=None if tool.asks is not None else tool.stored,
         tool_name=tool.name,
         binds=_bound(job, tool),

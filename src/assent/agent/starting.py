@@ -8,10 +8,8 @@ from typing import Any
 
 from assent.agent.intake import plan_of, preview_of
 from assent.agent.job import Job
-from assent.agent.tool import Tool
 from assent.agent.turn import Slot, Turn
 from assent.engine.commands import Complete, Reask, Suspend
-from assent.errors import InvalidCall
 from assent.gate.recheck import called_off, recheck
 from assent.gate.verify import verify
 from assent.rows import Call
@@ -23,11 +21,11 @@ async def cleared(turn: Turn) -> list[Call]:
     ready = []
     for slot in turn.startable:
         assert slot.call is not None
+        verify(turn.store, slot.call)
         taken_back = await _taken_back(turn, slot, slot.call)
         if taken_back is not None:
             slot.call = await hop(_carry_out, turn.job, taken_back, slot.call)
             continue
-        verify(turn.store, slot.call)
         if slot.hosted is not None:
             slot.call = await hop(_carry_out, turn.job, _said_yes(turn.job, slot.call), slot.call)
         else:
@@ -81,18 +79,8 @@ async def _taken_back(turn: Turn, slot: Slot, call: Call) -> Any:
     outdated = await recheck(plan_of(turn.job, call.key, tool, call.args), call)
     if not isinstance(outdated, Reask):
         return outdated
-    if outdated.tool is not None and not _still_fits(tool, call):
-        return called_off(call, f"the tool {call.tool} changed, and takes other arguments now")
     args = call.args if outdated.args is None else outdated.args
     return replace(outdated, preview=await preview_of(turn.job, tool, args, call.rev + 1))
-
-
-def _still_fits(tool: Tool, call: Call) -> bool:
-    """Whether the arguments mean the same to the tool as it is now, with nothing filled in."""
-    try:
-        return tool.read(call.args) == call.args
-    except InvalidCall:
-        return False
 
 
 def _said_yes(job: Job, call: Call) -> Complete:

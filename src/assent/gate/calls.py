@@ -239,13 +239,13 @@ class CallLife:
 
     async def _ready(self, call: Call) -> tuple[bool, Any]:
         """Verify and start; gives (True, value) when it ran, or (False, row) to look at again."""
+        verify(self.store, call)
         outdated = await recheck(self.plan, call)
         if outdated is not None:
             (asked,) = await write(self.store, outdated)
             if isinstance(outdated, Cancel):
                 raise Denied(f"{call.id} was not run: {outdated.reason}", self._request(call))
             return False, await self._tell(asked) if asked.status is CallStatus.ASKED else asked
-        await look(self.store, verify, self.store, call)
         if self.plan.effect is None:
             return False, await self._complete(call)
         self._began = time.monotonic()

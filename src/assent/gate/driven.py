@@ -18,7 +18,7 @@ from assent import codec
 from assent.engine.commands import Cancel
 from assent.errors import AssentError, InvalidCall, Paused
 from assent.gate.gate import Gate
-from assent.gate.given import decisions_from
+from assent.gate.given import check_asked_in, decisions_from
 from assent.gate.options import MAX_NAME, checked_words
 from assent.gate.seat import Seat
 from assent.rows import LIVE, Run, RunStatus
@@ -106,7 +106,9 @@ class Driven:
         seat = Seat(self.gate)
         run = await look(self.gate.store, seat.find, where)
         if decisions is not None:
-            for decision in decisions_from(decisions, await self._waiting(seat, run)):
+            made = decisions_from(decisions, await self._waiting(seat, run))
+            await look(self.gate.store, check_asked_in, self.gate.store, run.thread, made)
+            for decision in made:
                 name = decision.request or ""
                 await self.inbox.decide(name, decision, by=by, channel=self.channel)
         while True:

@@ -11,10 +11,11 @@ or a list of ``Decision`` objects made from their requests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assent.errors import InvalidDecision
+from assent.stores.base import Store
 from assent.types import Decision, Edit, Request
 
 
@@ -32,6 +33,18 @@ def decisions_from(given: object, requests: Sequence[Request]) -> list[Decision]
         if not isinstance(decision, Decision) or decision.request is None:
             raise InvalidDecision("make decisions from their request, as request.approve()")
     return list(given)
+
+
+def check_asked_in(store: Store, thread: str, decisions: Iterable[Decision]) -> None:
+    """Refuse, before any of them counts, what was asked on another thread than this or one of an
+    agent inside it: whoever may go on with one conversation need not have a say in another."""
+    for decision in decisions:
+        call = store.call(decision.request or "")
+        if call is not None and call.thread != thread and not call.thread.startswith(f"{thread}/"):
+            raise InvalidDecision(
+                f"{call.id} was asked on thread {call.thread!r}, and not on {thread!r}: resume "
+                "that one, or decide it in the inbox"
+            )
 
 
 def _from_wire(given: Mapping[Any, Any], requests: Sequence[Request]) -> list[Decision]:

@@ -121,6 +121,7 @@ class Guard:
             kind="approval",
             args=data.decode(),
             terms=self._terms,
+            policy=self.gate.policy.digest,
             tool=self.tool,
             tool_name=self.tool.name,
             binds="" if self.binds is None else codec.canonical(dict(self.binds())).decode(),

@@ -19,6 +19,8 @@ class Plan:
     kind: str
     args: str
     terms: Callable[[dict[str, Any]], Awaitable[Terms]]
+    #: The digest of the policy that is in force; none where no policy is asked.
+    policy: str | None = None
     tool: Tool | None = None
     tool_name: str = ""
     binds: str = ""

@@ -16,29 +16,46 @@ from assent.types import Verdict
 async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
     """The command that takes an approved call back, or nothing if the approval still covers it."""
     reask = Reask(thread=call.thread, run=call.run, call=call.id, reason="")
-    if plan.tool is not None and plan.tool.digest != call.tool_digest:
+    changed = plan.tool is not None and plan.tool.digest != call.tool_digest
+    if changed:
         reask = replace(reask, reason="the tool changed since the approval", tool=plan.tool)
     if plan.binds != call.binds:
         reask = replace(
             reask, reason="its surroundings changed since the approval", binds=plan.binds
         )
-    if call.original is not None:
-        # An edit is read and put to the policy here at the latest: the inbox may know neither.
+    args = call.args
+    if plan.reads is not None and (changed or call.original is not None):
         try:
-            args = call.args if plan.reads is None else plan.reads(call.args)
+            args = plan.reads(call.args)
         except InvalidCall as error:
-            return called_off(call, f"the tool does not take the edited arguments: {error}")
+            return called_off(call, _unfit(call, changed, error))
         if args != call.args:
-            reason = "the tool adds to the edited arguments, or reads them in another way"
+            whose = "edited arguments" if call.original is not None else "arguments"
+            reason = f"the tool adds to the {whose}, or reads them in another way"
             reask = replace(reask, reason=reason, args=args, args_hash=codec.sha256(args.encode()))
-        now = await plan.terms(codec.loads(args))
-        if now.verdict is Verdict.DENY:
-            reason = f"the policy ({now.rule}) forbids the edited arguments"
-            return called_off(call, reason, by=f"policy:{now.rule}")
-        both = tightened(call.terms, replace(now, verdict=call.terms.verdict))
-        if stricter(call.terms, both):
-            reason = f"the edited arguments meet a stricter rule: {now.rule}"
-            reask = replace(reask, reason=reason, terms=both)
+    if call.original is not None or plan.policy not in (None, call.terms.policy):
+        return await _judged(plan, call, args, reask)
+    return reask if reask.reason else None
+
+
+def _unfit(call: Call, changed: bool, error: InvalidCall) -> str:
+    if changed:
+        return f"the tool {call.tool} changed, and takes other arguments now: {error}"
+    return f"the tool does not take the edited arguments: {error}"
+
+
+async def _judged(plan: Plan, call: Call, args: str, reask: Reask) -> Reask | Cancel | None:
+    """An edit is put to the policy here at the latest, for the inbox may not know it; and so is
+    everything whose policy is another one by now."""
+    whose = "the edited arguments" if call.original is not None else "it by now"
+    now = await plan.terms(codec.loads(args))
+    if now.verdict is Verdict.DENY:
+        reason = f"the policy ({now.rule}) forbids {whose}"
+        return called_off(call, reason, by=f"policy:{now.rule}")
+    both = tightened(call.terms, now)
+    if stricter(call.terms, both):
+        what = "the edited arguments meet" if call.original is not None else "the policy has"
+        reask = replace(reask, reason=f"{what} a stricter rule: {now.rule}", terms=both)
     return reask if reask.reason else None
 
 

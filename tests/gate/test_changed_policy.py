@@ -1,0 +1,110 @@
+"""The policy, or the tool, is another one by the time of the start: what was approved, and what
+would run, must still be the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import Case, person
+
+import assent
+from assent import Cancelled, Denied, Policy, Rule
+from assent.testing.scripted_model import ScriptedModel, call, say
+
+USUAL = Rule("pay", name="usual")
+NEVER = Rule("pay", name="never", verdict="deny")
+TWO = Rule("pay", name="two", quorum=2)
+OTHER = Rule("burn", verdict="deny")
+
+
+def later(case: Case, *rules: Rule) -> Case:
+    """The same store in a process with another policy; what ran is counted in one place."""
+    other = Case(case.store, policy=Policy(rules))
+    other.ran = case.ran
+    return other
+
+
+@pytest.fixture
+def approved(case: Case) -> Case:
+    case = later(case, USUAL)
+    case.approved(lambda: case.paying()("bo"))
+    return case
+
+
+def test_what_the_policy_forbids_by_now_is_not_run(approved: Case) -> None:
+    now = later(approved, NEVER, USUAL)
+    with pytest.raises(Denied, match=r"policy \(never\) forbids it by now"):
+        now.enter(lambda: now.paying()("bo"))
+    with pytest.raises(Cancelled):
+        approved.enter(lambda: approved.paying()("bo"))
+    assert approved.ran == []
+
+
+def test_what_needs_more_people_by_now_is_asked_again(approved: Case) -> None:
+    now = later(approved, TWO)
+    again = now.paused(lambda: now.paying()("bo"))
+    assert (again.quorum, again.revision) == (2, 2)
+    now.decide(again.approve(), person("ana"))
+    assert now.paused(lambda: now.paying()("bo")).votes[0].by == "ana"
+    now.decide(again.approve(), person("bea"))
+    assert now.enter(lambda: now.paying()("bo")) == "paid bo 3"
+
+
+@pytest.mark.parametrize(
+    "rules", [(OTHER, USUAL), (), (Rule("pay", name="free", verdict="allow"),)]
+)
+def test_a_change_that_demands_nothing_more_is_no_matter(
+    approved: Case, rules: tuple[Rule, ...]
+) -> None:
+    now = later(approved, *rules)
+    assert now.enter(lambda: now.paying()("bo")) == "paid bo 3"
+
+
+def test_a_file_that_was_changed_counts_at_once(case: Case, tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text('[[rule]]\ntool = "pay"\nverdict = "ask"\n')
+    case = Case(case.store, policy=file)
+    case.approved(lambda: case.paying()("bo"))
+    file.write_text('[[rule]]\ntool = "pay"\nverdict = "deny"\n')
+    with pytest.raises(Denied, match="forbids it by now"):
+        case.enter(lambda: case.paying()("bo"))
+    assert case.ran == []
+
+
+async def test_an_agent_is_told_that_it_is_forbidden_by_now(case: Case) -> None:
+    ran: list[str] = []
+
+    @assent.tool(needs_approval=True)
+    def pay(to: str) -> str:
+        """Pay somebody."""
+        ran.append(to)
+        return "paid"
+
+    def agent(*rules: Rule) -> assent.Agent:
+        model = ScriptedModel([say("Then not.")] if rules else [call("pay", {"to": "bo"})])
+        return assent.Agent(
+            "payer", model=model, tools=[pay], store=case.store, policy=Policy(rules)
+        )
+
+    paused = await agent().run("pay bo", thread="t")
+    now = agent(NEVER)
+    result = await now.resume("t", decisions=[paused.interruptions[0].approve()])
+    assert (result.output, ran) == ("Then not.", [])
+    request = await case.inbox.get(paused.interruptions[0].id)
+    assert request.status == "cancelled"
+
+
+def test_what_a_changed_function_adds_is_asked_about_too(case: Case) -> None:
+    case.approved(lambda: case.paying()("bo"))
+
+    @case.gate.guard(needs_approval=True)
+    def pay(to: str, amount: int = 3, currency: str = "EUR") -> str:
+        case.ran.append((to, amount, currency))
+        return "paid"
+
+    again = case.paused(lambda: pay("bo"))
+    assert (again.args, again.revision) == ({"to": "bo", "amount": 3, "currency": "EUR"}, 2)
+    case.decide(again.approve())
+    assert case.enter(lambda: pay("bo")) == "paid"
+    assert case.ran == [("bo", 3, "EUR")]
