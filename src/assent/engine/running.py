@@ -292,11 +292,13 @@ def doubt_call(work: Work, call: Call, reason: str, *, retry: bool = True) -> Ca
 
 
 def renew(work: Work, command: Renew) -> bool:
-    """Push the end of a lease out; no if it is not ours any more."""
+    """Push the end of a lease out, or let go of it; no if it is not ours any more."""
     run = work.the_run()
     if run.token != command.token or run.owner is None:
         return False
     work.put_run(run._replace(ready_at=work.now + command.lease))
+    if command.lease <= 0:  # somebody may be waiting for it, and hears of events only
+        work.emit("released", actor=f"worker:{run.owner}", token=run.token)
     return True
 
 

@@ -141,6 +141,20 @@ class Leasing:
         with pytest.raises(NotFound):
             world.renew(1, run="none")
 
+    def test_who_lets_go_says_so(self, world: World) -> None:
+        call = world.running()
+        heard: list[int] = []
+        listener = world.store.subscribe("t", lambda: heard.append(1))
+        try:
+            assert world.renew(call.token)
+            assert heard == []
+            assert world.renew(call.token, lease=0)
+            assert heard
+        finally:
+            listener.cancel()
+        assert world.events()[-1] == "released"
+        assert world.run().ready_at == world.clock()
+
     # -- waking
 
     def test_a_decision_never_shortens_a_lease(self, world: World) -> None:
