@@ -42,6 +42,20 @@ def test_a_url_opens_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         store.close()
 
 
+def test_other_parameters_reach_the_database_as_they_are(place: Place) -> None:
+    mark = "&" if "?" in place.url else "?"
+    options = "options=-c%20statement_timeout%3D4321&application_name=a+b%20c%26d"
+    url = f"{place.url}{mark}schema={place.schema}%20x&{options}"
+    store = PostgresStore(url, keys=Keyring.ephemeral())
+    try:
+        assert store.schema == f"{place.schema} x"
+        told = "SELECT current_setting('statement_timeout'), current_setting('application_name')"
+        assert store._rows(told) == [("4321ms", "a+b c&d")]
+    finally:
+        store.close()
+        place.sql(f'DROP SCHEMA "{store.schema}" CASCADE')
+
+
 def test_a_key_is_required(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ASSENT_KEY", raising=False)
     with pytest.raises(KeyMissing, match="ASSENT_KEY"):
@@ -52,6 +66,8 @@ def test_a_password_is_not_shown() -> None:
     for url in (
         "postgresql://me:secret@127.0.0.1:1/x?connect_timeout=1",
         "postgresql://me@127.0.0.1:1/x?password=secret&connect_timeout=1",
+        "postgresql://me@127.0.0.1:1/x?connect_timeout=1&sslpassword=secret",
+        "postgresql://me:a/secret@127.0.0.1:1/x?connect_timeout=1",
     ):
         with pytest.raises(StoreError) as raised:
             PostgresStore(url, keys=Keyring.ephemeral())

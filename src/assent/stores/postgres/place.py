@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import unquote
 
 import psycopg
 from psycopg import errors
@@ -35,6 +35,7 @@ _TABLES = (
     "WHERE s.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"
 )
 _OLDEST = 140_000
+_SECRET = re.compile(r"\w*password=")
 
 
 class Place:
@@ -139,17 +140,23 @@ class Place:
 
 
 def split(url: str) -> tuple[str, str | None]:
-    """A URL without the one parameter that is ours, and that: ``?schema=name``."""
-    address, mark, query = url.partition("?")
-    pairs = parse_qsl(query, keep_blank_values=True)
-    rest = [pair for pair in pairs if pair[0] != "schema"]
-    schema = next((value for name, value in pairs if name == "schema"), None)
-    return (f"{address}?{urlencode(rest)}" if mark and rest else address), schema
+    """A URL without the one parameter that is ours, and that: ``?schema=name``.
+
+    What is PostgreSQL's is left as it was written: a plus is no space there.
+    """
+    address, _, query = url.partition("?")
+    pairs = [pair for pair in query.split("&") if pair]
+    rest = "&".join(pair for pair in pairs if not pair.startswith("schema="))
+    schema = next((pair[7:] for pair in pairs if pair.startswith("schema=")), None)
+    return (f"{address}?{rest}" if rest else address), schema and unquote(schema)
 
 
 def shown(url: str) -> str:
-    """A URL without its password, for messages."""
-    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1@", re.sub(r"([?&])password=[^&]*&?", r"\1", url))
+    """A URL without its passwords, for messages."""
+    address, _, query = url.partition("?")
+    address = re.sub(r"(://[^/@:]*):.*@", r"\1@", address)
+    rest = "&".join(pair for pair in query.split("&") if not _SECRET.match(pair))
+    return f"{address}?{rest}" if rest else address
 
 
 def refused(error: psycopg.Error, url: str) -> StoreError:

@@ -89,7 +89,7 @@ def connect(url: str, *, prepare: bool) -> Connection:
         prepare_threshold=5 if prepare else None,
         cursor_factory=psycopg.RawCursor,
         client_encoding="utf8",
-        application_name="assent",
+        fallback_application_name="assent",
     )
 
 
