@@ -302,6 +302,14 @@ def test_there_must_be_a_transaction_and_it_must_be_ours(open_pg: PgOpener, plac
             other.on(connection)
 
 
+async def test_only_a_connection_that_is_not_async_will_do(open_pg: PgOpener, place: Place) -> None:
+    store = open_pg()
+    async with await psycopg.AsyncConnection.connect(place.url) as connection:
+        for wrong in (connection, place.url, None):
+            with pytest.raises(StoreError, match=f"that is a {type(wrong).__name__}"):
+                store.on(wrong)  # type: ignore[arg-type]
+
+
 def test_a_chain_is_never_read_backwards(open_pg: PgOpener, mine: Any) -> None:
     """Who began to write before others went on with the thread has to begin again."""
     store = open_pg()

@@ -42,6 +42,11 @@ class OwnTransaction(SqlReads):
     _dialect = POSTGRES
 
     def __init__(self, store: PostgresStore, connection: psycopg.Connection[Any]) -> None:
+        if not isinstance(connection, psycopg.Connection):
+            raise StoreError(
+                "a transaction is joined by a psycopg.Connection, which is not async: that is a "
+                f"{type(connection).__name__}"
+            )
         self.url, self.keys, self.incarnation = store.url, store.keys, store.incarnation
         self.boundary: Boundary | None = None
         self.quick_reads = False
