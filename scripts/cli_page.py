@@ -22,8 +22,9 @@ HEAD = """\
 <!-- Written by scripts/cli_page.py from the commands themselves: run `make docs`, do not edit. -->
 
 Every command works on one store: `--store URL`, else `ASSENT_STORE`, else `sqlite:///assent.db` in
-the working folder. A store that is not there is not made; only `assent chat` and
-`assent token create` make one.
+the working folder. Where nobody says which, `assent serve` and `assent worker` take the one that
+their agents name; agents that name none are lent it. A store that is not there is made by `serve`,
+`worker`, `chat` and `token create`, and by no other command.
 
 ```console
 $ assent inbox                     # what waits

@@ -27,6 +27,16 @@ from assent.testing import ScriptedModel, call, say
 
 agent = demo
 
+def elsewhere():
+    return assent.Agent("elsewhere", model=ScriptedModel([]), store="sqlite:///elsewhere.db")
+
+def adapted():
+    class Adapted:
+        name, gate = "adapted", assent.Gate("sqlite:///elsewhere.db")
+        async def run(self, input, *, thread=None, requester=""): ...
+        async def resume(self, where): ...
+    return Adapted()
+
 def slow():
     @assent.tool(needs_approval=True)
     def work(n: int) -> str:
@@ -211,6 +221,12 @@ def test_a_worker_tells_each_step(place: Place) -> None:
         (["serve", "--no-auth", "--host", "0.0.0.0"], "listen on 127.0.0.1"),
         (["serve", "nope"], "names no agent"),
         (["serve", "nope:agent"], "no module"),
+        (["worker", "agents:agent", "--store", "memory://"], "no worker sees"),
+        (["worker", "agents:agent", "agents:agent"], "two agents"),
+        (["worker", "agents:elsewhere"], "names the store"),
+        (["serve", "agents:adapted"], "names the store"),
+        (["serve", "agents:slow", "agents:asking"], "two agents"),
+        (["serve", "--workers", "-1"], "--workers -1"),
         (["worker", "agents:agent", "--concurrency", "0"], "at least one"),
         (["worker", "agents:Nope"], "no attribute"),
         (["worker", "agents:agent", "--metrics", "here"], "write 9321"),
@@ -230,3 +246,13 @@ def test_what_cannot_be_served_is_one_line(place: Place, command: list[str], say
     assert done.returncode != 0
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("agent", ["elsewhere", "adapted"])
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_where_nobody_says_the_store_is_the_agents(place: Place, command: str, agent: str) -> None:
+    del place.env["ASSENT_STORE"]
+    options = ("--port", "0") if command == "serve" else ()
+    _, line = place.start(command, f"agents:{agent}", *options, until="(store: ")
+    assert f"{place.folder}/elsewhere.db" in line
+    assert not (place.folder / "assent.db").exists()

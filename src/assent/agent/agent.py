@@ -125,9 +125,14 @@ class Agent:
         """Where its runs are kept."""
         return self.gate.store
 
+    @property
+    def names_store(self) -> bool:
+        """Whether it has a store, so that none can be lent to it."""
+        return self._store is not None or self._gate is not None
+
     def lend(self, store: str | Store) -> None:
         """Give a store to an agent that named none."""
-        if self._store is None and self._gate is None:
+        if not self.names_store:
             self._store = store
 
     def within(self, outer: Gate) -> Agent:

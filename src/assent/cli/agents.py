@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 from assent.agent import Agent
 from assent.agent.resumable import Resumable
 from assent.cli.exits import Usage
+from assent.cli.options import DEFAULT_STORE
 from assent.errors import AssentError, NotFound
+from assent.stores import open_store
 from assent.stores.base import Store
 from assent.types import Request
 
@@ -26,8 +29,47 @@ def load_agent(target: str, store: str | Store) -> Agent:
     return agent
 
 
+def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumable]]:
+    """Agents, and the one store that all of them are on.
+
+    Where nobody said which (neither ``--store`` nor ``ASSENT_STORE``), it is the agents' own. A
+    worker on another store than its agents would wait for ever.
+    """
+    agents = [_loaded(target) for target in targets]
+    own = [store for agent in agents if (store := _own_store(agent)) is not None]
+    unsaid = url == DEFAULT_STORE and not os.environ.get("ASSENT_STORE")
+    kept = own[0] if own and unsaid else open_store(url)
+    for agent in agents:
+        if [other.name for other in agents].count(agent.name) > 1:
+            raise Usage(f"two agents are called {agent.name!r}: rename one")
+        if isinstance(agent, Agent):
+            agent.lend(kept)
+        named = _own_store(agent)
+        if named is not None and named.incarnation != kept.incarnation:
+            raise Usage(
+                f"{agent.name} names the store {named.url}, which is not {kept.url}: give --store, "
+                "or let your code name none"
+            )
+    return kept, agents
+
+
+def _own_store(agent: Resumable) -> Store | None:
+    """The store that an agent has, or its gate, if it is behind an adapter."""
+    if isinstance(agent, Agent):
+        return agent.store if agent.names_store else None
+    store: Store | None = getattr(getattr(agent, "gate", None), "store", None)
+    return store
+
+
 def load_resumable(target: str, store: str | Store) -> Resumable:
     """An agent, ours or behind an adapter; one of ours that names no store is lent this one."""
+    agent = _loaded(target)
+    if isinstance(agent, Agent):
+        agent.lend(store)
+    return agent
+
+
+def _loaded(target: str) -> Resumable:
     module_name, colon, attribute = target.partition(":")
     if not colon or not module_name or not attribute:
         raise Usage(f"{target!r} names no agent: {_FORM}")
@@ -37,10 +79,7 @@ def load_resumable(target: str, store: str | Store) -> Resumable:
             value = getattr(value, part)
         except AttributeError:
             raise NotFound(f"module {module_name!r} has no attribute {attribute!r}") from None
-    agent = value if _is_agent(value) else _made(target, value)
-    if isinstance(agent, Agent):
-        agent.lend(store)
-    return agent
+    return value if _is_agent(value) else _made(target, value)
 
 
 def _is_agent(value: Any) -> bool:

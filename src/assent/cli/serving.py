@@ -102,17 +102,18 @@ def serve(
     It listens on loopback and wants a token or a session. On a terminal it prints a link that
     signs you in once; elsewhere make a token: `assent token create NAME --role reviewer`.
     """
-    from assent.cli.agents import load_resumable
+    from assent.cli.agents import load_together
     from assent.server import create_app
     from assent.server.logs import Log, begin_logging
     from assent.server.serving import run
-    from assent.stores import open_store
 
     check_open(host, no_auth=no_auth)
+    if workers < 0:
+        raise Usage(f"--workers {workers}: give 0 for none, or how many runs at once")
     begin_logging(Log.JSON if log_json else Log.TEXT)
-    kept = open_store(store)
+    kept, agents = load_together(targets or (), store)
     app = create_app(
-        [load_resumable(target, kept) for target in targets or ()],
+        agents,
         store=kept,
         policy=policy,
         auth=not no_auth,

@@ -58,15 +58,16 @@ def worker(
     Start as many as you like, beside `assent serve --workers 0`, and kill any of them. SIGTERM
     lets what is being run pause or end first.
     """
-    from assent.cli.agents import load_resumable
+    from assent.cli.agents import load_together
     from assent.server.logs import Log, begin_logging
-    from assent.stores import open_store
 
     if concurrency < 1:
         raise Usage(f"--concurrency {concurrency}: a worker takes at least one run at a time")
     begin_logging(Log.JSON if log_json else Log.TEXT)
-    with closing(open_store(store)) as kept:
-        agents = [load_resumable(target, kept) for target in targets]
+    kept, agents = load_together(targets, store)
+    if kept.url.startswith("memory:"):
+        raise Usage("memory:// ends with its process, which no worker sees: give --store")
+    with closing(kept):
 
         async def work() -> None:
             from assent.server.metrics import Metrics
