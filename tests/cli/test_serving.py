@@ -20,7 +20,7 @@ from assent import Inbox
 from assent.demo import Effects
 
 AGENT = """
-import os, time
+import asyncio, os, time
 import assent
 from assent.demo import agent as demo
 from assent.testing import ScriptedModel, call, say
@@ -36,6 +36,14 @@ def adapted():
         async def run(self, input, *, thread=None, requester=""): ...
         async def resume(self, where): ...
     return Adapted()
+
+def patient():
+    @assent.tool(needs_approval=True)
+    async def work(n: int) -> str:
+        open(os.environ["BEGAN"], "a").write("began\\n")
+        await asyncio.sleep(60)
+        return "worked"
+    return assent.Agent("slow", model=ScriptedModel([say("Done.")]), tools=[work])
 
 def slow():
     @assent.tool(needs_approval=True)
@@ -168,6 +176,37 @@ def test_a_stop_waits_for_what_is_running(place: Place) -> None:
     found = client.get(f"/api/runs/{run}").json()
     assert [r["execution"]["status"] for r in found["requests"]] == ["done"]
     client.close()
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.02, 0.12, 0.25])
+@pytest.mark.parametrize("command", ["serve", "demo"])
+def test_ctrl_c_twice_ends_it_quietly(place: Place, command: str, pause: float) -> None:
+    options = ("--port", "0", "--no-auth", *(("--no-open",) if command == "demo" else ()))
+    server, _ = place.start(command, *options, until="Assent")
+    assert server.stdout is not None
+    while command == "demo" and "Ctrl-C" not in server.stdout.readline():
+        pass
+    for _ in range(2):
+        server.send_signal(signal.SIGINT)
+        time.sleep(pause)
+    assert server.wait(30) in (0, -signal.SIGINT)  # the second may come when all is over
+    assert place.log(0) == ""
+
+
+def test_a_second_ctrl_c_cuts_short_what_is_running(place: Place) -> None:
+    place.ask()
+    server, client = place.serve("agents:patient")
+    approve_all(client)
+    until((place.folder / "began").exists)
+    server.send_signal(signal.SIGINT)
+    until(lambda: "still at work" in place.log(0))
+    server.send_signal(signal.SIGINT)
+    assert server.wait(30) == 0
+    client.close()
+    assert "Traceback" not in place.log(0)
+    with Inbox(place.url) as inbox:
+        (request,) = inbox.pending_sync().items
+        assert request.kind == "in_doubt"
 
 
 def test_a_server_without_workers_leaves_it_to_a_worker(place: Place) -> None:

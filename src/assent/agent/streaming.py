@@ -42,6 +42,15 @@ async def streamed(work: Work, listeners: Emit) -> AsyncIterator[AgentEvent]:
 
 async def drained() -> None:
     """Wait until the streamed runs of this loop have paused or ended, whoever still reads them."""
+    await asyncio.gather(*_of_this_loop(), return_exceptions=True)
+
+
+def cut_short() -> None:
+    """End them now: a call that had started is in doubt."""
+    for task in _of_this_loop():
+        task.cancel()
+
+
+def _of_this_loop() -> list[asyncio.Task[Result]]:
     loop = asyncio.get_running_loop()
-    mine = [task for task in _running if task.get_loop() is loop]
-    await asyncio.gather(*mine, return_exceptions=True)
+    return [task for task in _running if task.get_loop() is loop]

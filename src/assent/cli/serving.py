@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import ipaddress
 import os
+import signal
 import sys
 import webbrowser
 from pathlib import Path
@@ -132,6 +133,7 @@ def serve(
             print(f"Sign in, once and within ten minutes: {link(app, url)}", flush=True)
 
     run(app, host, port, ready)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left are tools that nothing else stops
 
 
 def _endpoints(

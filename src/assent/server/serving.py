@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import sys
@@ -11,6 +12,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from assent.agent import streaming
 from assent.errors import AssentError
 from assent.server.service import Service
 
@@ -25,7 +27,10 @@ class PortTaken(AssentError):
 
 
 def run(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until a signal; ``ready`` is told the address once it answers."""
+    """Serve until a signal; ``ready`` is told the address once it answers.
+
+    After the end a late Ctrl-C does nothing.
+    """
     taken = _bound(host, port)
     number = taken.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
@@ -40,6 +45,7 @@ def run(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> Non
     )
     server = _Server(config, app.state.assent, lambda: ready(f"http://{shown}:{number}"))
     sys.setswitchinterval(_SWITCH)
+    signal.signal(signal.SIGINT, lambda *_: None)  # before and after those that the server hears
     with taken:
         server.run(sockets=[taken])
 
@@ -64,12 +70,27 @@ class _Server(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
             self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop in good order; a second Ctrl-C stops at once. Either way the end was asked for."""
+        """Stop in good order; a second Ctrl-C cuts short what is at work, which is in doubt then.
+
+        Either way the end was asked for.
+        """
         self._service.feed.close()
-        self.force_exit = self.should_exit and sig == signal.SIGINT
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+            self._loop.call_soon_threadsafe(self._cut_short)
         self.should_exit = True
+
+    def _cut_short(self) -> None:
+        self._service.worker.cut_short()
+        streaming.cut_short()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:
+            await self.lifespan.shutdown()  # nothing takes long now, and the app ends as it should

@@ -124,6 +124,12 @@ class Worker:
         self._stopping.set()
         self._again.set()
 
+    def cut_short(self) -> None:
+        """Stop, and end what is being worked on: a call that had started is in doubt."""
+        self.stop()
+        for task in self._tasks.values():
+            task.cancel()
+
     async def _safely(self) -> float:
         """Look at everything once; gives how long nothing more can become due by the clock."""
         # Some of what is due may be at work here already: look past it.
