@@ -182,9 +182,10 @@ class News:
         self._event: threading.Event | asyncio.Event = (
             threading.Event() if self._loop is None else asyncio.Event()
         )
-        self._subscription = source.subscribe(thread, self._heard)
+        self._subscription = source.subscribe(thread, self.wake)
 
-    def _heard(self) -> None:
+    def wake(self) -> None:
+        """Let ``wait`` return; from any thread."""
         if self._loop is None:
             self._event.set()
             return

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,24 @@ def test_a_second_ctrl_c_cuts_short_what_is_running(place: Place) -> None:
     with Inbox(place.url) as inbox:
         (request,) = inbox.pending_sync().items
         assert request.kind == "in_doubt"
+
+
+def test_who_waits_for_a_decision_is_let_go_when_the_server_stops(place: Place) -> None:
+    server, client = place.serve()
+    made = client.post(
+        "/api/requests", json={"tool": "pay", "args": {}}, headers={"Idempotency-Key": "k"}
+    ).json()
+    with ThreadPoolExecutor(1) as beside:
+        waiting = beside.submit(client.get, f"/api/requests/{made['id']}/wait?timeout=100")
+        time.sleep(0.5)
+        began = time.monotonic()
+        server.send_signal(signal.SIGTERM)
+        answer = waiting.result(30)
+        assert server.wait(30) == 0
+    assert time.monotonic() - began < 4  # less than it gives to streams that do not end
+    assert (answer.status_code, answer.json()["status"]) == (200, "pending")
+    assert "Traceback" not in place.log(0)
+    client.close()
 
 
 def test_a_server_without_workers_leaves_it_to_a_worker(place: Place) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -83,6 +83,7 @@ class Feed:
         #: What a reader at this place is given next; most readers are at the same.
         self._next: tuple[int, int, Batch] = (0, 0, _NOTHING)
         self._closed = False
+        self._others: set[Callable[[], None]] = set()
         self.running = False
         self.readers = 0
 
@@ -91,6 +92,22 @@ class Feed:
         self._closed = True
         for turn in self._fresh:
             turn.set()
+        for wake in tuple(self._others):
+            wake()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the server stops, and nobody should be kept waiting."""
+        return self._closed
+
+    @contextlib.contextmanager
+    def waking(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Let somebody know who waits for something else: ``wake`` is called at the end."""
+        self._others.add(wake)
+        try:
+            yield
+        finally:
+            self._others.discard(wake)
 
     async def run(self) -> None:
         """Follow the store until cancelled, for as long as somebody reads."""

@@ -181,17 +181,18 @@ def _open_requests(store: Store, agent: str, most: int) -> int:
 
 
 async def wait_for(service: Service, call: Call, seconds: float) -> Call:
-    """The call once somebody has decided it, or as it stands when the time is over.
+    """The call once somebody has decided it, or as it stands when the time is over, or the server
+    stops.
 
     One in doubt waits for a person like any other; that it came to be in doubt is news, though.
     """
     ends, doubted = time.monotonic() + seconds, call.status is CallStatus.IN_DOUBT
-    with closing(News(service.store, call.thread)) as news:
+    with closing(News(service.store, call.thread)) as news, service.feed.waking(news.wake):
         while True:
             call = await hop(settled, service, call.id)
             left = ends - time.monotonic()
             newly = call.status is CallStatus.IN_DOUBT and not doubted
-            if call.status not in _WAITING or newly or left <= 0:
+            if call.status not in _WAITING or newly or left <= 0 or service.feed.closed:
                 return call
             due = [left]
             if call.status is CallStatus.ASKED and call.expires_at is not None:

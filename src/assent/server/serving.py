@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import sys
@@ -44,10 +45,16 @@ def run(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> Non
         timeout_graceful_shutdown=_GRACE,
     )
     server = _Server(config, app.state.assent, lambda: ready(f"http://{shown}:{number}"))
+    logging.getLogger("uvicorn.error").addFilter(_is_trouble)
     sys.setswitchinterval(_SWITCH)
     signal.signal(signal.SIGINT, lambda *_: None)  # before and after those that the server hears
     with taken:
         server.run(sockets=[taken])
+
+
+def _is_trouble(record: logging.LogRecord) -> bool:
+    """Whether a line is worth it; that the end cut an answer short is not."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
 def _bound(host: str, port: int) -> socket.socket:
