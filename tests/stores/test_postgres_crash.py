@@ -108,6 +108,19 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(server: Postgres
         store.close()
 
 
+def test_a_database_that_is_away_holds_up_no_end(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = PostgresStore(server.url, keys=Keyring.ephemeral(), schema="end")
+    World(store, None).ask()  # type: ignore[arg-type]
+    server.kill()
+    began = time.monotonic()
+    store.close()
+    assert time.monotonic() - began < 10  # it is waited for during 30 seconds otherwise
+    assert "not sealed now" in caplog.text
+    server.start()
+
+
 def test_who_waits_in_vain_is_told(server: PostgresServer) -> None:
     store = PostgresStore(server.url, keys=Keyring.ephemeral(), patience=0.5)
     world = World(store, None)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ commit whose answer was lost. ``stream`` has the order of the events, ``watcher`
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -57,7 +58,11 @@ from assent.types import Micros
 
 T = TypeVar("T")
 
+log = logging.getLogger("assent.stores")
+
 _NOW = "(extract(epoch FROM {}_timestamp()) * 1000000)::bigint"
+#: How long a database that is away is waited for at the end, in seconds.
+_FAREWELL = 2.0
 _SEALING = "SELECT pg_advisory_xact_lock(hashtext('assent seal'), hashtext(?))"
 
 
@@ -237,7 +242,14 @@ class PostgresStore(SqlReads):
     def _seal_if_due(self) -> None:
         late = time.monotonic() - self._sealed_at >= SEAL_SECONDS
         if self._unsealed >= SEAL_EVENTS or (late and self._unsealed):
+            self._try_to_seal()
+
+    def _try_to_seal(self) -> None:
+        """Seal, or leave it to whoever seals next: what was committed is committed."""
+        try:
             self.seal()
+        except StoreError as error:
+            log.warning("not sealed now, which the next seal makes good: %s", error)
 
     def seal(self) -> Seal | None:
         """Sign the heads of the chains that moved."""
@@ -347,9 +359,10 @@ class PostgresStore(SqlReads):
         """Seal what moved and let go of the connections."""
         if self._pool.closed:
             return
+        self._patience = min(self._patience, _FAREWELL)
         try:
             if self._unsealed:
-                self.seal()
+                self._try_to_seal()
         finally:
             self._hub.clear()
             self._pool.close()
