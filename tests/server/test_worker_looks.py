@@ -111,3 +111,15 @@ async def test_what_was_committed_late_is_found_after_a_while(
         run = await decided(store, agent, "t")
         await until(lambda: store.run(run).status == "done")  # type: ignore[union-attr]
     assert sent == ["ana@example.com: Hello"]
+
+
+async def test_a_store_that_was_restored_is_told_in_a_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, agent = Counting(), mailer()
+    agent.lend(store)
+    await decided(store, agent, "t")
+    monkeypatch.setattr(store, "restored", lambda: True)
+    async with working(store, agent):
+        await until(lambda: "assent recover" in caplog.text)
+    assert "Traceback" not in caplog.text

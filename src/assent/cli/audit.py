@@ -63,8 +63,8 @@ def report_json(report: Any) -> dict[str, Any]:
 
 
 @audit.command("export")
-def export(store: options.StoreUrl = options.DEFAULT_STORE) -> None:
-    """Write the whole record to standard output, as JSON Lines."""
+def export(json: options.AsJson = False, store: options.StoreUrl = options.DEFAULT_STORE) -> None:
+    """Write the whole record to standard output, as JSON Lines, with or without --json."""
     from assent.audit import export as written
 
     with opened(store) as box:

@@ -233,9 +233,10 @@ class Worker:
             raise
         except Exception as error:
             again = self._backoff.failed(run.id)
-            log.exception(
-                "run %s of %s: %s; again in %.0f s", run.id, run.agent, type(error).__name__, again
-            )
+            ours = isinstance(error, AssentError)  # which says what to do, and not where it was
+            said = f"{type(error).__name__}: {error}" if ours else type(error).__name__
+            words = "run %s of %s: %s; again in %.0f s"
+            log.error(words, run.id, run.agent, said, again, exc_info=not ours)
         finally:
             self._tasks.pop(run.id, None)
             seconds = time.monotonic() - began
