@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from desk_world import Desk
-from dev_server import DevServer
+from dev_server import DevServer, eventually
+from test_dispatch import asked, ended, started, url_of
 
 
 @pytest.fixture
@@ -41,3 +43,26 @@ def test_a_decision_while_neither_server_nor_worker_is_up(mortal_desk: Desk) -> 
     desk.worker()
     assert server.result("without-worker") == "refunded 20"
     assert desk.effects() == ["A-17 900 none given", "B-4 20 none given"]
+
+
+def test_a_dispatched_worker_outlives_it_and_only_our_own_lines_tell(mortal_desk: Desk) -> None:
+    desk, server = mortal_desk, mortal_desk.server
+    before = asked(desk, "pay", {"euros": 5})
+    worker = started(desk, url_of(server))
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    ended(desk, before)
+
+    meanwhile = asked(desk, "pay", {"euros": 6})
+    server.kill()
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    eventually(lambda: "again in 1.0 s" in desk.log.read_text(), "a second try", desk.said)
+    server.start()
+    ended(desk, meanwhile)
+    assert desk.effects() == ["5 euros", "6 euros"]
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) == 0, desk.said()
+    first, *lines = desk.log.read_text().splitlines()
+    assert first.startswith("Working for clerk")
+    assert [line for line in lines if " assent." not in line] == []

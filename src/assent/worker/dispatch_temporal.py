@@ -12,11 +12,19 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import cache
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from temporalio import activity
 from temporalio.client import Client
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
 from temporalio.worker import UnsandboxedWorkflowRunner
 from temporalio.worker import Worker as TemporalWorker
 
@@ -121,7 +129,7 @@ class TemporalDispatch:
 
     async def _client(self, *, lazy: bool) -> Client:
         target, namespace = self._address
-        return await Client.connect(target, namespace=namespace, lazy=lazy)
+        return await Client.connect(target, namespace=namespace, lazy=lazy, runtime=_runtime())
 
     async def _serve(self, agent: str) -> None:
         """Poll the queue of one agent; without a server, or when it goes away, try again."""
@@ -180,6 +188,17 @@ class TemporalDispatch:
             return None
         left = (time - self._store.now()) / 1_000_000
         return max(left, self._worker.patience(run_id), _BREATH)
+
+
+@cache
+def _runtime() -> Runtime:
+    """Temporal's own log joins ours, without the retries, of which it would tell many a second.
+
+    Left alone it goes to standard output, and who does not read that stops the worker in the end.
+    """
+    levels = TelemetryFilter(core_level="ERROR", other_level="ERROR")
+    joined = LogForwardingConfig(logging.getLogger("assent.temporal"))
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(levels, forwarding=joined)))
 
 
 def queue_of(store: Store, agent: str) -> str:
