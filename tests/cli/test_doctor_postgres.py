@@ -85,6 +85,19 @@ def test_an_empty_database_is_no_store_and_stays_empty(pg: World) -> None:
     assert sql(pg.url, "SELECT to_regclass('assent.meta')") == [(None,)]
 
 
+def test_a_database_that_cannot_keep_every_text_is_told(pg: World, server: PostgresServer) -> None:
+    pg.mail()
+    assert "encoding" not in checks(pg)
+    sql(pg.url, "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    pg.url = server.url_of("latin")
+    try:
+        pg.mail()
+        found = checks(pg, code=1)["encoding"]
+    finally:
+        sql(server.url, "DROP DATABASE latin WITH (FORCE)")
+    assert "in LATIN1" in found["text"]
+
+
 def test_a_server_that_was_started_from_a_base_backup_is_noted(
     pg: World, server: PostgresServer
 ) -> None:

@@ -14,6 +14,7 @@ from served import mailer
 import assent
 from assent.engine.commands import Note
 from assent.inbox import Inbox
+from assent.server import create_app
 from assent.stores.memory import MemoryStore
 from assent.worker import Worker, worker
 
@@ -123,3 +124,13 @@ async def test_a_store_that_was_restored_is_told_in_a_line(
     async with working(store, agent):
         await until(lambda: "assent recover" in caplog.text)
     assert "Traceback" not in caplog.text
+
+
+async def test_an_agent_on_another_store_is_refused() -> None:
+    """It would be waited for in vain."""
+    agent = mailer()
+    agent.lend(MemoryStore())
+    with pytest.raises(ValueError, match="names the store memory://, which is not memory://"):
+        Worker([agent], MemoryStore())
+    with pytest.raises(ValueError, match="names the store"):
+        create_app(agent, store="memory://")

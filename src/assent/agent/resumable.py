@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from assent.types import Request
+
+if TYPE_CHECKING:
+    from assent.stores.base import Store
 
 
 class Standing(Protocol):
@@ -44,3 +47,19 @@ class Resumable(Protocol):
 
     async def resume(self, where: str) -> Standing:
         """Go on with a run that waits, or that a process left behind."""
+
+
+def store_of(agent: Resumable) -> Store | None:
+    """The store that an agent has, or its gate, if it is behind an adapter; none may be named."""
+    if not getattr(agent, "names_store", True):
+        return None
+    store: Store | None = getattr(getattr(agent, "gate", None), "store", None)
+    return store
+
+
+def elsewhere(agent: Resumable, store: Store) -> str:
+    """What to say of an agent whose runs are in another store: it would be waited for in vain."""
+    named = store_of(agent)
+    if named is None or named.incarnation == store.incarnation:
+        return ""
+    return f"{agent.name} names the store {named.url}, which is not {store.url}"

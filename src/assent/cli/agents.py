@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from assent.agent import Agent
-from assent.agent.resumable import Resumable
+from assent.agent.resumable import Resumable, elsewhere, store_of
 from assent.cli.exits import Usage
 from assent.cli.options import DEFAULT_STORE
 from assent.errors import AssentError, NotFound
@@ -36,7 +36,7 @@ def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumab
     worker on another store than its agents would wait for ever.
     """
     agents = [_loaded(target) for target in targets]
-    own = [store for agent in agents if (store := _own_store(agent)) is not None]
+    own = [store for agent in agents if (store := store_of(agent)) is not None]
     unsaid = url == DEFAULT_STORE and not os.environ.get("ASSENT_STORE")
     kept = own[0] if own and unsaid else open_store(url)
     for agent in agents:
@@ -44,21 +44,9 @@ def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumab
             raise Usage(f"two agents are called {agent.name!r}: rename one")
         if isinstance(agent, Agent):
             agent.lend(kept)
-        named = _own_store(agent)
-        if named is not None and named.incarnation != kept.incarnation:
-            raise Usage(
-                f"{agent.name} names the store {named.url}, which is not {kept.url}: give --store, "
-                "or let your code name none"
-            )
+        if wrong := elsewhere(agent, kept):
+            raise Usage(f"{wrong}: give --store, or let your code name none")
     return kept, agents
-
-
-def _own_store(agent: Resumable) -> Store | None:
-    """The store that an agent has, or its gate, if it is behind an adapter."""
-    if isinstance(agent, Agent):
-        return agent.store if agent.names_store else None
-    store: Store | None = getattr(getattr(agent, "gate", None), "store", None)
-    return store
 
 
 def load_resumable(target: str, store: str | Store) -> Resumable:

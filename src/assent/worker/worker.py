@@ -17,7 +17,7 @@ from functools import partial
 
 from assent.agent import Agent
 from assent.agent.events import Ended
-from assent.agent.resumable import Resumable, Standing
+from assent.agent.resumable import Resumable, Standing, elsewhere
 from assent.engine.commands import Doubt, Expire
 from assent.errors import AssentError
 from assent.rows import Run
@@ -61,6 +61,9 @@ class Worker:
         self.store = store
         self.concurrency = concurrency
         self._agents = _by_name(agents)
+        for agent in self._agents.values():
+            if wrong := elsewhere(agent, store):
+                raise ValueError(f"{wrong}: give it this one, or let it name none")
         self.steps = Steps(on_step)
         #: The agents that say themselves what they do.
         self._speak = {name for name, agent in self._agents.items() if listen(agent)}

@@ -72,6 +72,10 @@ class Database:
             words = "this is a standby, which can only be read: give the address of the primary"
             yield Check("server", "wrong", words)
             return False
+        ((encoding,),) = self._ask("SHOW server_encoding")
+        if encoding not in ("UTF8", "SQL_ASCII"):
+            words = f"the database is in {encoding}, which cannot keep every text: make one in UTF8"
+            yield Check("encoding", "wrong", words)
         settings = dict(self._ask(_SETTINGS, list(_NAMES)))
         for look in (self._durable, self._standby):
             yield from look(settings)

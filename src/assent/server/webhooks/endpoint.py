@@ -40,8 +40,8 @@ class Endpoint:
         schemes = ("https", "http") if self.allow_private else ("https",)
         if parts.scheme not in schemes or not parts.hostname:
             raise ValueError(
-                f"webhook {self.shown!r}: give an https:// address (http:// only with "
-                "allow_private, inside the own network)"
+                f"webhook {self.shown!r}: give an https:// address (http:// only inside the own "
+                "network, with allow_private or --webhook-private)"
             )
         if parts.username is not None or parts.fragment:
             raise ValueError("a webhook's address has no password and no fragment: leave them out")
@@ -59,6 +59,8 @@ class Endpoint:
     def shown(self) -> str:
         """The address without what may be secret in it."""
         parts = urlsplit(self.url)
+        if not parts.hostname:
+            return parts.path
         port = f":{parts.port}" if parts.port else ""
         return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
 
