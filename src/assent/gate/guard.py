@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from assent import codec
@@ -102,6 +102,7 @@ class Guard:
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         scope = current(self.gate)
         plan = self._plan(scope, self.signature.bind(args, kwargs))
+        plan = replace(plan, policy=self.gate.policy.digest)
         return await CallLife(self.gate, scope, plan).outcome()
 
     def _plan(self, scope: RunScope, values: dict[str, Any]) -> Plan:
@@ -121,7 +122,6 @@ class Guard:
             kind="approval",
             args=data.decode(),
             terms=self._terms,
-            policy=self.gate.policy.digest,
             tool=self.tool,
             tool_name=self.tool.name,
             binds="" if self.binds is None else codec.canonical(dict(self.binds())).decode(),
