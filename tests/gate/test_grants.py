@@ -9,6 +9,7 @@ import pytest
 from cases import Case, person
 
 from assent import Denied, InvalidDecision, Paused, Policy, Rule
+from assent.inbox.standing import scope_of
 from assent.testing import FakeClock
 
 
@@ -125,6 +126,32 @@ def test_it_never_beats_a_deny_or_a_quorum(case: Case) -> None:
     two = Case(case.store, policy=Policy([Rule("pay", quorum=2, name="two")]))
     assert two.paused(lambda: two.paying()("bo"), "two").quorum == 2
     assert strict.ran == two.ran == []
+
+
+def test_it_does_not_reach_where_whoever_gave_it_may_not_decide(case: Case) -> None:
+    grant(case, {"scope": "any"})
+    for demand in ({"reviewers": ("boss",)}, {"assurance": "session"}):
+        strict = Case(case.store, policy=Policy([Rule("pay", name="strict", **demand)]))
+        assert asked(strict), demand
+    theirs = Case(case.store, policy=Policy([Rule("pay", reviewers=("ana", "bo"))]))
+    assert not asked(theirs)
+    other = Case(case.store, policy=Policy([Rule("pay", requester_decides=False)]))
+    assert other.paused(lambda: other.paying()("bo"), "own", requester="ana").status == "pending"
+    assert other.enter(lambda: other.paying()("bo"), "of another", requester="bo") == "paid bo 3"
+
+
+def test_a_group_and_its_assurance_stand_behind_it(case: Case) -> None:
+    rule = Rule("pay", reviewers=("group:finance",), assurance="token")
+    strict = Case(case.store, policy=Policy([rule]))
+    request = strict.paused(lambda: strict.paying()("bo"))
+    strict.decide(request.approve(), person("cy", "finance"), grant={"scope": "any"})
+    assert not asked(strict)
+    wider = Rule("pay", reviewers=("group:finance", "boss"))
+    assert not asked(Case(case.store, policy=Policy([wider])))
+    narrower = Rule("pay", reviewers=("group:finance",), assurance="session")
+    assert asked(Case(case.store, policy=Policy([narrower])))
+    (given,) = strict.inbox.grants_sync()
+    assert scope_of(given) == {}
 
 
 def test_it_goes_only_with_an_approval_that_one_person_may_give(case: Case) -> None:

@@ -15,6 +15,7 @@ from assent.channels.card import RISKY, length, utc_now
 from assent.channels.layout import Line, hard_cut, name, wrapped
 from assent.channels.screen import console, show
 from assent.inbox import Page
+from assent.inbox.standing import scope_of
 from assent.rows import Principal
 from assent.types import Grant, Json, Micros, Request, moment
 from assent.views import request_json
@@ -166,7 +167,7 @@ def _grant(grant: Grant) -> Iterable[Line]:
     if grant.revoked is not None:
         parts.append(f"revoked {_local(grant.revoked)}")
     yield Line(", ".join(parts), "", "  ")
-    scope = codec.loads(grant.scope)
+    scope = scope_of(grant)
     if not scope:
         yield Line("any arguments", "dim", "  ")
     elif set(scope) == {"const"}:
@@ -183,7 +184,7 @@ def grant_json(grant: Grant) -> dict[str, Any]:
         "id": grant.id,
         "agent": grant.agent,
         "tool": grant.tool,
-        "scope": codec.loads(grant.scope),
+        "scope": scope_of(grant),
         "by": grant.by,
         "created_at": moment(grant.created).isoformat(),
         "uses_left": grant.uses_left,

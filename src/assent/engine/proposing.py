@@ -5,7 +5,7 @@ from __future__ import annotations
 from assent.engine.asking import ask, ask_again, envelope, signed
 from assent.engine.commands import NewCall, Propose, Reask
 from assent.engine.running import begin, lease_run, settle
-from assent.engine.standing import genuine
+from assent.engine.standing import genuine, speaks_for
 from assent.engine.work import Work
 from assent.errors import Cancelled, Conflict
 from assent.rows import LIVE, Call, CallStatus, Run, RunStatus
@@ -163,7 +163,7 @@ def _granted(work: Work, call: Call) -> Grant | None:
     for grant in work.grants.values():
         fits = grant.agent == call.agent and grant.tool_digest == call.tool_digest
         fits = fits and grant.live(work.now) and genuine(work, grant)
-        if fits and work.means.matches(grant.scope, call.args):
+        if fits and speaks_for(grant, call) and work.means.matches(grant.scope, call.args):
             return grant
     return None
 

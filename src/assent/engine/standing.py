@@ -8,8 +8,11 @@ from dataclasses import replace
 from assent.engine.commands import AddGrant, AddPrincipal, Note, RevokeGrant, RevokePrincipal
 from assent.engine.work import Work
 from assent.errors import Conflict, NotFound
-from assent.rows import Principal
-from assent.types import Grant
+from assent.rows import Call, Principal
+from assent.types import ASSURANCE, Grant, Terms
+
+#: Beside a grant's scope, which is a schema: what the rule asked of people when it was given.
+UNDER = "x-given-under"
 
 
 def grant_bytes(grant: Grant) -> bytes:
@@ -24,6 +27,19 @@ def grant_bytes(grant: Grant) -> bytes:
 def genuine(work: Work, grant: Grant) -> bool:
     """Whether it is as we wrote it; a row that somebody else wrote says yes to nothing."""
     return work.means.signed(grant_bytes(grant), grant.signature)
+
+
+def speaks_for(grant: Grant, call: Call) -> bool:
+    """Whether it was given under a rule that asks as much of people as the one of this call."""
+    terms, by = call.terms, grant.by
+    if not terms.requester_decides and by == call.requester:
+        return False
+    under = json.loads(grant.scope).get(UNDER, {})
+    given, least = under.get("reviewers", ()), under.get("assurance", Terms().assurance)
+    theirs = not terms.reviewers or by in terms.reviewers
+    if not theirs and not (given and set(given) <= set(terms.reviewers)):
+        return False
+    return ASSURANCE.index(terms.assurance) <= ASSURANCE.index(least)
 
 
 def keep_grant(work: Work, grant: Grant) -> Grant:

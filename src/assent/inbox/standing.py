@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from assent import codec
+from assent.engine.standing import UNDER
 from assent.errors import InvalidCall, InvalidDecision
 from assent.rows import Call
-from assent.types import Grant, Json, Micros
+from assent.types import Grant, Json, Micros, Terms
 
 _DAY = 86_400.0
 
@@ -35,7 +36,7 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: str, now: Micros) -> Gr
         agent=call.agent,
         tool=call.tool,
         tool_digest=call.tool_digest,
-        scope=codec.dumps(_scope(call, wanted.get("scope", "exact"))),
+        scope=codec.dumps(_under(call, _scope(call, wanted.get("scope", "exact")))),
         by=by,
         created=now,
         uses_left=uses,
@@ -58,3 +59,17 @@ def _scope(call: Call, scope: Json) -> Mapping[str, Json]:
         raise InvalidDecision("grant: the scope does not fit the call it comes from", "grant.scope")
     checked: Mapping[str, Json] = scope
     return checked
+
+
+def _under(call: Call, scope: Mapping[str, Json]) -> Mapping[str, Json]:
+    """The scope, and beside it what its rule asks of people: it says yes to no stricter rule."""
+    terms = call.terms
+    demands = {"reviewers": list(terms.reviewers), "assurance": terms.assurance}
+    kept = {name: value for name, value in scope.items() if name != UNDER}
+    plain = not terms.reviewers and terms.assurance == Terms().assurance
+    return kept if plain else {**kept, UNDER: demands}
+
+
+def scope_of(grant: Grant) -> dict[str, Json]:
+    """The arguments that a grant covers, as a schema."""
+    return {name: value for name, value in codec.loads(grant.scope).items() if name != UNDER}

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from assent import codec
 from assent.errors import NotFound
+from assent.inbox.standing import scope_of
 from assent.server.answers import JsonAnswer
 from assent.server.auth import AReviewer
 from assent.server.docs import gives, refusals
@@ -52,7 +52,7 @@ async def revoke(request: Request, who: AReviewer, grant_id: str) -> JsonAnswer:
 
 
 def _shown(grant: Grant, now: Micros) -> dict[str, Json]:
-    scope = codec.loads(grant.scope)
+    scope = scope_of(grant)
     return {
         "id": grant.id,
         "agent": inline(grant.agent),
