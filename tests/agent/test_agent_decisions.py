@@ -67,11 +67,14 @@ async def test_an_edit_that_does_not_fit_the_tool_is_refused_in_front_of_the_per
     assert [r.status for r in (await world.inbox.pending()).items] == ["pending"]
 
 
-async def test_a_decision_on_another_thread_is_refused_before_any_counts(world: World) -> None:
+@pytest.mark.parametrize("other", ["t2", "t/2"])
+async def test_a_decision_on_another_thread_is_refused_before_any_counts(
+    world: World, other: str
+) -> None:
     agent = world.agent(PAY, PAY, say("Done."))
     here = (await agent.run("pay ana", thread="t")).interruptions[0]
-    there = (await agent.run("pay ana", thread="t2")).interruptions[0]
-    with pytest.raises(assent.InvalidDecision, match="asked on thread 't2', and not on 't'"):
+    there = (await agent.run("pay ana", thread=other)).interruptions[0]
+    with pytest.raises(assent.InvalidDecision, match=f"asked on thread '{other}', and not on 't'"):
         await agent.resume("t", decisions=[here.approve(), there.approve()])
     for request in (here, there):
         assert (await world.inbox.get(request.id)).status == "pending"

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assent.errors import InvalidDecision
+from assent.rows import Call
 from assent.stores.base import Store
 from assent.types import Decision, Edit, Request
 
@@ -40,11 +41,20 @@ def check_asked_in(store: Store, thread: str, decisions: Iterable[Decision]) -> 
     agent inside it: whoever may go on with one conversation need not have a say in another."""
     for decision in decisions:
         call = store.call(decision.request or "")
-        if call is not None and call.thread != thread and not call.thread.startswith(f"{thread}/"):
+        if call is not None and not _asked_within(store, thread, call):
             raise InvalidDecision(
                 f"{call.id} was asked on thread {call.thread!r}, and not on {thread!r}: resume "
                 "that one, or decide it in the inbox"
             )
+
+
+def _asked_within(store: Store, thread: str, call: Call) -> bool:
+    """Whether a call was made on this thread, or in a run that a call on this thread began."""
+    asked: Call | None = call
+    while asked is not None and asked.thread != thread:
+        run = store.run(asked.run)
+        asked = store.call(run.parent_call) if run is not None and run.parent_call else None
+    return asked is not None
 
 
 def _from_wire(given: Mapping[Any, Any], requests: Sequence[Request]) -> list[Decision]:
