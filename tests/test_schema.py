@@ -96,6 +96,19 @@ def test_the_first_parameter_can_be_skipped_even_unresolvable() -> None:
     assert fn(None, *args, **kwargs) == 3
 
 
+def test_a_function_may_use_itself_and_what_is_defined_after_it() -> None:
+    def count(down: int) -> int:
+        return later(count, down)
+
+    signature = Signature.of(count)
+
+    def later(function: Any, down: int) -> int:
+        return function(down - 1) if down else 0
+
+    assert signature.name == "count"
+    assert count(3) == 0
+
+
 def test_local_types_are_found_in_the_functions_around() -> None:
     class Outer(BaseModel):
         a: int

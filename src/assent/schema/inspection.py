@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
@@ -110,7 +111,16 @@ def _local_names(function: Callable[..., Any]) -> dict[str, Any]:
         if frame.f_globals is function.__globals__ and frame.f_code.co_qualname in enclosing:
             found = {**frame.f_locals, **found}  # the innermost function wins
         frame = frame.f_back
-    return found | dict(inspect.getclosurevars(function).nonlocals)
+    return found | _closed_over(function)
+
+
+def _closed_over(function: types.FunctionType) -> dict[str, Any]:
+    """What the function uses of those around it, and has a value by now; itself has none yet."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
 
 
 def _below_partials(fn: Callable[..., Any]) -> Callable[..., Any]:
