@@ -355,3 +355,13 @@ async def test_a_listener_that_fails_does_not_make_a_call_run_again(world: World
     result = await agent.run("pay ana", thread="t")
     result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
     assert (result.status, world.ran) == ("done", [("pay", (3, "ana"))])
+
+
+async def test_what_is_no_run_and_no_decision_is_told_apart(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = await agent.run("pay ana", thread="t")
+    with pytest.raises(assent.InvalidCall, match=r"give result\.state, a run's id or a thread"):
+        await agent.resume(result)  # type: ignore[arg-type]
+    with pytest.raises(assent.InvalidDecision, match="a list made of"):
+        await agent.resume("t", decisions=5)  # type: ignore[arg-type]
+    assert (await agent.resume("t", decisions=iter([result.interruptions[0].approve()]))).output

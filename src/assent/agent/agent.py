@@ -278,7 +278,7 @@ class Agent:
         self._refuse_change(run)
         if isinstance(decisions, Decision):
             decisions = (decisions,)
-        decided = await self._decide(where, run, list(decisions), by)
+        decided = await self._decide(where, run, decisions, by)
         limit = None if run.snapshot is None else codec.loads(run.snapshot).get("max_turns")
         job = Job(
             agent=self,
@@ -296,7 +296,11 @@ class Agent:
     def _find(self, where: RunState | str) -> Run:
         if isinstance(where, RunState):
             where.check(self.store, self.name)
-        return find_run(self.store, where.run if isinstance(where, RunState) else where, self.name)
+            where = where.run
+        if not isinstance(where, str):
+            kind = type(where).__name__
+            raise InvalidCall(f"give result.state, a run's id or a thread, not {kind}", "where")
+        return find_run(self.store, where, self.name)
 
     def _refuse_change(self, run: Run) -> None:
         changed = run.agent_digest not in ("", self.digest)
@@ -307,13 +311,13 @@ class Agent:
             )
 
     async def _decide(
-        self, where: RunState | str, run: Run, decisions: list[Decision], by: str | Reviewer
+        self, where: RunState | str, run: Run, given: Iterable[Decision], by: str | Reviewer
     ) -> bool:
         """Write what was staged and what was given; each counts like one made anywhere else."""
         all_staged = where.staged if isinstance(where, RunState) else []
+        decisions = decisions_from(list(given) if isinstance(given, Iterable) else given, ())
         if not (all_staged or decisions):
             return False
-        decisions = decisions_from(decisions, ())
         await look(self.store, check_asked_in, self.store, run.thread, decisions)
         inbox = Inbox(self.store, judge=self.judge)
         for staged in all_staged:
