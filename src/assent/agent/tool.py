@@ -12,7 +12,7 @@ from assent.agent.context import Context
 from assent.agent.models.base import ToolFace
 from assent.errors import InvalidCall
 from assent.gate.guard import tool_of
-from assent.gate.options import GuardOptions, check_known, terms_from
+from assent.gate.options import GuardOptions, check_known, checked_needs, terms_from
 from assent.policy import Predicate
 from assent.schema import Signature
 from assent.schema.inspection import resolved
@@ -118,9 +118,7 @@ def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
 
 
 def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
-    needs = options.get("needs_approval", False)
-    if not isinstance(needs, bool) and not callable(needs):
-        raise TypeError(f"needs_approval={needs!r}: use True, False or a predicate over the args")
+    needs = checked_needs(options.get("needs_approval", False))
     takes_context = _takes_context(function)
     signature = Signature.of(
         function,

@@ -94,11 +94,13 @@ def check_known(options: Mapping[str, Any], known: type) -> None:
 def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
     """Terms made of what was given, checked like a rule's; the rest keeps its default."""
     given = {name: options[name] for name in _OF_TERMS if options.get(name) is not None}
-    rule = Rule(verdict="ask", **{k: v for k, v in given.items() if k != "requester_decides"})
-    values = {name: getattr(rule, name) for name in given if name != "requester_decides"}
-    if "requester_decides" in given:
-        values["requester_decides"] = bool(given["requester_decides"])
-    elif isinstance(rule.risk, Risk) and rule.risk.level in ("high", "critical"):
+    rule = Rule(verdict="ask", **given)
+    values = {name: getattr(rule, name) for name in given}
+    idempotent = fixed.get("idempotent", False)
+    if type(idempotent) is not bool:
+        raise TypeError(f"idempotent={idempotent!r}: use True or False")
+    risky = isinstance(rule.risk, Risk) and rule.risk.level in ("high", "critical")
+    if risky and "requester_decides" not in given:
         values["requester_decides"] = False
     return Terms(**{**values, **fixed})
 
@@ -124,6 +126,13 @@ def checked_lease(lease: float) -> float:
     if not _is_time(lease) or lease <= 0:
         raise InvalidCall(f"lease={lease!r}: give seconds, more than none", "lease")
     return lease
+
+
+def checked_needs(needs: bool | Predicate) -> bool | Predicate:
+    """Whether somebody is to be asked; what is neither yes nor no must not pass for a no."""
+    if not isinstance(needs, bool) and not callable(needs):
+        raise TypeError(f"needs_approval={needs!r}: use True, False or a predicate over the args")
+    return needs
 
 
 def _is_time(value: object) -> bool:
