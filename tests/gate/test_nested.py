@@ -8,6 +8,7 @@ import pytest
 from cases import RUN, Case, aside, soon
 
 from assent import InvalidCall, Paused
+from assent.stores import open_store
 
 
 def test_a_function_that_asks_starts_again_at_its_top(case: Case) -> None:
@@ -123,3 +124,24 @@ def test_once_in_doubt_asks(case: Case) -> None:
     case.decide(request.respond("charged"))
     assert case.enter(lambda: case.gate.once_sync("charge", step)) == "charged"
     assert case.ran == ["step"]
+
+
+def test_a_guarded_function_inside_one_of_another_gate_belongs_to_its_run(case: Case) -> None:
+    other = Case(case.store, agent="other")
+
+    @case.gate.guard(needs_approval=False)
+    def outer() -> str:
+        return other.paying()("bo")
+
+    request = case.paused(outer)
+    assert (request.run, request.agent) == (RUN, "other")
+    case.decide(request.approve())
+    assert case.enter(outer) == case.enter(outer) == "paid bo 3"
+    assert other.ran == [("bo", 3)]
+
+
+def test_a_gate_on_another_store_has_runs_of_its_own(case: Case) -> None:
+    elsewhere = Case(open_store("memory://"))
+    with case.gate.run(RUN), pytest.raises(Paused) as caught:
+        elsewhere.paying()("bo")
+    assert caught.value.run != RUN

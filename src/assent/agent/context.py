@@ -80,16 +80,23 @@ class Context:
             return self._gate.once_sync(key, function, *args, **kwargs)
 
 
-def context_of(call: Call, job: Job, said: Sequence[Mapping[str, Json]]) -> Context:
-    """The context of one started call."""
-    scope = RunScope(
+def scope_of(call: Call, job: Job) -> RunScope:
+    """The run of one started call, for what it asks on its way."""
+    return RunScope(
         job.gate,
         call.run,
         job.requester,
         thread=call.thread,
         prefix=f"{call.key}/",
         owner=job.owner,
+        steps=True,
     )
+
+
+def context_of(
+    call: Call, job: Job, said: Sequence[Mapping[str, Json]], scope: RunScope
+) -> Context:
+    """The context of one started call."""
     return Context(
         run=call.run,
         thread=call.thread,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assent.agent.context import context_of
+from assent.agent.context import context_of, scope_of
 from assent.agent.events import Requested, ToolEnded, ToolPaused, ToolStarted
 from assent.agent.hold import Hold
 from assent.agent.job import Job
@@ -114,10 +114,12 @@ class Execution:
         if tool is None:
             return True  # the provider runs it, and has been given its yes
         args, kwargs = tool.signature.load(call.args.encode())
+        scope = scope_of(call, self.job)
         if tool.takes_context:
-            args = (context_of(call, self.job, self.said), *args)
+            args = (context_of(call, self.job, self.said, scope), *args)
         assert tool.function is not None
-        return await called(tool.function, args, kwargs)
+        with scope.inside():  # what it asks by a gate is found again when the call starts again
+            return await called(tool.function, args, kwargs)
 
     async def _write(self, slot: Slot, command: Record | Suspend | Doubt) -> None:
         """Commit what came of it, also while being cancelled."""

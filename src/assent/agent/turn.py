@@ -59,7 +59,8 @@ class Slot:
         """Whether steps within the call may be open, while it is not running itself."""
         if self.call is None or self.call.attempt == 0:
             return False
-        asks = self.tool is None or self.tool.takes_context
+        paused = self.call.status is CallStatus.READY
+        asks = paused or self.tool is None or self.tool.takes_context
         return asks and self.call.status not in (CallStatus.RUNNING, CallStatus.IN_DOUBT)
 
     @property

@@ -376,7 +376,8 @@ def made_before(store: Store, agent: str, thread: str, id: str) -> Call | None:
 def _around(gate: Gate, thread: str) -> RunScope | None:
     """The run of this thread that is being driven around here, perhaps by an outer agent."""
     for scope in reversed(open_scopes()):
-        if scope.thread == thread and scope.gate.store.incarnation == gate.store.incarnation:
+        same = scope.gate.store.incarnation == gate.store.incarnation
+        if scope.thread == thread and same and not scope.steps:
             return scope
     return None
 

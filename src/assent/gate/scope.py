@@ -48,6 +48,7 @@ class RunScope:
         prefix: str = "",
         owner: str = "",
         hold: bool = False,
+        steps: bool = False,
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
             raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
@@ -66,6 +67,8 @@ class RunScope:
         self.owner = owner or gate.owner
         #: Somebody has the run's lease for longer than one call, and keeps it between them.
         self.hold = hold
+        #: Entered for the steps of one call only: no framework drives this run.
+        self.steps = steps
         self._prefix = prefix
         #: How many calls of this entry run right now.
         self.running = 0
@@ -152,11 +155,18 @@ class RunScope:
 
 
 def current(gate: Gate) -> RunScope:
-    """The innermost run of this gate, or a fresh one for one call alone."""
+    """The innermost run of this gate, or of another one on its store; or a fresh one for one call
+    alone."""
     for scope in reversed(_scopes.get()):
-        if scope.gate is gate:
+        if scope.gate is gate or _same_store(scope.gate, gate):
             return scope
     return RunScope(gate, "run_" + secrets.token_hex(8), "", alone=True)
+
+
+def _same_store(one: Gate, other: Gate) -> bool:
+    """Whether both write into the same store; a gate on a server has none here."""
+    mine, theirs = (getattr(gate, "store", None) for gate in (one, other))
+    return mine is not None and theirs is not None and mine.incarnation == theirs.incarnation
 
 
 def open_scopes() -> tuple[RunScope, ...]:
