@@ -108,3 +108,49 @@ def test_what_a_changed_function_adds_is_asked_about_too(case: Case) -> None:
     case.decide(again.approve())
     assert case.enter(lambda: pay("bo")) == "paid"
     assert case.ran == [("bo", 3, "EUR")]
+
+
+async def test_a_call_that_had_started_is_not_said_to_have_had_no_effect(case: Case) -> None:
+    ran: list[str] = []
+
+    @assent.tool
+    def pay(to: str) -> str:
+        """Pay somebody."""
+        ran.append(to)
+        raise KeyboardInterrupt
+
+    def agent(*rules: Rule) -> assent.Agent:
+        model = ScriptedModel([say("Then not.")] if rules else [call("pay", {"to": "bo"})])
+        return assent.Agent(
+            "payer", model=model, tools=[pay], store=case.store, policy=Policy(rules)
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        await agent().run("pay bo", thread="t")
+    (doubt,) = (await case.inbox.pending()).items
+    assert doubt.kind == "in_doubt"
+    now = agent(NEVER)
+    await now.resume("t", decisions=[doubt.approve()])
+    said = now.model.requests[-1].messages[-1]["content"]
+    assert "It was cancelled before it ran again. The reason given: the policy (never)" in said
+    assert "It had been started before, and may have had effects." in said
+    assert ran == ["bo"]
+
+
+def test_whoever_called_it_is_not_told_so_either(case: Case) -> None:
+    case = later(case, USUAL)
+
+    @case.gate.guard
+    def pay(to: str) -> str:
+        case.ran.append(to)
+        raise KeyboardInterrupt
+
+    case.approved(lambda: pay("bo"))
+    with pytest.raises(KeyboardInterrupt):
+        case.enter(lambda: pay("bo"))
+    case.decide(case.pending().approve())
+    now = later(case, NEVER)
+    for _ in range(2):
+        with pytest.raises((Denied, Cancelled), match="started before, and may have had effects"):
+            now.enter(lambda: now.gate.guard(pay.__wrapped__)("bo"))
+    assert case.ran == ["bo"]

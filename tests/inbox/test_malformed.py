@@ -38,6 +38,7 @@ MALFORMED: dict[str, Callable[[Request], tuple[Any, dict[str, Any]]]] = {
     "the request itself": lambda r: (r, {}),
     "no digest": lambda r: (Approve(), {}),
     "another digest": lambda r: (Approve(), {"seen_digest": "0" * 64}),
+    "two digests": lambda r: (Approve(seen_digest="0" * 64), {"seen_digest": r.digest}),
     "half a digest": lambda r: (Approve(), {"seen_digest": r.digest[:12]}),
     "a digest in capitals": lambda r: (Approve(), {"seen_digest": r.digest.upper()}),
     "a digest as bytes": lambda r: (Approve(), {"seen_digest": r.digest.encode()}),

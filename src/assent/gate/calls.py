@@ -35,7 +35,7 @@ from assent.errors import (
     Refused,
     StoreError,
 )
-from assent.gate.endings import ending
+from assent.gate.endings import ending, not_run
 from assent.gate.leases import KEEPER, Lease
 from assent.gate.plan import Plan
 from assent.gate.recheck import recheck
@@ -244,7 +244,7 @@ class CallLife:
         if outdated is not None:
             (asked,) = await write(self.store, outdated)
             if isinstance(outdated, Cancel):
-                raise Denied(f"{call.id} was not run: {outdated.reason}", self._request(call))
+                raise Denied(not_run(call, outdated.reason), self._request(call))
             return False, await self._tell(asked) if asked.status is CallStatus.ASKED else asked
         if self.plan.effect is None:
             return False, await self._complete(call)

@@ -13,6 +13,7 @@ from assent.errors import (
     Rejected,
     Superseded,
 )
+from assent.gate.words import STARTED_BEFORE
 from assent.rows import Call, CallStatus
 from assent.types import Request
 
@@ -31,7 +32,15 @@ def ending(call: Call, request: Request, stop: str) -> AssentError:
         return _rejected(call, request)
     said = call.result if call.status is CallStatus.CANCELLED else None
     why = f" ({said or stop})" if said or stop else ""
-    return _REFUSALS[call.status](f"{call.id} {call.status}{why}: nothing was run", request)
+    ran = STARTED_BEFORE if call.attempt else "nothing was run"
+    return _REFUSALS[call.status](f"{call.id} {call.status}{why}: {ran}", request)
+
+
+def not_run(call: Call, reason: str) -> str:
+    """Of a ready call that may not start any more."""
+    if not call.attempt:
+        return f"{call.id} was not run: {reason}"
+    return f"{call.id} was not run again: {reason}. {STARTED_BEFORE}"
 
 
 def _failed(call: Call, request: Request) -> AssentError:

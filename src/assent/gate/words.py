@@ -13,6 +13,8 @@ NOT_RUN = {
     CallStatus.SUPERSEDED: "The user wrote something new instead of deciding, so it was not run.",
     CallStatus.IN_DOUBT: "It was started, and nobody knows whether it took effect.",
 }
+#: Of a call that was not started again, after a doubt or a pause of its own.
+STARTED_BEFORE = "It had been started before, and may have had effects."
 
 
 def went_well(call: Call) -> bool:
@@ -32,6 +34,13 @@ def why_not(call: Call) -> str:
     """Of a call without a result: what became of it, and what was said."""
     if call.status is CallStatus.FAILED:
         return _failed(call)
+    if not call.attempt or call.status is CallStatus.IN_DOUBT:
+        return _not_run(call)
+    again = _not_run(call).replace("was not run", "was not run again", 1)
+    return f"{again.replace('before it ran.', 'before it ran again.', 1)} {STARTED_BEFORE}"
+
+
+def _not_run(call: Call) -> str:
     if call.status is CallStatus.REJECTED:
         return _rejected(call)
     if call.status is CallStatus.CANCELLED and call.result:

@@ -39,6 +39,10 @@ def query_of(filters: dict[str, Any]) -> Query:
         raise InvalidDecision(f"status {filters['status']!r}: use {', '.join(_STATUSES)}", "status")
     if filters.get("sort", "oldest") not in _SORTS:
         raise InvalidDecision(f"sort {filters['sort']!r}: use {', '.join(_SORTS)}", "sort")
+    for name in ("kind", "agent", "tool", "thread", "run", "risk", "text"):
+        if not isinstance(filters.get(name), str | None):
+            name = "q" if name == "text" else name
+            raise InvalidDecision(f"{name}: give a text", name)
     limit = filters.get("limit", 50)
     if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
         raise InvalidDecision(f"limit {limit!r}: use a number from 1 to {MAX_PAGE}", "limit")

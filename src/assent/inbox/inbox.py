@@ -212,6 +212,11 @@ class Inbox:
             raise Conflict(f"this decision was made for {decision.request}, not for {request_id}")
         reviewer = reviewer_of(self.store, by, token)
         seen = seen_digest or decision.seen_digest
+        if decision.seen_digest not in (None, seen):
+            raise Conflict(
+                f"request {request_id} is not what you saw, or the decision was made on something "
+                "else than seen_digest: read it again and decide on that"
+            )
         return self._command(self._call(request_id), decision, reviewer, seen, channel, grant)
 
     def _command(
