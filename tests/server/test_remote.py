@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import pytest
 from served import Serve, Served, opened
 
-from assent import Policy, Rule
+from assent import Edit, Inbox, Policy, Rule
 
 
 def approve(client: httpx.Client, made: dict[str, Any]) -> None:
@@ -260,3 +261,57 @@ def test_writes_are_limited_per_principal(serve: Serve) -> None:
     assert 429 in codes
     assert ben.post("/api/requests/req_x/cancel").status_code == 404
     assert ana.get("/api/requests").status_code == 200
+
+
+def _refunds() -> Policy:
+    return Policy(
+        [
+            Rule("refund", where="amount > 1000", verdict="deny"),
+            Rule("refund", where="amount > 100", reviewers=["group:finance"]),
+        ]
+    )
+
+
+def test_an_edit_is_put_to_the_policy_of_the_server(serve: Serve) -> None:
+    server = serve(policy=_refunds())
+    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
+    made = opened(bot)
+    path = f"/api/requests/{made['id']}"
+    edit = {"type": "edit", "args": {"amount": 5000}, "seen_digest": made["digest"]}
+    assert ana.post(f"{path}/decision", json=edit).status_code == 403
+    edited = ana.post(f"{path}/decision", json=edit | {"args": {"amount": 500}}).json()
+    assert (edited["status"], edited["reviewers"]) == ("pending", ["group:finance"])
+    assert bot.post(f"{path}/claim").status_code == 409
+    fin = server.client(server.token("fin", "reviewer", "finance"))
+    yes = {"type": "approve", "seen_digest": fin.get(path).json()["digest"]}
+    assert fin.post(f"{path}/decision", json=yes).status_code == 200
+    assert bot.post(f"{path}/claim").json()["args"] == {"amount": 500}
+
+
+@pytest.mark.parametrize(("amount", "ends"), [(500, "pending"), (5000, "cancelled")])
+def test_an_edit_made_elsewhere_is_put_to_the_policy_before_the_claim(
+    serve: Serve, amount: int, ends: str
+) -> None:
+    server = serve(policy=_refunds())
+    bot = server.client(server.token("bot", "agent"))
+    made = opened(bot)
+    inbox = Inbox(server.store)  # it knows no policy
+    edit = Edit({"amount": amount})
+    inbox.decide_sync(made["id"], edit, by="ana", seen_digest=made["digest"])
+    refused = bot.post(f"/api/requests/{made['id']}/claim")
+    assert (refused.status_code, "policy" in refused.text or "rule" in refused.text) == (409, True)
+    assert bot.get(f"/api/requests/{made['id']}").json()["status"] == ends
+
+
+def test_what_a_newer_policy_forbids_is_not_claimed(serve: Serve) -> None:
+    old = serve()
+    bot, ana = old.client(old.token("bot", "agent")), old.client(old.token("ana"))
+    made = opened(bot, args={"amount": 5000})
+    path = f"/api/requests/{made['id']}"
+    yes = {"type": "approve", "seen_digest": made["digest"]}
+    assert ana.post(f"{path}/decision", json=yes).status_code == 200
+    token = old.token("bot", "agent")
+    old.stop()
+    new = serve(policy=_refunds()).client(token)
+    refused = new.post(f"{path}/claim")
+    assert (refused.status_code, "forbids" in refused.text) == (409, True)

@@ -66,10 +66,11 @@ def create_app(
     kept = open_store(store)
     named = _named(agents, kept)
     metrics = Metrics()
+    gate = Gate(kept, policy=policy, agent="remote", wait=0)
     service = Service(
         store=kept,
-        inbox=Inbox(kept, judge=judge_of(named.values())),
-        gate=Gate(kept, policy=policy, agent="remote", wait=0),
+        inbox=Inbox(kept, judge=judge_of(named.values(), gate)),
+        gate=gate,
         agents=named,
         default=next(iter(named), ""),
         worker=Worker(

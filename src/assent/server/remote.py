@@ -17,9 +17,12 @@ from assent.engine.commands import Doubt, Expire, Finish, NewCall, Propose, Reco
 from assent.errors import Conflict, InvalidCall, NotFound
 from assent.gate.judge import judge
 from assent.gate.options import checked_words, terms_from
+from assent.gate.plan import Plan
+from assent.gate.recheck import recheck
 from assent.gate.verify import verify
 from assent.policy import tightened
 from assent.rows import LIVE, Call, CallStatus, Run, Tool
+from assent.server.judging import judging
 from assent.server.service import Service
 from assent.server.shapes import OpenBody, OptionBody, QuestionBody, ResultBody
 from assent.stores.base import Query, Store
@@ -229,6 +232,27 @@ def found(service: Service, call_id: str) -> Call:
     if call is None:
         raise NotFound(f"no request {call_id!r:.80}: see `assent inbox`")
     return call
+
+
+async def look_again(service: Service, call: Call) -> None:
+    """Put an approved call to the policy once more, if it was edited or the policy is another one:
+    what it forbids by now is called off, and what it wants more for is asked again."""
+    if call.status is not CallStatus.READY or not call.tool:
+        return
+    outdated = await recheck(
+        Plan(
+            key=call.key,
+            kind=call.kind,
+            args=call.args,
+            terms=lambda args: judge(judging(service.gate, call, args)),
+            policy=service.gate.policy.digest,
+            binds=call.binds,
+        ),
+        call,
+    )
+    if outdated is not None:
+        await write(service.store, outdated)
+        raise Conflict(f"{call.id} cannot be claimed: {outdated.reason}")
 
 
 def claim(service: Service, call: Call, agent: str, lease: float) -> Call:

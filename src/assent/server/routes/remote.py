@@ -92,6 +92,7 @@ async def claim(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     service = service_of(request)
     body = await read(request, ClaimBody)
     call = await _own(service, request_id, who)
+    await remote.look_again(service, call)
     call = await hop(remote.claim, service, call, who.name, float(body.lease))
     given = {
         "request": call.id,
