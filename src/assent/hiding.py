@@ -9,16 +9,19 @@ and fingerprint, since the tool's author said that nobody has to read it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from assent import text
+from assent import codec, text
 from assent.types import Json
 
 _NAMES = re.compile(
-    r"(?i)(^|[_\-.])(pass(word|wd|phrase)?|secrets?|tokens?|api_?keys?|private_?key|"
-    r"access_?key|credentials?|authorization|cookies?|session_?id|client_?secret|pin|otp)$"
+    r"(?i)(^|[_\-. ])(pass(word|wd|phrase|code)?|pwd|secrets?|tokens?|api[_\- ]?keys?|"
+    r"(private|access|secret|signing|encryption)[_\- ]?keys?|credentials?|authorization|bearer|"
+    r"cookies?|session_?id|client_?secret|pin|otp)$"
 )
+#: Of these, numbers are secrets as well, if they have four digits: others are counts.
+_NUMBERS = re.compile(r"(?i)(^|[_\-. ])(pass(word|wd|code)?|pwd|secret|pin|otp)$")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHAPES = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
@@ -42,23 +45,35 @@ class Hidden(NamedTuple):
 def hidden(value: Json, schema: Mapping[str, Any] | None = None) -> Hidden:
     """The same value without what looks like a secret."""
     found: list[bool] = []
-    shown = _walk(value, "", schema or {}, found)
+    root = schema or {}
+    shown = _walk(value, "", [root] if root else [], root, found)
     return Hidden(shown, any(found))
 
 
-def _walk(value: Json, name: str, schema: Mapping[str, Any], found: list[bool]) -> Json:
+def _walk(value: Json, name: str, said: list[Any], root: Any, found: list[bool]) -> Json:
+    """The value under a name, with what the schema says of it; ``root`` is where it refers to."""
+    forms = list(_forms(said, root)) if said else []
+    if any(form.get("writeOnly") is True or form.get("format") == "password" for form in forms):
+        if value is None or value == "":
+            return value
+        return text.fingerprint(value if isinstance(value, str) else codec.dumps(value))
+    looks_secret = bool(_NAMES.search(_CAMEL.sub("_", name)))
     if isinstance(value, dict):
-        fields = schema.get("properties", {})
-        return {k: _walk(v, k, _part(fields, k), found) for k, v in value.items()}
+        # What stands anywhere under such a name is meant by it.
+        return {
+            k: _walk(v, name if looks_secret else k, _fields(forms, k), root, found)
+            for k, v in value.items()
+        }
     if isinstance(value, list):
-        items = schema.get("items")
-        inner = items if isinstance(items, dict) else {}
-        return [_walk(item, name, inner, found) for item in value]
+        return [_walk(v, name, _items(forms, n), root, found) for n, v in enumerate(value)]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if abs(value) < 1000 or not _NUMBERS.search(_CAMEL.sub("_", name)):
+            return value
+        found.append(True)
+        return text.fingerprint(codec.dumps(value))
     if not isinstance(value, str) or not value:
         return value
-    if schema.get("writeOnly") is True or schema.get("format") == "password":
-        return text.fingerprint(value)
-    if _NAMES.search(_CAMEL.sub("_", name)):
+    if looks_secret:
         found.append(True)
         return text.fingerprint(value)
     if _SHAPES.search(value):
@@ -67,6 +82,43 @@ def _walk(value: Json, name: str, schema: Mapping[str, Any], found: list[bool]) 
     return value
 
 
-def _part(fields: object, name: str) -> Mapping[str, Any]:
-    part = fields.get(name) if isinstance(fields, dict) else None
-    return part if isinstance(part, dict) else {}
+def _forms(said: list[Any], root: Any) -> Iterator[Mapping[str, Any]]:
+    """Everything that a schema says of one value, behind its references and alternatives."""
+    todo, seen = list(said), set()
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, Mapping) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        todo.append(_referred(root, node.get("$ref")))
+        for several in ("anyOf", "oneOf", "allOf"):
+            todo += node.get(several) or ()
+
+
+def _referred(root: Any, ref: object) -> Any:
+    if not isinstance(ref, str) or not ref.startswith("#"):
+        return None
+    node = root
+    for part in ref[1:].split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return node
+
+
+def _fields(forms: list[Mapping[str, Any]], name: str) -> list[Any]:
+    """What is said of a field; of one that is not named, what is said of all others."""
+    found = []
+    for form in forms:
+        named = form.get("properties")
+        rest = form.get("additionalProperties")
+        found.append(named.get(name, rest) if isinstance(named, Mapping) else rest)
+    return found
+
+
+def _items(forms: list[Mapping[str, Any]], place: int) -> list[Any]:
+    found: list[Any] = []
+    for form in forms:
+        first = form.get("prefixItems") or ()
+        found.append(first[place] if place < len(first) else form.get("items"))
+    return found

@@ -22,6 +22,10 @@ SECRETS = [
     {"url": "postgresql://ana:hunter2@db/x"},
     {"jwt": "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.abcdefghijklmn"},
     {"aws": "AKIA" + "A" * 16},
+    {"credentials": {"user": "ana", "key": "hunter2"}},
+    {"tokens": ["x", {"prod": "hunter2"}]},
+    {"SECRET_KEY": "hunter2", "db_pwd": "hunter2", "api key": "hunter2"},
+    {"pin": 471_147},
 ]
 PLAIN: list[Any] = [
     {"to": "ana@example.com", "body": "The password is in the safe."},
@@ -36,7 +40,7 @@ def test_what_looks_like_a_secret_is_hidden(args: dict[str, Any]) -> None:
     view = hidden(args)
     assert view.masked
     assert "sha256:" in str(view.value)
-    for secret in ("hunter2", "a" * 36, "b" * 40, "AKIAAAAA", "eyJzdWIi", "Basic abc"):
+    for secret in ("hunter2", "a" * 36, "b" * 40, "AKIAAAAA", "eyJzdWIi", "Basic abc", "471147"):
         assert secret not in str(view.value)
 
 
@@ -48,6 +52,56 @@ def test_what_does_not_is_shown(args: dict[str, Any]) -> None:
 def test_what_the_tool_declares_secret_counts_as_shown() -> None:
     schema = {"properties": {"code": {"type": "string", "writeOnly": True}}}
     assert hidden({"code": "1234"}, schema) == ({"code": fingerprint("1234")}, False)
+
+
+SECRET = {"type": "string", "writeOnly": True}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"anyOf": [SECRET, {"type": "null"}]},
+        {"$ref": "#/$defs/Code"},
+        {"type": "object", "additionalProperties": SECRET},
+        {"type": "object", "writeOnly": True},
+        {"type": "array", "prefixItems": [SECRET]},
+        {"type": "integer", "format": "password"},
+    ],
+)
+def test_a_declared_secret_is_found_wherever_the_schema_declares_it(said: dict[str, Any]) -> None:
+    plain: dict[str | None, Any] = {"object": {"a": "hush"}, "array": ["hush"], "integer": 4711}
+    args = {"code": plain.get(said.get("type"), "hush")}
+    schema = {"properties": {"code": said}, "$defs": {"Code": SECRET}}
+    shown, masked = hidden(args, schema)
+    assert ("sha256:" in str(shown), masked) == (True, False)
+    assert "hush" not in str(shown)
+    assert "4711" not in str(shown)
+
+
+def test_a_schema_that_refers_to_itself_is_read_once() -> None:
+    loop = {"properties": {"a": {"$ref": "#/properties/a"}, "b": {"$ref": "#"}}}
+    assert hidden({"a": "x", "b": {"a": "y"}}, loop) == ({"a": "x", "b": {"a": "y"}}, False)
+
+
+def test_secrets_in_what_came_of_it_are_hidden_as_well(serve: Serve) -> None:
+    server = serve()
+    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
+    made = opened(bot)
+    path = f"/api/requests/{made['id']}"
+    yes = {"type": "approve", "seen_digest": made["digest"]}
+    assert ana.post(f"{path}/decision", json=yes).status_code == 200
+    token = bot.post(f"{path}/claim").json()["token"]
+    result = {"user": "ana", "password": "hunter2"}
+    done = bot.post(f"{path}/result", json={"token": token, "ok": True, "result": result})
+    assert done.json()["execution"]["result"] == result  # its own agent knows it
+    asked = opened(bot, "k2", tool=None, args={}, question={"text": "With what?", "schema": {}})
+    answer = {"type": "respond", "value": {"password": "hunter2"}, "seen_digest": asked["digest"]}
+    told = ana.post(f"/api/requests/{asked['id']}/decision", json=answer)
+    assert told.status_code == 200
+    lists = ("/api/requests?status=any", "/api/audit", path, f"/api/runs/{made['run']}")
+    for text in (told.text, *(ana.get(place).text for place in lists)):
+        assert "hunter2" not in text
+    assert ana.post(f"{path}/reveal").json()["execution"]["result"] == result
 
 
 def test_nothing_is_approved_from_a_view_that_hides(serve: Serve) -> None:

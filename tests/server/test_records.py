@@ -88,6 +88,43 @@ def test_a_run_is_for_those_who_may_see_what_it_asked(serve: Serve) -> None:
     assert (like["approved"], like["recent"]) == (0, [])
 
 
+def test_a_run_that_asked_nothing_is_for_those_who_may_see_its_thread(serve: Serve) -> None:
+    turns = (call("send_email", {"to": "payee"}), say("Paid."), say("It was payee."))
+    agent = mailer(*turns, reviewers=["group:finance"])
+    server = serve(agents=[agent])
+    cleo, ana, fin = (
+        server.client(server.token(name, role, *groups))
+        for name, role, groups in (
+            ("cleo", "chat", ()),
+            ("ana", "reviewer", ()),
+            ("fin", "reviewer", ("finance",)),
+        )
+    )
+    for n, words in enumerate(("Pay", "Whom?")):
+        said = {"id": f"m{n}", "role": "user", "parts": [{"type": "text", "text": words}]}
+        assert cleo.post("/api/chat", json={"id": "c1", "messages": [said]}).status_code == 200
+    runs = [run["id"] for run in fin.get("/api/runs").json()["items"]]
+    assert len(runs) == 2
+    assert ana.get("/api/runs").json()["items"] == []
+    for run in runs:
+        assert fin.get(f"/api/runs/{run}").status_code == 200
+        assert ana.get(f"/api/runs/{run}").status_code == 404
+
+
+def test_of_what_was_asked_of_others_the_record_tells_only_that_it_happened(serve: Serve) -> None:
+    server = serve()
+    bot = server.client(server.token("bot", "agent"))
+    theirs = opened(bot, key="a", run="r1", reviewers=["group:finance"])
+    opened(bot, key="b", run="r1")
+    ana, fin = server.client(server.token("ana")), server.client(server.token("fin", "admin"))
+    fin.post(f"/api/requests/{theirs['id']}/cancel", json={"message": "between us"})
+    for place, items in (("/api/audit", "items"), ("/api/runs/r1", "timeline")):
+        assert "between us" in fin.get(place).text
+        facts = [e for e in ana.get(place).json()[items] if e["request"] == theirs["id"]]
+        assert [fact["body"] for fact in facts] == [None] * len(facts)
+        assert len(facts) == 2
+
+
 def _count(monkeypatch: pytest.MonkeyPatch, store: Any, name: str, rows: list[int]) -> None:
     read = getattr(store, name)
 

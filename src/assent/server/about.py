@@ -94,9 +94,10 @@ def _arguments(written: Any) -> str:
     return "\n".join(lines(hidden(value).value))
 
 
-def told(event: Event, *, masked: bool = False) -> dict[str, Json]:
-    """One fact, for a timeline; beside something masked it carries no digest either."""
-    body = {} if event.body is None else hidden(codec.loads(event.body)).value
+def told(event: Event, *, masked: bool = False, veiled: bool = False) -> dict[str, Json]:
+    """One fact, for a timeline; beside something masked it carries no digest either, and to who
+    may not see the request (``veiled``) it says no more than that it happened."""
+    body = {} if event.body is None else hidden(_opened(codec.loads(event.body))).value
     if masked:
         body.pop("digest", None)
     return {
@@ -105,8 +106,18 @@ def told(event: Event, *, masked: bool = False) -> dict[str, Json]:
         "actor": inline(event.actor),
         "run": event.run,
         "request": event.call,
-        "body": None if event.body is None else inert(body),
+        "body": None if event.body is None or veiled else inert(body),
     }
+
+
+def _opened(body: dict[str, Json]) -> dict[str, Json]:
+    """The body of a fact with what it keeps as text read, where that may hold secrets by name."""
+    for field in ("result", "value"):
+        read = _output(body[field]) if isinstance(body.get(field), str) else None
+        view = hidden(read)
+        if view.masked and not isinstance(read, str):
+            body[field] = codec.dumps(view.value)
+    return body
 
 
 def _like(store: Store, call: Call, who: Who) -> dict[str, Json]:

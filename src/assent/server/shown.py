@@ -28,9 +28,13 @@ def shown_request(request: Request, who: Who, *, reveal: bool = False) -> dict[s
         for field in ("args", "original", "preview", "description", "note"):
             view = hidden(body[field], request.schema)
             body[field], masked = view.value, masked or view.masked
-        decision = body["decision"]
+        decision, ran = body["decision"], body["execution"]
         if decision is not None and "args" in decision:
             decision["args"] = hidden(decision["args"], request.schema).value
+        for place, field in ((decision or {}, "value"), (ran, "result")):
+            view = hidden(place.get(field))
+            if view.masked:
+                place[field], masked = view.value, True
     if masked:
         body["digest"] = None
     can, why_not = abilities(request, who)

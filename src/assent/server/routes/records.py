@@ -16,6 +16,7 @@ from assent.server.service import Service, service_of
 from assent.server.shapes import Items
 from assent.server.shown import shown_request
 from assent.server.stats import stats
+from assent.stores import base
 from assent.stores.base import Store
 from assent.text import inline
 from assent.twin import hop
@@ -51,11 +52,18 @@ async def runs(
 
 
 def _open_to(store: Store, who: Who, run: Run) -> bool:
-    """Whether what was said in a run is for this person: not if all it asked is for others."""
-    if who.role == "admin":
+    """Whether what was said in a run is for this person: not if all it asked is for others.
+
+    One that asked nothing goes with its thread; where that asked nothing either, it is its
+    requester's, or everybody's if it has none.
+    """
+    if who.role == "admin" or run.requester == who.name:
         return True
     asked = [call for call in store.calls_of(run.id) if is_request(call)]
-    return not asked or any(may_see(who, call) for call in asked)
+    if not asked:
+        query = base.Query(status="any", thread=run.thread, sort="newest")
+        asked = [call for _, call in store.page(query)]
+    return any(may_see(who, call) for call in asked) if asked else not run.requester
 
 
 @router.get(
@@ -82,12 +90,16 @@ def _run(service: Service, run_id: str, who: Who) -> dict[str, Json]:
         if is_request(call) and may_see(who, call)
     ]
     masked = {request["id"] for request in requests if request["masked"]}
+    others = {call.id for call in calls if is_request(call) and not may_see(who, call)}
     timeline: list[dict[str, Json]] = []
     after = 0
     while chain := store.chain(run.thread, after):
         mine = [event for event in chain if event.run == run.id]
         timeline += [
-            {**told(event, masked=event.call in masked), "tool": names.get(event.call)}
+            {
+                **told(event, masked=event.call in masked, veiled=event.call in others),
+                "tool": names.get(event.call),
+            }
             for event in mine
         ]
         after = chain[-1].seq
@@ -113,7 +125,8 @@ async def facts(
     after: After = None,
     limit: Limit = 100,
 ) -> JsonAnswer:
-    """Every fact in the order of the store, with the hash that ties it to the one before.
+    """Every fact in the order of the store, with the hash that ties it to the one before; of what
+    was asked of others, that it happened.
 
     `order=newest` begins at the end and goes back; `next` then leads to older ones.
     """
@@ -122,6 +135,7 @@ async def facts(
         found = await hop(store.newest, after or "", limit)
     else:
         found = await hop(store.events, after or "", limit)
+    others = await hop(_not_for, store, who, {event.call for _, event in found if event.call})
     items = [
         {
             "cursor": cursor,
@@ -129,12 +143,20 @@ async def facts(
             "seq": event.seq,
             "digest": event.digest,
             "hash": event.hash,
-            **told(event),
+            **told(event, veiled=event.call in others),
         }
         for cursor, event in found
     ]
     following = found[-1][0] if len(found) == limit else None
     return JsonAnswer({"items": items, "next": following})
+
+
+def _not_for(store: Store, who: Who, calls: set[str]) -> set[str]:
+    """Those of the calls that this person may not see."""
+    if who.role == "admin":
+        return set()
+    found = ((name, store.call(name)) for name in calls)
+    return {name for name, call in found if call is not None and not may_see(who, call)}
 
 
 @router.post(
