@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 from served import Serve, Served, opened
 
+import assent
 from assent.inbox import revoke_token
 
 
@@ -86,6 +87,22 @@ def test_events_are_shown_only_to_who_may_see_them(serve: Serve) -> None:
         both = opened(agent, key="2")
         assert [ana.next()["request"] for _ in range(2)] == [hers["id"], both["id"]]
         assert ben.next()["request"] == both["id"]
+
+
+def test_who_it_is_for_after_an_edit_is_told_from_then_on(serve: Serve) -> None:
+    large = assent.Rule("refund", where="amount > 100", reviewers=["group:finance"])
+    server = serve(policy=assent.Policy([large]))
+    ana = server.client(server.token("ana"))
+    with reading(server.client(server.token("ben", "reviewer", "finance"))) as ben:
+        made = opened(server.client(server.token("bot", "agent")))
+        assert ben.next()["type"] == "asked"
+        edit = {"type": "edit", "args": {"amount": 500}, "seen_digest": made["digest"]}
+        with reading(server.client(server.token("cid"))) as cid:
+            edited = ana.post(f"/api/requests/{made['id']}/decision", json=edit)
+            assert edited.json()["reviewers"] == ["group:finance"]
+            assert ben.next()["type"] == "revised"
+            opened(server.client(server.token("bot", "agent")), key="k2")
+            assert cid.next()["type"] == "asked"  # and nothing of what is not for them any more
 
 
 def test_the_stream_ends_when_access_is_revoked(serve: Serve) -> None:

@@ -27,6 +27,8 @@ _RING = 2_000
 _PAGE = 200
 _KNOWN_CALLS = 5_000
 _LOOK_AGAIN = 30.0
+#: After these, a call may be for other people than before.
+_ASKED_ANEW = ("asked", "reasked", "revised")
 #: How long events gather, for each reader, while they come without a pause: telling a crowd of each
 #: by itself would leave no time for anything else.
 _GATHER = 0.0005
@@ -210,11 +212,13 @@ class Feed:
         return [self._news(at, event) for at, event in self._store.events(cursor, _PAGE)]
 
     def _news(self, cursor: str, event: Event) -> Item:
+        if event.type in _ASKED_ANEW:
+            self._calls.pop(event.call or "", None)
         call = self._call(event.call) if event.call else None
         return Item(cursor, event.type, frame(cursor, event), call)
 
     def _call(self, call_id: str) -> Call | None:
-        """The call, as far as who may see it goes: that is fixed when it is asked."""
+        """The call, as far as who may see it goes: that is fixed whenever it is asked."""
         call = self._calls.get(call_id) or self._store.call(call_id)
         if call is not None:
             self._calls[call_id] = call
