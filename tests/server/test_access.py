@@ -115,6 +115,7 @@ def test_an_agent_cannot_sign_in_to_the_page(server: Served) -> None:
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Origin": "http://[::1"}, 403),
     ],
 )
 def test_a_write_with_a_cookie_needs_our_own_origin(
@@ -156,7 +157,7 @@ def test_the_browser_of_a_named_page_is_told_so(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", ""]
+    "host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", "", "[::1"]
 )
 def test_a_rebound_name_is_refused(server: Served, host: str) -> None:
     answer = server.client().get("/healthz", headers={"Host": host})

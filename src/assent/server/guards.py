@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Iterable
 from functools import lru_cache
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -113,7 +113,7 @@ class Guards:
             return
         if self._page(headers) is not None:
             return
-        if urlsplit(origin).netloc.lower() != host.lower():
+        if _split(origin).netloc.lower() != host.lower():
             raise NotAllowed(f"a page of {origin!r:.100} may not write here")
 
     def _count(self, scope: Scope, status: int, seconds: float, number: str) -> None:
@@ -142,7 +142,7 @@ def _dress(scope: Scope, message: Message, number: str) -> None:
 @lru_cache(maxsize=256)
 def _is_ours(host: str, names: frozenset[str]) -> bool:
     """An address, a name without a dot (no public name is one), or a name that we were given."""
-    name = urlsplit(f"//{host}").hostname or ""
+    name = _split(f"//{host}").hostname or ""
     if "*" in names or name in names:
         return True
     try:
@@ -150,6 +150,14 @@ def _is_ours(host: str, names: frozenset[str]) -> bool:
     except ValueError:
         return bool(name) and "." not in name
     return True
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of an address; one that cannot be read has none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return SplitResult("", "", "", "", "")
 
 
 def _capped(scope: Scope, receive: Receive) -> Receive:
