@@ -9,9 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from served import Serve, Served, opened
+from served import Serve, Served, mailer, opened
 
 from assent import Edit, Inbox, Policy, Rule
+from assent.testing import say
 
 
 def approve(client: httpx.Client, made: dict[str, Any]) -> None:
@@ -315,3 +316,22 @@ def test_what_a_newer_policy_forbids_is_not_claimed(serve: Serve) -> None:
     new = serve(policy=_refunds()).client(token)
     refused = new.post(f"{path}/claim")
     assert (refused.status_code, "forbids" in refused.text) == (409, True)
+
+
+def test_an_agent_opens_nothing_in_the_chat_of_a_person_or_the_thread_of_another(
+    serve: Serve,
+) -> None:
+    server = serve(agents=[mailer(say("Dear diary."))])
+    cleo, ana = server.client(server.token("cleo", "chat")), server.client(server.token("ana"))
+    bot, other = (server.client(server.token(name, "agent")) for name in ("bot", "other"))
+    said = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}
+    assert cleo.post("/api/chat", json={"id": "c1", "messages": [said]}).status_code == 200
+    opened(other, key="o", thread="theirs")
+    for thread in ("c1", "theirs"):
+        refused = bot.post("/api/requests", json={"tool": "refund", "thread": thread})
+        assert (refused.status_code, "another name" in refused.text) == (409, True)
+    assert ana.get("/api/chat/c1/messages").status_code == 404
+    mine = opened(bot, key="k1", thread="mine", run="r1")
+    refused = bot.post("/api/requests", json={"tool": "refund", "thread": "mine"})
+    assert (refused.status_code, "'r1' is not over" in refused.text) == (409, True)
+    assert opened(bot, key="k2", thread="mine", run="r1")["thread"] == mine["thread"]

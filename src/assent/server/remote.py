@@ -50,6 +50,8 @@ async def open_call(
     known, call = await look(service.store, _known, service.store, run, name)
     if known is not None and known.agent != agent:
         raise Conflict(f"run {run!r} belongs to another agent: use another name")
+    if known is None and body.thread is not None:
+        await look(service.store, _check_thread, service.store, body.thread, agent)
     terms = await _terms(service, agent, body, kind, args)
     tool = _face(body) if kind == "approval" and body.tool is not None else None
     fresh = False
@@ -94,6 +96,19 @@ def _known(store: Store, run: str, key: str) -> tuple[Run | None, Call | None]:
     """The run of that name, and its call under this key, if they are there already."""
     known = store.run(run)
     return known, None if known is None else store.call_by_key(run, key)
+
+
+def _check_thread(store: Store, thread: str, agent: str) -> None:
+    """Refuse a thread that is somebody's chat, another agent's, or has a run going on."""
+    first, last = store.chain(thread, 0, 1), store.last_run(thread)
+    if (first and first[0].type == "opened") or (last is not None and last.agent != agent):
+        raise Conflict(f"thread {thread!r} belongs to somebody else: use another name")
+    live = store.live_run(thread)
+    if live is not None:
+        raise Conflict(
+            f"in thread {thread!r} the run {live.id!r} is not over: go on in that run, or use "
+            "another thread"
+        )
 
 
 def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
