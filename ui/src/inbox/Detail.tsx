@@ -40,8 +40,10 @@ let settled = false;
 /** What was revealed stays revealed as long as it is the same revision; all else is taken fresh. */
 function keepRevealed(fresh: RequestDetail, revealed: RequestDetail | null): RequestDetail {
   if (!revealed || revealed.revision !== fresh.revision || !fresh.masked) return fresh;
-  const { args, original, preview, digest, masked, shown } = revealed;
-  return { ...fresh, args, original, preview, digest, masked, shown };
+  const { args, original, preview, digest, masked, shown, decision, execution } = revealed;
+  const kept = { ...fresh, args, original, preview, digest, masked, shown };
+  const moved = fresh.status !== revealed.status || fresh.execution.status !== execution.status;
+  return moved ? kept : { ...kept, decision, execution };
 }
 
 export function Detail({ id, cached, back, phone, entering, onDecided, onRead }: Props): ReactElement {
