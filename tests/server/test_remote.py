@@ -335,3 +335,18 @@ def test_an_agent_opens_nothing_in_the_chat_of_a_person_or_the_thread_of_another
     refused = bot.post("/api/requests", json={"tool": "refund", "thread": "mine"})
     assert (refused.status_code, "'r1' is not over" in refused.text) == (409, True)
     assert opened(bot, key="k2", thread="mine", run="r1")["thread"] == mine["thread"]
+
+
+def test_a_standing_yes_says_no_more_than_who_gave_it_could(serve: Serve) -> None:
+    server = serve(policy=_refunds())
+    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
+    made = opened(bot)
+    yes = {"type": "approve", "seen_digest": made["digest"], "grant": {"scope": "any"}}
+    assert ana.post(f"/api/requests/{made['id']}/decision", json=yes).status_code == 200
+    assert opened(bot, "k2", args={"amount": 6})["status"] == "approved"
+    large = opened(bot, "k3", args={"amount": 500})
+    assert (large["status"], large["reviewers"]) == ("pending", ["group:finance"])
+    fin = server.client(server.token("fin", "reviewer", "finance"))
+    yes |= {"seen_digest": large["digest"]}
+    assert fin.post(f"/api/requests/{large['id']}/decision", json=yes).status_code == 200
+    assert opened(bot, "k4", args={"amount": 501})["status"] == "approved"

@@ -257,6 +257,11 @@ def _tell(work: Work, call: Call, decided: Decided, event: str = "decided", **mo
 
 
 def _check_grant(call: Call, command: Decide) -> None:
+    if command.by.role == "chat":
+        raise NotAllowed(
+            "a standing yes would count in the chats of others, too: approve this one call, or ask "
+            "a reviewer for it"
+        )
     if command.type != "approve" or call.terms.quorum > 1 or not call.tool:
         raise InvalidDecision(
             "a standing yes goes with the approval of a tool call that one person may decide",

@@ -258,6 +258,13 @@ class Deciding:
         world.decide(call, grant=_grant(world), seen_digest=call.digest)
         assert world.events("@system") == ["granted"]
 
+    def test_who_only_chats_gives_no_grant(self, world: World) -> None:
+        call = world.ask()
+        with pytest.raises(NotAllowed, match="reviewer"):
+            world.decide(call, by=Reviewer("cleo", role="chat"), grant=_grant(world))
+        assert world.store.grants() == []
+        assert world.ask().status is CallStatus.ASKED
+
     def test_no_grant_with_a_no_a_quorum_or_a_question(self, world: World) -> None:
         refused = [
             (world.ask(), "reject"),

@@ -34,6 +34,12 @@ class Granting:
         assert world.ask("pay", args={"amount": 11}).status is CallStatus.ASKED
         assert world.ask("pay", args={"sum": 1}).status is CallStatus.ASKED
 
+    def test_it_says_no_more_than_who_gave_it_could(self, world: World) -> None:
+        world.grant("pay")
+        assert world.ask("pay", reviewers=("group:finance",)).status is CallStatus.ASKED
+        assert world.ask("pay", reviewers=("ben",)).status is CallStatus.ASKED
+        assert world.ask("pay", reviewers=("ana", "ben")).status is CallStatus.READY
+
     def test_one_of_several_grants_is_enough(self, world: World) -> None:
         world.grant("pay", {"required": ["nothing like that"]})
         fits = world.grant("pay", SMALL)
