@@ -327,8 +327,8 @@ def test_an_agent_opens_nothing_in_the_chat_of_a_person_or_the_thread_of_another
     said = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}
     assert cleo.post("/api/chat", json={"id": "c1", "messages": [said]}).status_code == 200
     opened(other, key="o", thread="theirs")
-    for thread in ("c1", "theirs"):
-        refused = bot.post("/api/requests", json={"tool": "refund", "thread": thread})
+    for named in ({"thread": "c1"}, {"thread": "theirs"}, {"run": "c1"}, {"run": "theirs"}):
+        refused = bot.post("/api/requests", json={"tool": "refund", **named})
         assert (refused.status_code, "another name" in refused.text) == (409, True)
     assert ana.get("/api/chat/c1/messages").status_code == 404
     mine = opened(bot, key="k1", thread="mine", run="r1")
@@ -350,3 +350,11 @@ def test_a_standing_yes_says_no_more_than_who_gave_it_could(serve: Serve) -> Non
     yes |= {"seen_digest": large["digest"]}
     assert fin.post(f"/api/requests/{large['id']}/decision", json=yes).status_code == 200
     assert opened(bot, "k4", args={"amount": 501})["status"] == "approved"
+
+
+def test_the_same_post_at_the_same_moment_is_one_request(serve: Serve) -> None:
+    server = serve()
+    bots = [server.client(server.token("bot", "agent")) for _ in range(6)]
+    with ThreadPoolExecutor(len(bots)) as pool:
+        made = list(pool.map(lambda bot: opened(bot, thread="t1"), bots))
+    assert len({request["id"] for request in made}) == 1

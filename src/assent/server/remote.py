@@ -50,8 +50,9 @@ async def open_call(
     known, call = await look(service.store, _known, service.store, run, name)
     if known is not None and known.agent != agent:
         raise Conflict(f"run {run!r} belongs to another agent: use another name")
-    if known is None and body.thread is not None:
-        await look(service.store, _check_thread, service.store, body.thread, agent)
+    if known is None and (body.thread or body.run):
+        named = body.thread or run
+        await look(service.store, _check_thread, service.store, named, run, agent)
     terms = await _terms(service, agent, body, kind, args)
     tool = _face(body) if kind == "approval" and body.tool is not None else None
     fresh = False
@@ -98,13 +99,13 @@ def _known(store: Store, run: str, key: str) -> tuple[Run | None, Call | None]:
     return known, None if known is None else store.call_by_key(run, key)
 
 
-def _check_thread(store: Store, thread: str, agent: str) -> None:
-    """Refuse a thread that is somebody's chat, another agent's, or has a run going on."""
+def _check_thread(store: Store, thread: str, run: str, agent: str) -> None:
+    """Refuse a thread that is somebody's chat, another agent's, or has another run going on."""
     first, last = store.chain(thread, 0, 1), store.last_run(thread)
     if (first and first[0].type == "opened") or (last is not None and last.agent != agent):
         raise Conflict(f"thread {thread!r} belongs to somebody else: use another name")
     live = store.live_run(thread)
-    if live is not None:
+    if live is not None and live.id != run:  # it may be the same post, a moment faster
         raise Conflict(
             f"in thread {thread!r} the run {live.id!r} is not over: go on in that run, or use "
             "another thread"
