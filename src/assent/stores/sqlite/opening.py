@@ -57,12 +57,10 @@ def last_pos(connection: sqlite3.Connection) -> int:
     return row[0] or 0
 
 
-def roll_back(writer: sqlite3.Connection) -> bool:
+def roll_back(writer: sqlite3.Connection) -> None:
     """Leave the transaction that is open, if one is; a connection that cannot is of no use."""
-    if not writer.in_transaction:
-        return False
-    try:
-        writer.execute("ROLLBACK")
-    except sqlite3.Error:
-        writer.close()
-    return True
+    if writer.in_transaction:
+        try:
+            writer.execute("ROLLBACK")
+        except sqlite3.Error:
+            writer.close()

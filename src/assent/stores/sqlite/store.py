@@ -215,8 +215,8 @@ class SqliteStore(SqlReads):
                 self._commit(writer, self._batch)
         except (sqlite3.Error, OSError) as error:
             self._committing = False
+            self._recent.forget()  # first: whoever is interrupted in between has undone less
             roll_back(writer)
-            self._recent.forget()
             self._fail(self._batch, StoreError(f"{self.path} could not be written: {error}"))
         finally:
             moved = self._threads_moved
@@ -231,8 +231,9 @@ class SqliteStore(SqlReads):
         """
         if self._committing and not writer.in_transaction:
             self._finish(self._batch)
-        if roll_back(writer):
+        if writer.in_transaction:
             self._recent.forget()
+            roll_back(writer)
         self._batch, self._committing = [], False
         self._threads_moved, self._news, self._added = set(), [], 0
 
