@@ -17,28 +17,27 @@ from assent.testing.scripted_model import call, calls, say
 async def test_sync_tools_run_off_the_loop_and_side_by_side(world: World) -> None:
     main = threading.get_ident()
     meet = threading.Barrier(2, timeout=5)
+    both_here, ticked = threading.Event(), threading.Event()
 
     @assent.tool
     def work(n: int) -> bool:
         """Work."""
         meet.wait()
+        both_here.set()
+        assert ticked.wait(20), "the loop stood still"
         return threading.get_ident() == main
 
-    ticks = 0
-
     async def tick() -> None:
-        nonlocal ticks
-        while True:
+        while not both_here.is_set():
             await asyncio.sleep(0.001)
-            ticks += 1
+        ticked.set()
 
     ticking = asyncio.create_task(tick())
     agent = world.agent(calls(call("work", {"n": 1}), call("work", {"n": 2})), say("Done."))
     agent.tools = {"work": work}
     await agent.run("go", thread="t")
-    ticking.cancel()
+    await ticking
     assert told(agent) == ["false", "false"]
-    assert ticks > 0
 
 
 @pytest.mark.parametrize("error", [ValueError("bad"), StopIteration("end"), TimeoutError("late")])

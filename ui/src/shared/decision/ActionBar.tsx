@@ -3,6 +3,7 @@
 import { useEffect, useState, type ReactElement } from "react";
 import { Button } from "../components/Button";
 import { useShortcuts } from "../keys";
+import { useMe } from "../session";
 import type { Check, DecisionType, GrantWish, Json, Kind, Request } from "../types";
 import { Approve } from "./Approve";
 import { setDraft, type Draft } from "./draft";
@@ -80,6 +81,7 @@ export interface ActionBarProps {
 
 export function ActionBar(props: ActionBarProps): ReactElement {
   const { request, draft, deciding, now, shortcuts = true } = props;
+  const { role } = useMe();
   const [granting, setGranting] = useState(false);
   const words = WORDS[request.kind];
   const warming = useWarming(`${request.id} ${request.revision}`);
@@ -131,6 +133,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
   const busy = deciding.busy;
   const reason = reasonBeside(request, question ? "respond" : "approve", now, props.answer?.missing);
   const canGrant =
+    role !== "chat" &&
     !question && request.kind === "approval" && request.tool !== null && request.risk.level !== "critical";
   return (
     <Bar>
