@@ -53,9 +53,9 @@ def agent(effort: Effort) -> Measured:
     shown="wall_ms",
     explanation=(
         "With all of it in one thread a cycle takes 5.7 ms of CPU: 47 statements in 17 round "
-        "trips, and the agent's own work as on SQLite. The eight hops to the threads that wait "
-        "for the database, so that the loop does not, are 1.7 ms more. Waiting on the loop itself "
-        "was tried (greenlets around libpq), and costs about as much as it saves."
+        "trips, and the agent's own work as on SQLite. The rest of its CPU are the eight hops to "
+        "the threads that wait for the database, so that the loop does not. Waiting on the loop "
+        "itself was tried (greenlets around libpq), and costs about as much as it saves."
     ),
 )
 def postgres(effort: Effort) -> Measured:
@@ -80,7 +80,7 @@ def postgres(effort: Effort) -> Measured:
     durability=f"{SQLITE}; {POSTGRES}",
     shown="per_second",
     explanation=(
-        "One interpreter: 16 at once cost the CPU of a cycle each (5 ms on SQLite, 9 ms on "
+        "One interpreter: 16 at once cost the CPU of a cycle each (6 ms on SQLite, 10 ms on "
         "PostgreSQL, where 16 threads also wait for their turns at it), and so do the peer's. "
         "More processes on one store are the way to more; this row is about one."
     ),
