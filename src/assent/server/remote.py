@@ -101,6 +101,8 @@ def _known(store: Store, run: str, key: str) -> tuple[Run | None, Call | None]:
 
 def _check_thread(store: Store, thread: str, run: str, agent: str) -> None:
     """Refuse a thread that is somebody's chat, another agent's, or has another run going on."""
+    if store.thread(thread) is None:
+        return  # it begins here, as nearly always
     first, last = store.chain(thread, 0, 1), store.last_run(thread)
     if (first and first[0].type == "opened") or (last is not None and last.agent != agent):
         raise Conflict(f"thread {thread!r} belongs to somebody else: use another name")
