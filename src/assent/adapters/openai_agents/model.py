@@ -25,7 +25,7 @@ from openai.types.responses import Response, ResponseCompletedEvent
 
 from assent.adapters.openai_agents import hosted, settling
 from assent.adapters.openai_agents.drive import Drive, the_drive
-from assent.adapters.openai_agents.reach import behind, check_tool, late
+from assent.adapters.openai_agents.reach import behind, check_tool, late, late_tool
 from assent.adapters.openai_agents.tools import Gated, gated_of
 from assent.errors import InvalidCall, Paused
 from assent.gate.foreign import ForeignCall
@@ -177,11 +177,7 @@ class Remembered(Model):
             if made is not None:
                 found[tool.name] = made
             elif isinstance(tool, FunctionTool):
-                raise InvalidCall(
-                    f"{tool.name} was given to its agent after guard(...), and would run past the "
-                    "gate: give an agent all its tools before",
-                    "tools",
-                )
+                raise late_tool(tool)
         return found
 
 

@@ -53,3 +53,12 @@ def late(agent: Agent[Any]) -> InvalidCall:
         "give an agent all that it may hand off to before",
         "handoffs",
     )
+
+
+def late_tool(tool: Tool) -> InvalidCall:
+    """What to say of a tool that nobody has guarded."""
+    return InvalidCall(
+        f"{tool.name} was given to its agent after guard(...), and would run past the gate: give "
+        "an agent all its tools before",
+        "tools",
+    )

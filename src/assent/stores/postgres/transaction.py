@@ -22,20 +22,8 @@ _QUIET = frozenset({"allowed", "claimed", "started", "recorded"})
 #: What may be written together, because none of it looks at what another one writes.
 _TOGETHER = frozenset(
     {
-        *(
-            sql.ADD_THREAD,
-            sql.SAVE_THREAD,
-            sql.OWN_THREAD,
-            sql.ADD_RUN,
-            sql.SAVE_RUN,
-        ),
-        *(
-            sql.MOVE_RUN,
-            sql.ADD_CALL,
-            sql.SAVE_CALL,
-            sql.MOVE_CALL,
-            sql.ADD_MESSAGE,
-        ),
+        *(sql.ADD_THREAD, sql.SAVE_THREAD, sql.OWN_THREAD, sql.ADD_RUN, sql.SAVE_RUN),
+        *(sql.MOVE_RUN, sql.ADD_CALL, sql.SAVE_CALL, sql.MOVE_CALL, sql.ADD_MESSAGE),
         *(sql.ADD_EVENT, sql.SAVE_GRANT, sql.SAVE_PRINCIPAL),
     }
 )
