@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from assent import codec
 from assent.engine import Command, Means, Work, apply
 from assent.engine.command import Needs
+from assent.engine.commands import Note
 from assent.errors import Conflict, InvalidCall, NotFound
 from assent.keys import Keyring
 from assent.rows import Call, Event, Principal, Run, Thread, Tool
@@ -310,6 +311,14 @@ def _matches(scope: str, args: str) -> bool:
     from assent import schema  # imports pydantic; only a store with grants needs it
 
     return schema.matches(codec.loads(scope), codec.loads(args))
+
+
+def pruned_note(
+    before: Micros, by: str, forgotten: list[tuple[str, str]], counts: dict[str, int]
+) -> Note:
+    """The fact that names what was forgotten; the audit accepts a missing body only with it."""
+    body = {"before": before, "runs": sorted(run for _, run in forgotten), "counts": counts}
+    return Note(type="pruned", actor=by, body=body)
 
 
 def next_seal(

@@ -28,11 +28,11 @@ from assent.stores.base import (
     page_key,
     page_start,
     place_of,
+    pruned_note,
 )
 from assent.stores.faces import face_of, shows
 from assent.stores.hub import Hub, Listener
 from assent.stores.shelf import shelf_of, shelves_of
-from assent.stores.sql.prune import pruned_note
 from assent.types import Grant, Micros
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from assent.engine.commands import Note
+from assent.stores.base import pruned_note
 from assent.stores.sql.dialect import SQLITE, Dialect, Execute
 from assent.types import Micros
 
@@ -49,11 +50,3 @@ def prune(
 
 def _over(execute: Execute, before: Micros) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in execute(_OVER, (before,)).fetchall()]
-
-
-def pruned_note(
-    before: Micros, by: str, forgotten: list[tuple[str, str]], counts: dict[str, int]
-) -> Note:
-    """The fact that names what was forgotten; the audit accepts a missing body only with it."""
-    body = {"before": before, "runs": sorted(run for _, run in forgotten), "counts": counts}
-    return Note(type="pruned", actor=by, body=body)
