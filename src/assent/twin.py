@@ -14,11 +14,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from assent.errors import AssentError
+from assent.threads import Threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,8 +32,8 @@ _TURN_SECONDS = 0.004
 
 
 @cache
-def _workers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=16, thread_name_prefix="assent-io")
+def _workers() -> Threads:
+    return Threads(16)
 
 
 if hasattr(os, "register_at_fork"):
@@ -44,8 +44,7 @@ async def hop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a blocking function without blocking the loop, if there is one."""
     if _is_direct():
         return function(*args, **kwargs)
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_workers(), partial(function, *args, **kwargs))
+    return await _workers().run(partial(function, *args, **kwargs))
 
 
 class Readable(Protocol):

@@ -1,0 +1,107 @@
+"""What blocks is done in threads: as many as needed, and to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from assent.threads import Threads
+
+
+async def test_gives_what_the_function_gives_or_raises() -> None:
+    threads = Threads(2)
+    assert await threads.run(lambda: 3) == 3
+    with pytest.raises(KeyError):
+        await threads.run(lambda: {}["gone"])
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await threads.run(lambda: next(iter(())))
+
+
+async def test_runs_at_once_what_fits_and_the_rest_in_turn() -> None:
+    threads, gate, busy = Threads(3), threading.Event(), threading.Semaphore(0)
+
+    def work() -> str:
+        busy.release()
+        assert gate.wait(60)
+        return threading.current_thread().name
+
+    answers = [threads.run(work) for _ in range(9)]
+    for _ in range(3):
+        assert await asyncio.to_thread(busy.acquire, timeout=60)
+    assert not busy.acquire(blocking=False)  # six wait
+    gate.set()
+    assert len(set(await asyncio.gather(*answers))) <= 3
+
+
+async def test_a_thread_that_is_free_is_used_again() -> None:
+    threads = Threads(8)
+    seen = {await threads.run(lambda: threading.current_thread().name) for _ in range(50)}
+    assert len(seen) == 1
+
+
+async def test_what_is_cancelled_in_time_never_begins() -> None:
+    threads, gate, ran = Threads(1), threading.Event(), []
+    first = threads.run(lambda: gate.wait(60))
+    second = threads.run(lambda: ran.append("second"))
+    second.cancel()
+    third = threads.run(lambda: ran.append("third"))
+    gate.set()
+    await asyncio.gather(first, third)
+    assert ran == ["third"]
+
+
+async def test_who_stops_waiting_does_not_stop_the_work() -> None:
+    threads, began, done = Threads(1), threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        assert done.wait(60)
+
+    answer = threads.run(work)
+    await asyncio.to_thread(began.wait, 60)
+    answer.cancel()
+    done.set()
+    assert await threads.run(lambda: "next") == "next"
+
+
+def test_a_loop_that_is_gone_takes_nobody_along() -> None:
+    threads, gate = Threads(1), threading.Event()
+
+    async def leave() -> None:
+        threads.run(lambda: gate.wait(60))
+
+    asyncio.run(leave())
+    gate.set()
+
+    async def come_back() -> int:
+        return await threads.run(lambda: 4)
+
+    assert asyncio.run(come_back()) == 4
+
+
+def test_what_was_begun_is_done_before_the_interpreter_goes(tmp_path: Path) -> None:
+    code = """
+import asyncio, sys, threading, time
+from pathlib import Path
+from assent.threads import Threads
+threads, began = Threads(2), threading.Event()
+
+def work():
+    began.set()
+    time.sleep(0.3)
+    Path(sys.argv[1]).write_text("done")
+
+async def main():
+    threads.run(work)
+    began.wait(60)
+
+asyncio.run(main())
+"""
+    place = tmp_path / "told"
+    subprocess.run([sys.executable, "-c", code, str(place)], check=True, timeout=60)
+    assert place.read_text() == "done"
