@@ -79,7 +79,7 @@ class Inbox:
         if request is None:
             expire = Expire(thread=call.thread, run=call.run, call=call.id)
             (call,) = await write(self.store, expire)
-            request = await look(self.store, self._request, call)
+            request = await look(self.store, self.request_of, call)
         return request
 
     async def find(self, prefix: str) -> Request:
@@ -100,13 +100,18 @@ class Inbox:
         self.store.transact(Note(thread=call.thread, type="revealed", actor=by, body=body))
 
     def _page(self, filters: dict[str, Any]) -> Page:
+        calls, following = self.calls(filters)
+        return Page(tuple(self.request_of(call) for call in calls), following)
+
+    def calls(self, filters: dict[str, Any]) -> tuple[list[Call], str | None]:
+        """A page of rows and what follows it, in this thread."""
         query = query_of(filters)
         self._sweep()
         # One row more than wanted says whether there is a next page.
         found = self.store.page(replace(query, limit=query.limit + 1))
         shown = found[: query.limit]
         following = str(shown[-1][0]) if len(found) > query.limit else None
-        return Page(tuple(self._request(call) for _, call in shown), following)
+        return [call for _, call in shown], following
 
     def _read(self, request_id: str) -> tuple[Call, Request | None]:
         """A call, and the request that it is, unless it is overdue."""
@@ -114,7 +119,7 @@ class Inbox:
         asked = call.status is CallStatus.ASKED
         if asked and call.expires_at is not None and call.expires_at <= self.store.now():
             return call, None
-        return call, self._request(call)
+        return call, self.request_of(call)
 
     def _named(self, prefix: str) -> str:
         ids = self.store.calls_like(prefix, 2)
@@ -139,7 +144,8 @@ class Inbox:
             raise NotFound(f"no request {request_id!r:.80}: see `assent inbox`")
         return call
 
-    def _request(self, call: Call) -> Request:
+    def request_of(self, call: Call) -> Request:
+        """The request that a row is, in this thread."""
         return request_of(call, self._tool(call))
 
     def _tool(self, call: Call) -> Tool | None:
@@ -194,7 +200,7 @@ class Inbox:
             call = await look(self.store, self._call, request_id)
             await write(self.store, Expire(thread=call.thread, run=call.run, call=call.id))
             raise
-        return self._request(decided)  # its tool was looked up before
+        return self.request_of(decided)  # its tool was looked up before
 
     def _prepared(
         self,

@@ -58,8 +58,19 @@ class JsonAnswer(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        return text.encode(errors="backslashreplace")
+        return as_json(content).encode(errors="backslashreplace")
+
+
+class Written(JsonAnswer):
+    """The same, of what is written already."""
+
+    def render(self, content: str) -> bytes:
+        return content.encode(errors="backslashreplace")
+
+
+def as_json(content: Any) -> str:
+    """How every answer is written."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
 def status_of(error: AssentError) -> int:

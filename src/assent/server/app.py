@@ -21,6 +21,7 @@ from assent.gate import Gate
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.server import answers, docs
+from assent.server.cards import Cards
 from assent.server.feed import Feed
 from assent.server.guards import Guards
 from assent.server.judging import judge_of
@@ -67,9 +68,11 @@ def create_app(
     named = _named(agents, kept)
     metrics = Metrics()
     gate = Gate(kept, policy=policy, agent="remote", wait=0)
+    inbox = Inbox(kept, judge=judge_of(named.values(), gate))
     service = Service(
         store=kept,
-        inbox=Inbox(kept, judge=judge_of(named.values(), gate)),
+        inbox=inbox,
+        cards=Cards(inbox),
         gate=gate,
         agents=named,
         default=next(iter(named), ""),

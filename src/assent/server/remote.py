@@ -27,7 +27,18 @@ from assent.server.service import Service
 from assent.server.shapes import OpenBody, OptionBody, QuestionBody, ResultBody
 from assent.stores.base import Query, Store
 from assent.twin import News, hop, look, write
-from assent.types import Json, Option, Question, Request, Risk, Terms, ToolCall, Verdict, moment
+from assent.types import (
+    Json,
+    Micros,
+    Option,
+    Question,
+    Request,
+    Risk,
+    Terms,
+    ToolCall,
+    Verdict,
+    moment,
+)
 from assent.views import question_json, request_of
 
 _OWN = ("allowed", "reviewers", "quorum", "expires_in", "valid_for")
@@ -47,18 +58,11 @@ async def open_call(
     binds = codec.canonical({"body": codec.sha256(codec.canonical(fields))}).decode()
     name = key or secrets.token_hex(16)
     run = body.run or f"{agent}/{name}"
-    known, call = await look(service.store, _known, service.store, run, name)
-    if known is not None and known.agent != agent:
-        raise Conflict(f"run {run!r} belongs to another agent: use another name")
-    if known is None and (body.thread or body.run):
-        named = body.thread or run
-        await look(service.store, _check_thread, service.store, named, run, agent)
-    terms = await _terms(service, agent, body, kind, args)
+    known, call, now = await look(service.store, _before, service, agent, body, run, name)
+    terms = await _terms(service, agent, body, kind, args, now)
     tool = _face(body) if kind == "approval" and body.tool is not None else None
     fresh = False
     if call is None:
-        store = service.store
-        await look(store, service.limits.enter, agent, partial(_open_requests, store, agent))
         text = codec.canonical(args).decode()
         new = NewCall(
             id="req_" + secrets.token_hex(8),
@@ -82,7 +86,7 @@ async def open_call(
             tools=() if tool is None else (tool,),
             requester=body.requester,
         )
-        ((call,),) = await write(store, propose)
+        ((call,),) = await write(service.store, propose)
         fresh = call.id == new.id  # else another of its kind was a moment faster
     assert call is not None
     if call.binds != binds:
@@ -93,10 +97,23 @@ async def open_call(
     return call, fresh
 
 
-def _known(store: Store, run: str, key: str) -> tuple[Run | None, Call | None]:
-    """The run of that name, and its call under this key, if they are there already."""
+def _before(
+    service: Service, agent: str, body: OpenBody, run: str, key: str
+) -> tuple[Run | None, Call | None, Micros]:
+    """The run of that name and its call under this key, if they are there already; and the time.
+
+    A call that is new has to be in the right place, and the agent may not have too many open.
+    """
+    store = service.store
     known = store.run(run)
-    return known, None if known is None else store.call_by_key(run, key)
+    if known is not None and known.agent != agent:
+        raise Conflict(f"run {run!r} belongs to another agent: use another name")
+    call = None if known is None else store.call_by_key(run, key)
+    if known is None and (body.thread or body.run):
+        _check_thread(store, body.thread or run, run, agent)
+    if call is None:
+        service.limits.enter(agent, partial(_open_requests, store, agent))
+    return known, call, store.now()
 
 
 def _check_thread(store: Store, thread: str, run: str, agent: str) -> None:
@@ -167,7 +184,7 @@ def _face(body: OpenBody) -> Tool:
 
 
 async def _terms(
-    service: Service, agent: str, body: OpenBody, kind: str, args: dict[str, Json]
+    service: Service, agent: str, body: OpenBody, kind: str, args: dict[str, Json], now: Micros
 ) -> Terms:
     """The policy's terms, made stricter by what the agent wants for itself."""
     wanted = {name: getattr(body, name) for name in _OWN}
@@ -180,7 +197,6 @@ async def _terms(
     if kind == "question" or body.tool is None:
         fits = ("respond", "reject") if kind == "question" else ("approve", "reject")
         return _only(own, fits)
-    now = await look(service.store, service.store.now)
     said = await judge(
         service.gate.policy.judge(
             ToolCall(body.tool, args), agent=agent, now=moment(now), own=own, needs_approval=True

@@ -19,6 +19,7 @@ from assent.stores.base import Store
 if TYPE_CHECKING:
     from fastapi import Request as HttpRequest
 
+    from assent.server.cards import Cards
     from assent.worker import Worker
 
 
@@ -28,6 +29,8 @@ class Service:
 
     store: Store
     inbox: Inbox
+    #: What it shows in lists.
+    cards: Cards
     #: The door of agents on other machines.
     gate: Gate
     agents: Mapping[str, Resumable]

@@ -20,11 +20,18 @@ _LIKE_CALLS = {"approve", "edit", "reject", "respond"}
 
 def shown_request(request: Request, who: Who, *, reveal: bool = False) -> dict[str, Json]:
     """Everything that this principal may know of a request, ready for JSON."""
-    body = request_json(request)
     # The agent that made the call knows its arguments, and must get them as they were approved; who
     # only chats sees their own requests, whose arguments stand in the chat already.
+    body = drawn(request, reveal=reveal or who.role in ("agent", "chat"))
+    body["can"], body["why_not"] = abilities(request, who)
+    return body
+
+
+def drawn(request: Request, *, reveal: bool = False) -> dict[str, Json]:
+    """What is the same for all who may see the request."""
+    body = request_json(request)
     masked = False
-    if not reveal and who.role not in ("agent", "chat"):
+    if not reveal:
         for field in ("args", "original", "preview", "description", "note"):
             view = hidden(body[field], request.schema)
             body[field], masked = view.value, masked or view.masked
@@ -37,12 +44,9 @@ def shown_request(request: Request, who: Who, *, reveal: bool = False) -> dict[s
                 place[field], masked = view.value, True
     if masked:
         body["digest"] = None
-    can, why_not = abilities(request, who)
     body |= {
         "masked": masked,
         "size": len(codec.dumps(body["args"]).encode(errors="replace")),
-        "can": can,
-        "why_not": why_not,
         "shown": _shown(request, body),
     }
     return body

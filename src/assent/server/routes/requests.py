@@ -7,11 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from assent.errors import NotFound
-from assent.inbox import Page
 from assent.server import remote
 from assent.server.about import about
-from assent.server.answers import JsonAnswer
-from assent.server.auth import Anyone, AReviewer, Who, check_sees, may_see
+from assent.server.answers import JsonAnswer, Written
+from assent.server.auth import Anyone, AReviewer, check_sees
 from assent.server.docs import gives, refusals
 from assent.server.service import Service, service_of
 from assent.server.shapes import STATUSES, RequestPage, RequestView
@@ -22,8 +21,6 @@ from assent.types import Request as Asked
 router = APIRouter(prefix="/api/requests", tags=["requests"])
 
 _MOST = 200
-#: How many pages are looked through for somebody who may see few of the requests.
-_PAGES = 20
 
 
 @router.get(
@@ -54,31 +51,7 @@ async def listed(
     filters |= {name: value for name, value in named.items() if value not in (None, "")}
     if status != "pending":
         filters.setdefault("sort", "newest")
-    service = service_of(request)
-    page = await _seen_by(service, who, filters, mine=mine)
-    items = await hop(lambda: [shown_request(item, who) for item in page.items])
-    return JsonAnswer({"items": items, "next": page.next})
-
-
-async def _seen_by(service: Service, who: Who, filters: dict[str, Any], *, mine: bool) -> Page:
-    """A page of what this person may see; for who may see little, several are looked through."""
-    limit = filters["limit"]
-    found: list[Asked] = []
-    for _ in range(_PAGES):
-        page = await service.inbox.search(**{**filters, "limit": limit - len(found)})
-        found += [item for item in page.items if may_see(who, item)]
-        if mine:
-            found = [item for item in found if item.requester == who.name or _for(who, item)]
-        if page.next is None or len(found) == limit:
-            break
-        filters["after"] = page.next
-    return Page(tuple(found), page.next)
-
-
-def _for(who: Who, item: Asked) -> bool:
-    """Whether it is for this person in particular, and not for everybody."""
-    ours = {who.name, *(f"group:{name}" for name in who.reviewer.groups)}
-    return bool(ours & set(item.reviewers))
+    return Written(await hop(service_of(request).cards.page, who, filters, mine=mine))
 
 
 @router.get(

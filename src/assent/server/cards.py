@@ -1,0 +1,90 @@
+"""Lists of requests, drawn once for everybody.
+
+Many people look at the same page again and again, and drawing a request (its text made inert, its
+secrets hidden) takes longer than reading it. So a card is kept as the JSON that goes out, for as
+long as its row is the same in every field. What differs from one reader to the next is added last.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from assent.inbox import Inbox
+from assent.rows import Call
+from assent.server.answers import as_json
+from assent.server.auth import Who, may_see
+from assent.server.shown import abilities, drawn
+from assent.types import Request
+
+#: How many pages are looked through for somebody who may see few of the requests.
+_PAGES = 20
+#: Characters of JSON that are kept in all, and of one card.
+_MOST = 4_000_000
+_LARGE = 20_000
+
+
+class Card(NamedTuple):
+    """A request, and how it is drawn for whoever may not see its secrets."""
+
+    request: Request
+    json: str
+
+
+class Cards:
+    """The cards that were drawn last. For any thread."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Call, Card] = OrderedDict()
+        self._size = 0
+
+    def page(self, who: Who, filters: dict[str, Any], *, mine: bool) -> str:
+        """A page of what this person may see; for who may see little, several are looked through.
+
+        It blocks, since it reads the store.
+        """
+        limit = filters["limit"]
+        found: list[Card] = []
+        for _ in range(_PAGES):
+            calls, following = self._inbox.calls({**filters, "limit": limit - len(found)})
+            cards = [self._card(call) for call in calls if may_see(who, call)]
+            found += [card for card in cards if not mine or _for(who, card.request)]
+            if following is None or len(found) == limit:
+                break
+            filters["after"] = following
+        items = ",".join(_for_reader(card, who) for card in found)
+        return f'{{"items":[{items}],"next":{as_json(following)}}}'
+
+    def _card(self, call: Call) -> Card:
+        with self._lock:
+            card = self._kept.get(call)
+            if card is not None:
+                self._kept.move_to_end(call)
+                return card
+        request = self._inbox.request_of(call)
+        card = Card(request, as_json(drawn(request)))
+        if len(card.json) <= _LARGE:
+            self._keep(call, card)
+        return card
+
+    def _keep(self, call: Call, card: Card) -> None:
+        with self._lock:
+            if call not in self._kept:  # else another thread was faster
+                self._kept[call] = card
+                self._size += len(card.json)
+            while self._size > _MOST:
+                self._size -= len(self._kept.popitem(last=False)[1].json)
+
+
+def _for_reader(card: Card, who: Who) -> str:
+    can, why_not = abilities(card.request, who)
+    return f"{card.json[:-1]},{as_json({'can': can, 'why_not': why_not})[1:]}"
+
+
+def _for(who: Who, item: Request) -> bool:
+    """Whether it is for this person in particular, and not for everybody."""
+    ours = {who.name, *(f"group:{name}" for name in who.reviewer.groups)}
+    return item.requester == who.name or bool(ours & set(item.reviewers))

@@ -1,0 +1,75 @@
+"""A list is drawn once for everybody, and still shows each reader what is so now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from served import Serve, Served, opened
+
+from assent.server import cards
+
+
+def listed(served: Served, token: str, **params: Any) -> list[dict[str, Any]]:
+    answer = served.client(token).get("/api/requests", params=params)
+    assert answer.status_code == 200, answer.text
+    items: list[dict[str, Any]] = answer.json()["items"]
+    return items
+
+
+def test_a_card_says_what_the_request_says(serve: Serve) -> None:
+    served = serve()
+    agent, ana = served.client(served.token("bot", "agent")), served.token("ana")
+    args = {"to": "ана@example.com", "body": 'say "yes"\n\u202e', "api_key": "sk-" + "a" * 30}
+    opened(agent, args=args, description="Send", note="now", preview={"old": 1})
+    for _ in range(2):  # drawn, and kept
+        (card,) = listed(served, ana)
+        whole = served.client(ana).get(f"/api/requests/{card['id']}").json()
+        assert card == {name: whole[name] for name in card}
+        assert card["masked"] is True
+
+
+def test_what_changes_is_drawn_again(serve: Serve) -> None:
+    served = serve()
+    agent = served.client(served.token("bot", "agent"))
+    ana, ben = served.token("ana"), served.token("ben")
+    made = opened(agent, quorum=2)
+    (before,) = listed(served, ana)
+    assert (before["votes"], before["can"]) == ([], ["approve", "edit", "reject", "respond"])
+    path, yes = f"/api/requests/{made['id']}/decision", {"type": "approve"}
+    seen = {"seen_digest": before["digest"]}
+    assert served.client(ana).post(path, json=yes | seen).status_code == 200
+    (mine,), (theirs,) = listed(served, ana), listed(served, ben)
+    assert [vote["by"] for vote in mine["votes"]] == ["ana"]
+    assert (mine["can"], mine["why_not"]) == (["reject"], "you voted already")
+    assert (theirs["can"], theirs["why_not"]) == (before["can"], "")
+    assert served.client(ben).post(path, json=yes | seen).status_code == 200
+    assert listed(served, ana) == []
+    (closed,) = listed(served, ana, status="closed")
+    assert (closed["status"], closed["decision"]["by"]) == ("approved", "ben")
+
+
+def test_nobody_sees_a_card_that_is_not_for_them(serve: Serve) -> None:
+    served = serve()
+    agent = served.client(served.token("bot", "agent"))
+    ana, ben = served.token("ana"), served.token("ben", "reviewer", "money")
+    opened(agent, reviewers=["group:money"])
+    opened(agent, key="k2")
+    assert [len(listed(served, token)) for token in (ben, ana, ben)] == [2, 1, 2]
+    assert len(listed(served, ben, mine=True)) == 1
+    assert listed(served, ana, mine=True) == []
+
+
+def test_what_is_kept_has_an_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cards, "_MOST", 6_000)
+    monkeypatch.setattr(cards, "_LARGE", 3_000)
+    served = serve()
+    agent, ana = served.client(served.token("bot", "agent")), served.token("ana")
+    for n in range(8):
+        opened(agent, key=f"k{n}", args={"order": n})
+    opened(agent, key="large", args={"order": "x" * 5_000})
+    for _ in range(2):
+        assert [card["args"]["order"] for card in listed(served, ana)][:8] == list(range(8))
+    kept = served.app.state.assent.cards._kept
+    assert 0 < len(kept) < 8
+    assert sum(len(card.json) for card in kept.values()) <= 6_000
