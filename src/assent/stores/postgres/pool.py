@@ -33,6 +33,8 @@ class Pool:
         self._free = threading.BoundedSemaphore(self._size)
         self._idle: list[Connection] = []
         self._age = 0
+        #: What the server calls each of our connections.
+        self._pids: dict[Connection, int] = {}
 
     @contextmanager
     def connection(self, end: float) -> Iterator[Connection]:
@@ -63,7 +65,9 @@ class Pool:
         nap = _FIRST_NAP
         while True:
             try:
-                return self._connect()
+                made = self._connect()
+                self._pids[made] = made.info.backend_pid
+                return made
             except psycopg.Error as error:
                 if is_hopeless(error) or time.monotonic() + nap > end:
                     raise StoreError(f"cannot connect to {self._url}: {error}") from error
@@ -84,7 +88,15 @@ class Pool:
         if rests and not self.closed and age == self._age:
             self._idle.append(connection)
         else:
-            connection.close()
+            self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        self._pids.pop(connection, None)
+        connection.close()
+
+    def is_ours(self, pid: int) -> bool:
+        """Whether the server knows one of our connections by this number."""
+        return pid in tuple(self._pids.values())
 
     def renew(self) -> None:
         """Make new connections from now on: the server behind the old ones is another one."""
@@ -94,7 +106,7 @@ class Pool:
     def _drop_idle(self) -> None:
         while self._idle:
             with suppress(IndexError):
-                self._idle.pop().close()
+                self._close(self._idle.pop())
 
     def _after_fork(self) -> None:
         """The child makes its own connections, and must not end those of its parent.

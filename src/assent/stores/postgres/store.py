@@ -339,7 +339,8 @@ class PostgresStore(SqlReads):
     def _start_watching(self) -> None:
         horizon = horizon_of(self._rows(HORIZON)[0])
         connect_ = lambda: connect(self._address, prepare=False)  # noqa: E731
-        Watcher(connect_, self._translate, self._hub, self._channel, horizon).start()
+        ours = self._pool.is_ours
+        Watcher(connect_, self._translate, self._hub, self._channel, horizon, ours).start()
 
     # -- the rest
 

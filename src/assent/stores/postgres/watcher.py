@@ -35,6 +35,7 @@ class Watcher(threading.Thread):
         hub: Hub,
         channel: str,
         horizon: Horizon,
+        is_ours: Callable[[int], bool],
     ) -> None:
         super().__init__(name="assent-listen", daemon=True)
         self._connect = connect
@@ -43,6 +44,7 @@ class Watcher(threading.Thread):
         self._channel = channel
         self._horizon = horizon
         self._told: set[int] = set()
+        self._is_ours = is_ours
 
     def run(self) -> None:
         while self._hub.wanted():
@@ -58,7 +60,9 @@ class Watcher(threading.Thread):
             self._tell(connection)
             end = time.monotonic() + POLL_SECONDS
             while time.monotonic() < end and self._hub.wanted():
-                if list(connection.notifies(timeout=_NAP, stop_after=1)):
+                notes = list(connection.notifies(timeout=_NAP, stop_after=1))
+                # Of its own commits a store tells by itself, and at once.
+                if not all(self._is_ours(note.pid) for note in notes):
                     break
 
     def _tell(self, connection: Connection) -> None:
