@@ -12,6 +12,7 @@ from assent.rows import Call, Event, Run
 from assent.server.auth import Who, may_see
 from assent.server.service import Service
 from assent.server.shown import inert, summary
+from assent.server.veil import FOR_OTHERS, Veil
 from assent.stores.base import Query, Store
 from assent.stores.call_events import events_about
 from assent.text import inline, lines
@@ -21,6 +22,8 @@ from assent.views import public_status, request_of
 _TAIL = 30
 _LIKE = 100
 _RECENT = 5
+#: What a fact holds of arguments without showing them: their hashes, and what salts its own.
+_CHECKS = ("digest", "args", "salt")
 
 
 def about(service: Service, request: Request, who: Who, *, masked: bool) -> dict[str, Json]:
@@ -31,12 +34,12 @@ def about(service: Service, request: Request, who: Who, *, masked: bool) -> dict
     run, thread = store.run(call.run), store.thread(call.thread)
     before = 0 if thread is None else max(thread.messages - _TAIL, 0)
     return {
-        "conversation": conversation(store, request.thread, current=call, after=before),
+        "conversation": conversation(store, request.thread, who, current=call, after=before),
         "events": [told(event, masked=masked) for event in events_about(store, call)],
         "like": _like(store, call, who),
         "policy": {
             "rule": inline(call.terms.rule),
-            "description": inert(call.terms.description),
+            "description": inert(hidden(call.terms.description).value),
             "digest": call.terms.policy,
             "requester_decides": call.terms.requester_decides,
             "assurance": call.terms.assurance,
@@ -47,11 +50,13 @@ def about(service: Service, request: Request, who: Who, *, masked: bool) -> dict
 
 
 def conversation(
-    store: Store, thread: str, *, current: Call | None = None, after: int = 0
+    store: Store, thread: str, who: Who, *, current: Call | None = None, after: int = 0
 ) -> list[dict[str, Json]]:
-    """What was said, as text that is safe to show; the turn that made the call is marked."""
+    """What was said, as text that is safe to show; the turn that made the call is marked, and of
+    calls for others no more than the name is left."""
+    veil = Veil(store, thread, who)
     messages = store.messages(thread, after)
-    said = [_said(seq, codec.loads(body)) for seq, body in messages]
+    said = [_said(seq, codec.loads(body), veil) for seq, body in messages]
     if current is not None:
         for turn in reversed(said):
             if any(call["name"] == inline(current.tool) for call in turn.get("calls", ())):
@@ -60,29 +65,34 @@ def conversation(
     return said
 
 
-def _said(seq: int, message: dict[str, Any]) -> dict[str, Json]:
+def _said(seq: int, message: dict[str, Any], veil: Veil) -> dict[str, Json]:
     content = message.get("content")
     text = content if isinstance(content, str) else "" if content is None else codec.dumps(content)
+    veiled = veil.covers_result(message)
     turn: dict[str, Json] = {
         "seq": seq,
         "role": message.get("role", ""),
-        "text": inert(hidden(text).value),
+        "text": FOR_OTHERS if veiled else inert(hidden(text).value),
         "current": False,
     }
+    if veiled:
+        turn["veiled"] = True
     if message.get("name"):
         turn["name"] = inline(str(message["name"]))
     calls = message.get("calls") or ()
     if calls:
-        turn["calls"] = [_made(call) for call in calls]
+        made = zip(calls, veil.covers(message), strict=True)
+        turn["calls"] = [_made(call, veiled=veiled) for call, veiled in made]
     return turn
 
 
-def _made(call: dict[str, Any]) -> dict[str, Json]:
-    return {
+def _made(call: dict[str, Any], *, veiled: bool) -> dict[str, Json]:
+    made: dict[str, Json] = {
         "id": inline(str(call.get("id", ""))),
         "name": inline(str(call.get("name", ""))),
-        "shown_args": _arguments(call.get("arguments", "")),
+        "shown_args": FOR_OTHERS if veiled else _arguments(call.get("arguments", "")),
     }
+    return {**made, "veiled": True} if veiled else made
 
 
 def _arguments(written: Any) -> str:
@@ -95,29 +105,38 @@ def _arguments(written: Any) -> str:
 
 
 def told(event: Event, *, masked: bool = False, veiled: bool = False) -> dict[str, Json]:
-    """One fact, for a timeline; beside something masked it carries no digest either, and to who
-    may not see the request (``veiled``) it says no more than that it happened."""
-    body = {} if event.body is None else hidden(_opened(codec.loads(event.body))).value
-    if masked:
-        body.pop("digest", None)
+    """One fact, for a timeline; to who may not see what it is about (``veiled``) it says no more
+    than that it happened."""
     return {
         "at": moment(event.at).isoformat(),
         "type": event.type,
         "actor": inline(event.actor),
         "run": event.run,
         "request": event.call,
-        "body": None if event.body is None or veiled else inert(body),
+        "body": None if event.body is None or veiled else _body(event.body, masked=masked),
     }
 
 
-def _opened(body: dict[str, Json]) -> dict[str, Json]:
-    """The body of a fact with what it keeps as text read, where that may hold secrets by name."""
-    for field in ("result", "value"):
+def _body(kept: str, *, masked: bool) -> Json:
+    """What a fact says; beside something masked, nothing that a guess could be checked against."""
+    body, inside = _opened(codec.loads(kept))
+    view = hidden(body)
+    if masked or inside or view.masked:
+        for field in _CHECKS:
+            view.value.pop(field, None)
+    return inert(view.value)
+
+
+def _opened(body: dict[str, Json]) -> tuple[dict[str, Json], bool]:
+    """The body of a fact with what it keeps as text read, where that may hold secrets by name; and
+    whether it does."""
+    found = False
+    for field in ("result", "value", "scope"):
         read = _output(body[field]) if isinstance(body.get(field), str) else None
         view = hidden(read)
         if view.masked and not isinstance(read, str):
-            body[field] = codec.dumps(view.value)
-    return body
+            body[field], found = codec.dumps(view.value), True
+    return body, found
 
 
 def _like(store: Store, call: Call, who: Who) -> dict[str, Json]:
@@ -153,11 +172,11 @@ def run_json(run: Run) -> dict[str, Json]:
         "thread": run.thread,
         "agent": inline(run.agent),
         "status": str(run.status),
-        "stop": inline(run.stop),
+        "stop": inline(hidden(run.stop).value),
         "requester": inline(run.requester),
         "created_at": moment(run.created).isoformat(),
         "open": run.asked + run.doubted,
-        "output": None if run.output is None else inert(_output(run.output)),
+        "output": None if run.output is None else inert(hidden(_output(run.output)).value),
     }
 
 

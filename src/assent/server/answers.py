@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from assent import errors
 from assent.errors import AssentError
+from assent.hiding import hidden
 from assent.types import Json
 from assent.views import decision_json
 
@@ -80,7 +81,8 @@ def status_of(error: AssentError) -> int:
 
 def told(error: AssentError) -> dict[str, Json]:
     """The body of an answer that says no."""
-    said: dict[str, Json] = {"error": type(error).__name__, "message": str(error)}
+    # What somebody said when they decided stands in it, and in the decision.
+    said: dict[str, Json] = {"error": type(error).__name__, "message": hidden(str(error)).value}
     field = getattr(error, "path", "")
     if field:
         said["field"] = field
@@ -88,7 +90,7 @@ def told(error: AssentError) -> dict[str, Json]:
     if request is not None:
         said["request"] = request.id
         if request.decision is not None:
-            said["decision"] = decision_json(request.decision)
+            said["decision"] = hidden(decision_json(request.decision)).value
     return said
 
 

@@ -13,6 +13,7 @@ from fastapi import Depends
 from fastapi import Request as HttpRequest
 
 from assent.errors import NotAllowed, NotFound, Unauthenticated
+from assent.inbox import seeing
 from assent.rows import Call
 from assent.server.service import Service, service_of
 from assent.server.signing_in import COOKIE, who_is
@@ -118,17 +119,7 @@ AReviewer = Annotated[Who, Depends(needs("reviewer"))]
 
 def may_see(who: Who, call: Call | Request) -> bool:
     """Whether this principal may read about a call at all."""
-    by = who.reviewer
-    if by.role == "admin":
-        return True
-    if by.role == "agent":
-        return call.agent == by.name
-    if by.role == "chat":
-        return bool(call.requester) and call.requester == by.name
-    wanted = call.terms.reviewers if isinstance(call, Call) else call.reviewers
-    ours = {by.name, *(f"group:{name}" for name in by.groups)}
-    decided = call.decision
-    return not wanted or bool(ours & set(wanted)) or (decided is not None and decided.by == by.name)
+    return seeing.may_see(who.reviewer, call)
 
 
 def check_sees(who: Who, call: Call | Request) -> None:

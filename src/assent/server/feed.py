@@ -10,13 +10,15 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from assent.errors import AssentError
-from assent.rows import SYSTEM_THREAD, Call, Event
+from assent.inbox.seeing import Audience
+from assent.rows import SYSTEM_THREAD, Event
+from assent.server.audiences import Audiences
 from assent.stores.base import Store
 from assent.twin import News, hop
 from assent.types import Reviewer, moment
@@ -25,10 +27,7 @@ log = logging.getLogger("assent.server")
 
 _RING = 2_000
 _PAGE = 200
-_KNOWN_CALLS = 5_000
 _LOOK_AGAIN = 30.0
-#: After these, a call may be for other people than before.
-_ASKED_ANEW = ("asked", "reasked", "revised")
 #: How long events gather, for each reader, while they come without a pause: telling a crowd of each
 #: by itself would leave no time for anything else.
 _GATHER = 0.0005
@@ -37,12 +36,12 @@ _TURNS = 100
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One event as it goes out, and the call that it is about."""
+    """One event as it goes out, and whom it is for besides operators."""
 
     cursor: str
     type: str
     frame: bytes
-    call: Call | None
+    audience: Audience
 
 
 class Batch:
@@ -81,7 +80,7 @@ class Feed:
         self._awake = asyncio.Event()
         #: A crowd is told in turns, so that others get theirs in between.
         self._fresh = [asyncio.Event() for _ in range(_TURNS)]
-        self._calls: OrderedDict[str, Call] = OrderedDict()
+        self._audiences = Audiences(store)
         #: What a reader at this place is given next; most readers are at the same.
         self._next: tuple[int, int, Batch] = (0, 0, _NOTHING)
         self._closed = False
@@ -212,19 +211,7 @@ class Feed:
         return [self._news(at, event) for at, event in self._store.events(cursor, _PAGE)]
 
     def _news(self, cursor: str, event: Event) -> Item:
-        if event.type in _ASKED_ANEW:
-            self._calls.pop(event.call or "", None)
-        call = self._call(event.call) if event.call else None
-        return Item(cursor, event.type, frame(cursor, event), call)
-
-    def _call(self, call_id: str) -> Call | None:
-        """The call, as far as who may see it goes: that is fixed whenever it is asked."""
-        call = self._calls.get(call_id) or self._store.call(call_id)
-        if call is not None:
-            self._calls[call_id] = call
-            while len(self._calls) > _KNOWN_CALLS:
-                self._calls.popitem(last=False)
-        return call
+        return Item(cursor, event.type, frame(cursor, event), self._audiences.of(event))
 
 
 def frame(cursor: str, event: Event) -> bytes:

@@ -6,23 +6,24 @@ arguments are there to fill an edit form.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from assent import codec, text
 from assent.hiding import hidden
 from assent.server.auth import Who
-from assent.types import ASSURANCE, Json, Question, Request
-from assent.views import question_json, request_json
+from assent.types import ASSURANCE, Json, Request
+from assent.views import request_json
 
 _SUMMARY = 160
+#: What people may be shown only in part, and what the tool's schema has a say in.
+_ARGUMENTS = ("args", "original", "preview", "description", "note")
 _LIKE_CALLS = {"approve", "edit", "reject", "respond"}
 
 
 def shown_request(request: Request, who: Who, *, reveal: bool = False) -> dict[str, Json]:
     """Everything that this principal may know of a request, ready for JSON."""
-    # The agent that made the call knows its arguments, and must get them as they were approved; who
-    # only chats sees their own requests, whose arguments stand in the chat already.
-    body = drawn(request, reveal=reveal or who.role in ("agent", "chat"))
+    body = drawn(request, reveal=reveal or _knows(who))
     body["can"], body["why_not"] = abilities(request, who)
     return body
 
@@ -30,18 +31,7 @@ def shown_request(request: Request, who: Who, *, reveal: bool = False) -> dict[s
 def drawn(request: Request, *, reveal: bool = False) -> dict[str, Json]:
     """What is the same for all who may see the request."""
     body = request_json(request)
-    masked = False
-    if not reveal:
-        for field in ("args", "original", "preview", "description", "note"):
-            view = hidden(body[field], request.schema)
-            body[field], masked = view.value, masked or view.masked
-        decision, ran = body["decision"], body["execution"]
-        if decision is not None and "args" in decision:
-            decision["args"] = hidden(decision["args"], request.schema).value
-        for place, field in ((decision or {}, "value"), (ran, "result")):
-            view = hidden(place.get(field))
-            if view.masked:
-                place[field], masked = view.value, True
+    masked = not reveal and _mask(body, request.schema)
     if masked:
         body["digest"] = None
     body |= {
@@ -50,6 +40,38 @@ def drawn(request: Request, *, reveal: bool = False) -> dict[str, Json]:
         "shown": _shown(request, body),
     }
     return body
+
+
+def _knows(who: Who) -> bool:
+    """Whether they know the arguments anyhow: the agent that made the call must get them as they
+    were approved; who only chats sees their own requests, and has them in the chat already."""
+    return who.role in ("agent", "chat")
+
+
+def seen(request: Request, args: Mapping[str, Json], who: Who) -> Json:
+    """Arguments for a request as this person is shown them unasked."""
+    return dict(args) if _knows(who) else hidden(dict(args), request.schema).value
+
+
+def is_masked(request: Request) -> bool:
+    """Whether people are shown it without something that looks like a secret."""
+    return _mask(request_json(request), request.schema)
+
+
+def _mask(body: dict[str, Json], schema: Mapping[str, Any] | None) -> bool:
+    """Take what looks like a secret out of a request, and say whether there was any."""
+    decision, ran = body["decision"] or {}, body["execution"]
+    places = [(body, name, schema) for name in _ARGUMENTS]
+    places += [(decision, "args", schema), (decision, "value", None), (decision, "message", None)]
+    places += [(ran, "result", None), (body["risk"], "reasons", None)]
+    asked = body["question"] or {}
+    places += [(asked, "text", None), (asked, "options", None)]
+    masked = False
+    for place, name, said in places:
+        if name in place:
+            view = hidden(place[name], said)
+            place[name], masked = view.value, masked or view.masked
+    return masked
 
 
 def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
@@ -61,7 +83,7 @@ def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
         "description": inert(body["description"]),
         "note": inert(body["note"]),
         "preview": inert(body["preview"]),
-        "question": _shown_question(request.question),
+        "question": _shown_question(body["question"]),
         "schema": inert(request.schema),
         "tool": inert(request.tool or ""),
         "agent": inert(request.agent),
@@ -83,17 +105,16 @@ def inert(value: Json) -> Json:
     return value
 
 
-def _shown_question(question: Question | None) -> Json:
+def _shown_question(question: dict[str, Json] | None) -> Json:
     if question is None:
         return None
-    body = question_json(question)
     # The values go back as they are; only what is read is made visible.
     return {
-        **body,
-        "text": inert(question.text),
+        **question,
+        "text": inert(question["text"]),
         "options": [
             {**option, "label": inert(option["label"]), "description": inert(option["description"])}
-            for option in body["options"]
+            for option in question["options"]
         ],
     }
 
@@ -101,7 +122,7 @@ def _shown_question(question: Question | None) -> Json:
 def summary(request: Request, args: Json) -> str:
     """One line of what it is about, for lists; what is cut off there is whole on the card."""
     if request.question is not None:
-        line = text.inline(request.question.text)
+        line = text.inline(hidden(request.question.text).value)
     elif request.tool is None:
         line = text.inline(str(args.get("text", "")))
     else:

@@ -8,12 +8,14 @@ from typing import Any
 from assent import codec, schema, text
 from assent.errors import InvalidCall
 from assent.policy import tightened
+from assent.server.auth import Who
 from assent.server.service import Service
+from assent.server.shown import seen
 from assent.types import Json, Request
 
 
-def tried(service: Service, request: Request, args: Mapping[str, Any]) -> dict[str, Json]:
-    """What would come of these arguments; nothing is written."""
+def tried(service: Service, request: Request, args: Mapping[str, Any], who: Who) -> dict[str, Json]:
+    """What would come of these arguments; nothing is written, and no secret is shown unasked."""
     call = service.store.call(request.id)
     assert call is not None
     wrong: list[dict[str, Json]] = []
@@ -26,11 +28,12 @@ def tried(service: Service, request: Request, args: Mapping[str, Any]) -> dict[s
             wrong += [{"field": path, "message": message} for path, message in found]
         except InvalidCall as error:
             wrong.append({"field": error.path, "message": str(error)})
+    before, after = seen(request, request.args, who), seen(request, args, who)
     body: dict[str, Json] = {
         "ok": not wrong,
         "errors": wrong,
-        "shown": {"before": text.lines(dict(request.args)), "after": text.lines(dict(args))},
-        "diff": changed(request.args, args),
+        "shown": {"before": text.lines(before), "after": text.lines(after)},
+        "diff": changed(before, after),
     }
     if not wrong and service.inbox.judge is not None:
         terms = tightened(call.terms, service.inbox.judge(call, args))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from assent.adapters.ai_sdk.ear import Ear
 from assent.engine.commands import Note
 from assent.errors import NotAllowed, NotFound
-from assent.stores.base import Query, Store
+from assent.inbox.seeing import may_see, requests_in
+from assent.stores.base import Store
 from assent.twin import look, write
 from assent.types import Reviewer
 
@@ -60,11 +61,8 @@ def look_in(store: Store, chat: str, by: Reviewer) -> bool | None:
 
 
 def _reviews(store: Store, chat: str, by: Reviewer) -> bool:
-    if by.role != "reviewer":
-        return False
-    mine = {by.name, *(f"group:{name}" for name in by.groups)}
-    asked = store.page(Query(status="any", thread=chat, sort="newest"))
-    return any(not call.terms.reviewers or mine & set(call.terms.reviewers) for _, call in asked)
+    asked = requests_in(store, chat) if by.role == "reviewer" else []
+    return any(may_see(by, call) for call in asked)
 
 
 def _unknown(chat: str) -> NotFound:

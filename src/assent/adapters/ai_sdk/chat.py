@@ -50,10 +50,11 @@ async def follow(
 ) -> Frames | None:
     """The last answer from its beginning, and on until it pauses or ends; None if there is none."""
     chat = Chat(agent, checked_id(chat_id), recipe)
-    own = await look(agent.store, look_in, agent.store, chat_id, person_of(by))
+    person = person_of(by)
+    own = await look(agent.store, look_in, agent.store, chat_id, person)
     if own is None:
         return None
-    chat.guest = not own
+    chat.guest = None if own else person
     telling = await chat.last()
     return None if telling is None else telling.frames()
 
@@ -63,14 +64,15 @@ async def messages(
 ) -> list[dict[str, Any]]:
     """The whole chat as UIMessages, rebuilt from the store; empty if there is none."""
     chat = Chat(agent, checked_id(chat_id), recipe)
-    own = await look(agent.store, look_in, agent.store, chat_id, person_of(by))
+    person = person_of(by)
+    own = await look(agent.store, look_in, agent.store, chat_id, person)
     if own is None:
         return []
-    chat.guest = not own
+    chat.guest = None if own else person
     shown = await hop(chat.shown)
     opening = chat.ear.opening.get(chat_id)
     if opening is not None and opening.run and opening.run not in {m["id"] for m in shown}:
-        shown.append(user_message(opening.run, opening.words))
+        shown.append(user_message(opening.run, opening.words, guest=chat.guest))
     return shown
 
 
@@ -81,8 +83,8 @@ class Chat:
     agent: Agent
     id: str
     recipe: bool
-    #: Somebody looks in whose chat it is not.
-    guest: bool = False
+    #: Who looks in, where it is not their chat.
+    guest: Reviewer | None = None
 
     @property
     def store(self) -> Store:
@@ -192,7 +194,7 @@ class Chat:
             view = self._view(exchange.run)
             for reply in exchange.replies:
                 view.fill(reply)
-            found.append(user_message(exchange.run, exchange.words))
+            found.append(user_message(exchange.run, exchange.words, guest=self.guest))
             found.append(assistant_message(exchange, recipe=self.recipe, guest=self.guest))
         return found
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from assent import codec, text
 from assent.adapters.ai_sdk.card import card_of
-from assent.adapters.ai_sdk.reading import Slot
+from assent.adapters.ai_sdk.reading import Reply, Slot
 from assent.adapters.ai_sdk.recipe import DENIED
 from assent.adapters.ai_sdk.wire import Chunk, approval_id
 from assent.hiding import hidden
-from assent.rows import Call, CallStatus
-from assent.types import Json
+from assent.inbox.seeing import may_see
+from assent.rows import OPEN, Call, CallStatus
+from assent.types import Json, Reviewer
 
 _PENDING = (CallStatus.ASKED, CallStatus.IN_DOUBT)
 #: How calls end that people were asked about, and that did not run.
@@ -26,6 +27,7 @@ _DOUBT = (
     "{tool} was started, and nobody knows whether it took effect. "
     "To approve runs it again; to deny gives it up."
 )
+_FOR_OTHERS = "What came of this call is for other reviewers."
 QUESTION = "ask_user_question"
 
 
@@ -54,20 +56,37 @@ class Face:
         return self.end is not None and self.end["type"] == "tool-output-denied"
 
 
-def faces_of(slot: Slot, *, recipe: bool, guest: bool = False) -> list[Face]:
-    """The call of a slot, and what was asked from inside it; to guests without its secrets."""
+def faces_of(slot: Slot, *, recipe: bool, guest: Reviewer | None = None) -> list[Face]:
+    """The call of a slot, and what was asked from inside it; to guests without its secrets, and of
+    what is for others no more than the name."""
     if slot.call is None:
         faces = [_unreadable(slot)]
-    else:
-        faces = [face_of(call, recipe=recipe) for call in (slot.call, *slot.asks)]
-    return [_veiled(face) for face in faces] if guest else faces
+        return faces if guest is None else [_masked(face) for face in faces]
+    calls = (slot.call, *slot.asks)
+    if guest is None:
+        return [face_of(call, recipe=recipe) for call in calls]
+    return [
+        _masked(face_of(call, recipe=recipe)) if may_see(guest, call) else _veiled(call)
+        for call in calls
+    ]
 
 
-def _veiled(face: Face) -> Face:
+def words_of(reply: Reply, guest: Reviewer | None) -> str:
+    """What the model said beside its calls."""
+    return reply.text if guest is None else str(hidden(reply.text).value)
+
+
+def _masked(face: Face) -> Face:
     input, end, card = (hidden(value).value for value in (face.input, face.end, face.card))
     if "shown" in (card or {}):
         card["shown"] = text.lines(input)
-    return replace(face, input=input, end=end, card=card)
+    return replace(face, input=input, end=end, card=card, reason=hidden(face.reason).value)
+
+
+def _veiled(call: Call) -> Face:
+    """A call that is for other reviewers: that it was made, and whether it is over."""
+    end = None if call.status in OPEN else _error(_FOR_OTHERS)
+    return Face(call.id, _name(call), {}, end=end)
 
 
 def _unreadable(slot: Slot) -> Face:
@@ -92,7 +111,7 @@ def face_of(call: Call, *, recipe: bool) -> Face:
     end, reason = (None, "") if pending else _end(call, denies=asked)
     return Face(
         id=call.id,
-        name=call.tool or (QUESTION if question else "approve"),
+        name=_name(call),
         input=_asked(args) if question else args,
         pending=pending,
         approval=approval_id(call) if asked else "",
@@ -101,6 +120,10 @@ def face_of(call: Call, *, recipe: bool) -> Face:
         warning=_DOUBT.format(tool=call.tool or "The call") if doubt else "",
         card=card_of(call, approval_id(call) if asked and pending else ""),
     )
+
+
+def _name(call: Call) -> str:
+    return call.tool or (QUESTION if call.kind == "question" else "approve")
 
 
 def _asked(question: dict[str, Any]) -> dict[str, Json]:

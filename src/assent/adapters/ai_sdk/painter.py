@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assent.adapters.ai_sdk import card
-from assent.adapters.ai_sdk.faces import Face, faces_of
+from assent.adapters.ai_sdk.faces import Face, faces_of, words_of
 from assent.adapters.ai_sdk.reading import Reply
 from assent.adapters.ai_sdk.wire import Chunk
 from assent.rows import Call
-from assent.types import Json
+from assent.types import Json, Reviewer
 
 _UNKNOWN = "This call is not known here, and nothing was run."
 
@@ -63,7 +63,7 @@ class Painter:
         held: Held | None = None,
         *,
         recipe: bool,
-        guest: bool = False,
+        guest: Reviewer | None = None,
         problems: Mapping[str, str] | None = None,
     ) -> None:
         held = held or Held()
@@ -92,14 +92,14 @@ class Painter:
         for index, reply in enumerate(replies[first:], first):
             if index >= self._steps:
                 yield from self._step(index)
-            yield from self._text(reply.text, whole=True)
+            yield from self._text(words_of(reply, self._guest), whole=True)
             for slot in reply.slots:
                 rows = (slot.call, *slot.asks)
                 if self._rows.get(slot.id) != rows:
                     self._rows[slot.id] = rows
                     for face in faces_of(slot, recipe=self._recipe, guest=self._guest):
                         yield from self._tool(face)
-        if draft:
+        if draft and self._guest is None:  # what looks like a secret is seen when it is whole
             if len(replies) >= self._steps:
                 yield from self._step(len(replies))
             yield from self._text(draft, whole=False)

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from assent.adapters.ai_sdk import card
-from assent.adapters.ai_sdk.faces import Face, faces_of
+from assent.adapters.ai_sdk.faces import Face, faces_of, words_of
 from assent.adapters.ai_sdk.reading import Exchange, Reply
+from assent.hiding import hidden
+from assent.types import Reviewer
 
 _STATES = {
     "tool-output-available": "output-available",
@@ -16,25 +18,28 @@ _STATES = {
 }
 
 
-def user_message(run: str, words: str) -> dict[str, Any]:
+def user_message(run: str, words: str, *, guest: Reviewer | None = None) -> dict[str, Any]:
     """What the user said."""
+    text = words if guest is None else hidden(words).value
     return {
         "id": f"{run}.user",
         "role": "user",
-        "parts": [{"type": "text", "text": words}],
+        "parts": [{"type": "text", "text": text}],
     }
 
 
-def assistant_message(exchange: Exchange, *, recipe: bool, guest: bool = False) -> dict[str, Any]:
+def assistant_message(
+    exchange: Exchange, *, recipe: bool, guest: Reviewer | None = None
+) -> dict[str, Any]:
     """The answer so far; its id is that of the run, so that a stream goes on with it."""
     parts = [part for reply in exchange.replies for part in _parts(reply, recipe, guest)]
     return {"id": exchange.run, "role": "assistant", "parts": parts}
 
 
-def _parts(reply: Reply, recipe: bool, guest: bool) -> Iterator[dict[str, Any]]:
+def _parts(reply: Reply, recipe: bool, guest: Reviewer | None) -> Iterator[dict[str, Any]]:
     yield {"type": "step-start"}
     if reply.text:
-        yield {"type": "text", "text": reply.text, "state": "done"}
+        yield {"type": "text", "text": words_of(reply, guest), "state": "done"}
     for slot in reply.slots:
         for face in faces_of(slot, recipe=recipe, guest=guest):
             if face.warning:

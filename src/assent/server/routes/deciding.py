@@ -143,7 +143,7 @@ async def check(request: Request, who: AChatter, request_id: str) -> JsonAnswer:
     body = await read(request, CheckBody)
     found = await service.inbox.get(request_id)
     check_sees(who, found)
-    return JsonAnswer(await look(service.store, tried, service, found, body.args))
+    return JsonAnswer(await look(service.store, tried, service, found, body.args, who))
 
 
 @router.post(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from functools import partial
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import StreamingResponse
 
 from assent.errors import StoreError
-from assent.server.auth import AReviewer, Who, may_see
+from assent.inbox.seeing import names_of
+from assent.server.auth import AReviewer, Who
 from assent.server.docs import refusals
 from assent.server.feed import Item
 from assent.server.service import Service, service_of
@@ -21,8 +21,6 @@ router = APIRouter(prefix="/api", tags=["live"])
 
 KEEP_ALIVE = 15.0
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
-#: Facts that belong to no request, and only operators may know.
-_ACCESS = ("token_created", "token_revoked")
 
 
 @router.get(
@@ -42,7 +40,8 @@ async def events(
     ] = None,
     after: Annotated[str | None, Query(max_length=100, description="the same, as a query")] = None,
 ) -> StreamingResponse:
-    """Events from now on, or from a place on; each is shown only to who may see its request."""
+    """Events from now on, or from a place on; each is shown only to who may see its request, or
+    the run that it belongs to."""
     service = service_of(request)
     if not service.feed.running:
         raise StoreError(
@@ -58,7 +57,7 @@ async def events(
 
 async def _frames(service: Service, who: Who, after: str | None) -> AsyncIterator[bytes]:
     quiet = b": welcome\nretry: 2000\n\n"
-    sees = partial(_may_see, who)
+    sees = _sees(who)
     async for batch in service.feed.follow(after, KEEP_ALIVE):
         doubtful = batch.revokes or not batch.items
         if doubtful and not await look(service.store, who.still, service.store):
@@ -71,7 +70,9 @@ async def _frames(service: Service, who: Who, after: str | None) -> AsyncIterato
         quiet = b": keep-alive\n\n"
 
 
-def _may_see(who: Who, item: Item) -> bool:
-    if item.call is None:
-        return who.role == "admin" or item.type not in _ACCESS
-    return may_see(who, item.call)
+def _sees(who: Who) -> Callable[[Item], bool]:
+    """What says whether an event is for this reader."""
+    if who.role == "admin":
+        return lambda item: True
+    ours = names_of(who.reviewer)
+    return lambda item: item.audience.holds(ours)

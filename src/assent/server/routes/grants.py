@@ -7,11 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from assent.errors import NotFound
+from assent.hiding import hidden
+from assent.inbox.seeing import names_of
 from assent.inbox.standing import scope_of
 from assent.server.answers import JsonAnswer
-from assent.server.auth import AReviewer
+from assent.server.audiences import audience_of_scope
+from assent.server.auth import AReviewer, Who
 from assent.server.docs import gives, refusals
-from assent.server.service import service_of
+from assent.server.service import Service, service_of
 from assent.server.shapes import Items
 from assent.server.shown import inert
 from assent.text import inline, lines
@@ -32,7 +35,7 @@ async def listed(
 ) -> JsonAnswer:
     """What runs without asking, for how long, and who said so."""
     service = service_of(request)
-    found = await service.inbox.grants(live_only=not all)
+    found = await _seen_by(service, who, live_only=not all)
     now = service.store.now()
     return JsonAnswer({"items": [_shown(grant, now) for grant in found], "next": None})
 
@@ -45,14 +48,24 @@ async def listed(
 async def revoke(request: Request, who: AReviewer, grant_id: str) -> JsonAnswer:
     """End it now; what it covered is asked about again."""
     service = service_of(request)
-    if not any(g.id == grant_id for g in await service.inbox.grants(live_only=False)):
+    if not any(g.id == grant_id for g in await _seen_by(service, who, live_only=False)):
         raise NotFound(f"no grant {grant_id!r:.80}: see GET /api/grants")
     grant = await service.inbox.revoke(grant_id, by=who.name)
     return JsonAnswer(_shown(grant, service.store.now()))
 
 
+async def _seen_by(service: Service, who: Who, *, live_only: bool) -> list[Grant]:
+    """Those that this person may see: a scope has arguments in it, and they are for whom the call
+    was for that the yes was given to."""
+    found = await service.inbox.grants(live_only=live_only)
+    if who.role == "admin":
+        return list(found)
+    ours = names_of(who.reviewer)
+    return [grant for grant in found if audience_of_scope(grant.scope, grant.by).holds(ours)]
+
+
 def _shown(grant: Grant, now: Micros) -> dict[str, Json]:
-    scope = scope_of(grant)
+    scope = hidden(scope_of(grant)).value
     return {
         "id": grant.id,
         "agent": inline(grant.agent),

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 
 from assent.errors import InvalidCall, NotFound
-from assent.rows import Run, RunStatus
+from assent.inbox.seeing import audience_of_run, names_of
+from assent.rows import Event, Run, RunStatus
 from assent.server.about import conversation, run_json, told
 from assent.server.answers import JsonAnswer
+from assent.server.audiences import Audiences, subject_of
 from assent.server.auth import AReviewer, Who, may_see
 from assent.server.docs import gives, refusals
 from assent.server.service import Service, service_of
 from assent.server.shapes import Items
-from assent.server.shown import shown_request
+from assent.server.shown import is_masked, shown_request
 from assent.server.stats import stats
-from assent.stores import base
 from assent.stores.base import Store
 from assent.text import inline
 from assent.twin import hop
@@ -52,18 +54,10 @@ async def runs(
 
 
 def _open_to(store: Store, who: Who, run: Run) -> bool:
-    """Whether what was said in a run is for this person: not if all it asked is for others.
-
-    One that asked nothing goes with its thread; where that asked nothing either, it is its
-    requester's, or everybody's if it has none.
-    """
-    if who.role == "admin" or run.requester == who.name:
+    """Whether what was said in a run is for this person."""
+    if who.role == "admin":
         return True
-    asked = [call for call in store.calls_of(run.id) if is_request(call)]
-    if not asked:
-        query = base.Query(status="any", thread=run.thread, sort="newest")
-        asked = [call for _, call in store.page(query)]
-    return any(may_see(who, call) for call in asked) if asked else not run.requester
+    return audience_of_run(store, run).holds(names_of(who.reviewer))
 
 
 @router.get(
@@ -90,7 +84,7 @@ def _run(service: Service, run_id: str, who: Who) -> dict[str, Json]:
         if is_request(call) and may_see(who, call)
     ]
     masked = {request["id"] for request in requests if request["masked"]}
-    others = {call.id for call in calls if is_request(call) and not may_see(who, call)}
+    others = {call.id for call in calls if not may_see(who, call)}
     timeline: list[dict[str, Json]] = []
     after = 0
     while chain := store.chain(run.thread, after):
@@ -107,7 +101,7 @@ def _run(service: Service, run_id: str, who: Who) -> dict[str, Json]:
         **run_json(run),
         "timeline": timeline,
         "requests": requests,
-        "conversation": conversation(store, run.thread),
+        "conversation": conversation(store, run.thread, who),
     }
 
 
@@ -135,28 +129,32 @@ async def facts(
         found = await hop(store.newest, after or "", limit)
     else:
         found = await hop(store.events, after or "", limit)
-    others = await hop(_not_for, store, who, {event.call for _, event in found if event.call})
-    items = [
-        {
+    items = await hop(lambda: list(_facts(store, who, found)))
+    following = found[-1][0] if len(found) == limit else None
+    return JsonAnswer({"items": items, "next": following})
+
+
+def _facts(store: Store, who: Who, found: list[tuple[str, Event]]) -> Iterator[dict[str, Json]]:
+    audiences, ours = Audiences(store), names_of(who.reviewer)
+    masks = {name: _masks(store, name) for name in {subject_of(event) for _, event in found}}
+    for cursor, event in found:
+        veiled = who.role != "admin" and not audiences.of(event).holds(ours)
+        yield {
             "cursor": cursor,
             "thread": event.thread,
             "seq": event.seq,
             "digest": event.digest,
             "hash": event.hash,
-            **told(event, veiled=event.call in others),
+            **told(event, masked=masks[subject_of(event)], veiled=veiled),
         }
-        for cursor, event in found
-    ]
-    following = found[-1][0] if len(found) == limit else None
-    return JsonAnswer({"items": items, "next": following})
 
 
-def _not_for(store: Store, who: Who, calls: set[str]) -> set[str]:
-    """Those of the calls that this person may not see."""
-    if who.role == "admin":
-        return set()
-    found = ((name, store.call(name)) for name in calls)
-    return {name for name, call in found if call is not None and not may_see(who, call)}
+def _masks(store: Store, call_id: str) -> bool:
+    """Whether a request is shown without something that looks like a secret."""
+    call = store.call(call_id) if call_id else None
+    if call is None:
+        return False
+    return is_masked(request_of(call, store.tool(call.tool_digest) if call.tool_digest else None))
 
 
 @router.post(

@@ -1,0 +1,71 @@
+"""Who may read about what: said here once, for pages, feeds, records and chats alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from assent.rows import Call, Run
+from assent.stores.base import Query, Store
+from assent.types import Request, Reviewer
+from assent.views import is_request
+
+
+class Audience(NamedTuple):
+    """Whom something is for: everybody who reviews, or these people and groups."""
+
+    everybody: bool
+    names: frozenset[str]
+
+    def holds(self, ours: frozenset[str]) -> bool:
+        """Whether somebody who goes by these names is among them."""
+        return self.everybody or not self.names.isdisjoint(ours)
+
+
+def names_of(by: Reviewer) -> frozenset[str]:
+    """What a person goes by in rules: their name, and their groups."""
+    return frozenset((by.name, *(f"group:{name}" for name in by.groups)))
+
+
+def audience_of(calls: Iterable[Call | Request]) -> Audience:
+    """Those who may see at least one of these: whoever may decide it, did so, or asked for it."""
+    names: set[str] = set()
+    everybody = False
+    for call in calls:
+        wanted = call.terms.reviewers if isinstance(call, Call) else call.reviewers
+        everybody = everybody or not wanted
+        names.update(wanted)
+        if call.requester:
+            names.add(call.requester)
+        if call.decision is not None:
+            names.add(call.decision.by)
+    return Audience(everybody, frozenset(names))
+
+
+def audience_of_run(store: Store, run: Run) -> Audience:
+    """Whom what was said in a run is for: not for those who may see nothing of what it asked.
+
+    One that asked nothing goes with its thread; where that asked nothing either, it is its
+    requester's, or everybody's if it has none.
+    """
+    asked = [call for call in store.calls_of(run.id) if is_request(call)]
+    if not asked:
+        asked = requests_in(store, run.thread)
+    found = audience_of(asked) if asked else Audience(not run.requester, frozenset())
+    return found._replace(names=found.names | {run.requester} - {""})
+
+
+def requests_in(store: Store, thread: str) -> list[Call]:
+    """The last requests of a thread."""
+    return [call for _, call in store.page(Query(status="any", thread=thread, sort="newest"))]
+
+
+def may_see(by: Reviewer, call: Call | Request) -> bool:
+    """Whether this principal may read about a call at all."""
+    if by.role == "admin":
+        return True
+    if by.role == "agent":
+        return call.agent == by.name
+    if by.role == "chat":
+        return bool(call.requester) and call.requester == by.name
+    return audience_of((call,)).holds(names_of(by))

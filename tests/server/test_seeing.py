@@ -1,0 +1,251 @@
+"""Who may read what: of calls, runs and standing yeses for others, only that they are there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from served import Serve, Served, opened
+from test_events import reading
+
+import assent
+from assent.testing import ScriptedModel, call, calls, say
+from assent.types import Reviewer
+
+KEY = "sk-" + "b" * 40
+
+
+def banker() -> assent.Agent:
+    """Pays for the people of finance, mails for everybody, in one turn."""
+
+    @assent.tool(needs_approval=True, reviewers=["group:finance"])
+    def pay(account: str, euros: int) -> str:
+        """Pay."""
+        return f"paid {euros} to {account}, balance 1230456"
+
+    @assent.tool(needs_approval=True)
+    def mail(to: str) -> str:
+        """Mail."""
+        return f"mailed {to}"
+
+    pays = call("pay", {"account": "DE-payee", "euros": 7770777})
+    both = calls(pays, call("mail", {"to": "ana"}))
+    model = ScriptedModel([both, say("Both are done."), call("mail", {"to": "ben"}), say("Bye.")])
+    return assent.Agent("banker", model=model, tools=[pay, mail])
+
+
+SECRETS = ("DE-payee", "7770777", "1230456", "8880888")
+
+
+@pytest.fixture
+def bank(serve: Serve) -> Served:
+    return serve(agents=[banker()])
+
+
+def people(server: Served) -> tuple[httpx.Client, ...]:
+    roles = (("cleo", "chat"), ("ana", "reviewer"), ("fin", "reviewer", "finance"))
+    return tuple(server.client(server.token(*role)) for role in (*roles, ("boss", "admin")))
+
+
+def post(client: httpx.Client, words: str) -> None:
+    said = {"id": words, "role": "user", "parts": [{"type": "text", "text": words}]}
+    answer = client.post("/api/chat", json={"id": "c1", "messages": [said]})
+    assert answer.status_code == 200
+
+
+def requests(client: httpx.Client, **query: str) -> dict[str, Any]:
+    found = client.get("/api/requests", params=query).json()["items"]
+    return {item["tool"]: item for item in found}
+
+
+def decide(client: httpx.Client, item: dict[str, Any], **body: Any) -> None:
+    body = {"type": "approve", "seen_digest": item["digest"], **body}
+    answer = client.post(f"/api/requests/{item['id']}/decision", json=body)
+    assert answer.status_code == 200, answer.text
+
+
+def test_calls_for_others_are_veiled_wherever_their_conversation_is_shown(bank: Served) -> None:
+    cleo, ana, fin, boss = people(bank)
+    post(cleo, "Pay and mail")
+    mail, pay = requests(ana)["mail"], requests(fin)["pay"]
+    assert "pay" not in requests(ana)
+    places = [f"/api/requests/{mail['id']}", f"/api/runs/{mail['run']}"]
+    places += ["/api/chat/banker/c1/messages", "/api/chat/c1/stream", "/api/audit"]
+
+    def check() -> None:
+        for place in places:
+            text = ana.get(place).text
+            # That it was made is no secret; the record does not even say of what tool.
+            assert ("pay" in text) == (place != "/api/audit"), place
+            assert not [secret for secret in SECRETS if secret in text], place
+        for client in (fin, boss):
+            assert "DE-payee" in client.get(places[0]).text
+            assert "DE-payee" in client.get(places[2]).text
+
+    check()
+    decide(fin, pay, type="edit", args={"account": "DE-payee", "euros": 8880888})
+    decide(ana, mail)
+    for _ in range(200):
+        if "Both are done." in cleo.get("/api/chat/c1/messages").text:
+            break
+    check()
+    post(cleo, "And ben")  # the calls are further up in the conversation now
+    ben = requests(ana)["mail"]
+    places[:2] = [f"/api/requests/{ben['id']}", f"/api/runs/{ben['run']}"]
+    places.remove("/api/chat/c1/stream")  # which is of the last answer
+    check()
+    shown = ana.get(places[0]).json()["conversation"]
+    (turn,) = [turn for turn in shown if len(turn.get("calls", ())) == 2]
+    assert [made["name"] for made in turn["calls"]] == ["pay", "mail"]
+    assert [made.get("veiled", False) for made in turn["calls"]] == [True, False]
+    results = [turn for turn in shown if turn["role"] == "tool"]
+    assert [turn.get("veiled", False) for turn in results] == [True, False]
+    assert "mailed ana" in results[1]["text"]
+    assert "DE-payee" in cleo.get("/api/chat/c1/messages").text  # it is their chat
+
+
+def test_who_asked_for_a_call_may_see_it(serve: Serve) -> None:
+    server = serve()
+    bot = server.client(server.token("bot", "agent"))
+    made = opened(bot, reviewers=["group:finance"], requester="ana")
+    ana, ben = (server.client(server.token(name)) for name in ("ana", "ben"))
+    assert ana.get(f"/api/requests/{made['id']}").status_code == 200
+    assert ben.get(f"/api/requests/{made['id']}").status_code == 404
+
+
+def test_the_feed_tells_of_the_runs_that_a_reader_may_see(bank: Served) -> None:
+    _, ana, fin, boss = people(bank)
+    others = assent.Gate(bank.store, wait=0, agent="elsewhere")
+
+    @others.guard(needs_approval=True, reviewers=["group:finance"])
+    def wire(euros: int) -> str:
+        """Wire."""
+        return "wired"
+
+    with reading(ana) as hers, reading(fin) as his, reading(boss) as all_of_it:
+        for decided in (False, True):
+            try:
+                with others.run("secret-run"):
+                    wire(5)
+            except assent.Paused as paused:
+                assert not decided
+                request = paused.requests[0]
+                by = Reviewer("fin", ("finance",), "token")
+                inbox = bank.app.state.assent.inbox
+                inbox.decide_sync(request.id, request.approve(), by=by)
+        opened(bank.client(bank.token("bot", "agent")), run="open-run")
+        seen = {}
+        for name, reader in (("ana", hers), ("fin", his), ("boss", all_of_it)):
+            found: list[dict[str, Any]] = []
+            while not found or found[-1]["run"] != "open-run":
+                found.append(reader.next())
+            seen[name] = found
+    assert {event["run"] for event in seen["ana"]} == {"open-run"}
+    assert {"asked", "decided", "finished"} <= {e["type"] for e in seen["fin"]}
+    assert "token_created" not in {event["type"] for event in seen["fin"]}
+    assert "token_created" in {event["type"] for event in seen["boss"]}
+    listed = {run["id"] for run in ana.get("/api/runs").json()["items"]}
+    assert listed == {"open-run"}
+
+
+def test_what_a_chat_says_before_it_asks_is_told_to_nobody_else(bank: Served) -> None:
+    cleo, ana, _, boss = people(bank)
+    with reading(ana) as hers, reading(boss) as all_of_it:
+        post(cleo, "Pay and mail")
+        types = []
+        while "asked" not in types:
+            types.append(all_of_it.next()["type"])
+        assert types[0] == "opened"
+        assert hers.next()["type"] in ("asked", "opened", "claimed")
+
+
+def test_the_record_gives_no_hash_of_what_is_masked(serve: Serve) -> None:
+    server = serve()
+    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
+    made = opened(bot, args={"pin": 4711})
+    plain = opened(bot, key="k2", args={"amount": 5})
+    revealed = ana.post(f"/api/requests/{made['id']}/reveal").json()
+    decide(ana, revealed)
+    places = ("/api/audit", f"/api/runs/{made['run']}", f"/api/requests/{made['id']}")
+    for place in places:
+        body = ana.get(place)
+        assert made["digest"] not in body.text
+        facts = body.json().get("items") or body.json().get("timeline") or body.json()["events"]
+        mine = [f for f in facts if f["request"] == made["id"] or f["type"] == "revealed"]
+        assert mine
+        for fact in mine:
+            assert not {"digest", "args", "salt"} & set(fact["body"]), fact
+    assert plain["digest"] in ana.get("/api/audit").text
+
+
+def test_a_secret_in_words_is_masked_like_one_in_arguments(serve: Serve) -> None:
+    server = serve()
+    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
+    question = {"text": f"Use {KEY}?", "options": [{"label": "Yes", "value": KEY}, "No"]}
+    asked = opened(bot, "q", tool=None, args={}, question=question)
+    risky = opened(bot, "r", risk={"level": "high", "reasons": [f"it has {KEY}"]})
+    refused = opened(bot, "d")
+    no = {"type": "reject", "message": f"not with {KEY}", "seen_digest": refused["digest"]}
+    told = ana.post(f"/api/requests/{refused['id']}/decision", json=no)
+    again = server.client(server.token("ben")).post(
+        f"/api/requests/{refused['id']}/decision", json={**no, "message": "mine"}
+    )
+    assert again.status_code == 409
+    off = opened(bot, "c")
+    ana.post(f"/api/requests/{off['id']}/cancel", json={"message": f"because of {KEY}"})
+    texts = [told.text, again.text]
+    for made in (asked, risky, refused, off):
+        for place in (f"/api/requests/{made['id']}", f"/api/runs/{made['run']}"):
+            texts.append(ana.get(place).text)
+    texts += [ana.get(f"/api/{name}").text for name in ("requests?status=any", "runs", "audit")]
+    assert [text for text in texts if KEY in text] == []
+    for made in (asked, risky):
+        seen = ana.get(f"/api/requests/{made['id']}").json()
+        assert (seen["masked"], seen["digest"]) == (True, None)
+        assert KEY in ana.post(f"/api/requests/{made['id']}/reveal").text
+    assert KEY in bot.get(f"/api/requests/{asked['id']}").text  # its own agent knows it
+
+
+def test_a_schema_is_no_secret_for_the_names_in_it(serve: Serve) -> None:
+    server = serve()
+    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
+    schema = {"type": "object", "properties": {"password": {"type": "string"}}}
+    asked = opened(bot, tool=None, args={}, question={"text": "Which?", "schema": schema})
+    seen = ana.get(f"/api/requests/{asked['id']}").json()
+    assert (seen["masked"], seen["question"]["schema"]) == (False, schema)
+
+
+def test_trying_an_edit_out_shows_no_secret(serve: Serve) -> None:
+    server = serve()
+    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
+    made = opened(bot, args={"user": "ana", "password": "hunter2"})
+    path = f"/api/requests/{made['id']}/check"
+    for args in ({}, {"user": "ben", "password": "hunter2"}, {"password": "other"}):
+        assert "hunter2" not in ana.post(path, json={"args": args}).text
+    same = ana.post(path, json={"args": {"user": "ben", "password": "hunter2"}}).json()
+    assert [entry["path"] for entry in same["diff"]] == ["user"]
+
+
+def test_a_standing_yes_is_for_those_whom_its_call_was_for(serve: Serve) -> None:
+    server = serve()
+    bot = server.client(server.token("bot", "agent"))
+    ana, fin = (
+        server.client(server.token("ana")),
+        server.client(server.token("fin", "reviewer", "finance")),
+    )
+    made = opened(bot, args={"account": "DE-payee"}, reviewers=["group:finance"])
+    decide(fin, made, grant={"scope": "exact"})
+    free = opened(bot, "k2", tool="login", args={"password": "hunter2"})
+    decide(ana, ana.post(f"/api/requests/{free['id']}/reveal").json(), grant={"scope": "exact"})
+    theirs, hers = fin.get("/api/grants").json()["items"], ana.get("/api/grants").json()["items"]
+    assert [grant["tool"] for grant in hers] == ["login"]
+    assert {grant["tool"] for grant in theirs} == {"login", "refund"}
+    (paying,) = [grant for grant in theirs if grant["tool"] == "refund"]
+    assert ana.delete(f"/api/grants/{paying['id']}").status_code == 404
+    record = ana.get("/api/audit").text
+    assert "DE-payee" not in record + json.dumps(hers)
+    assert "hunter2" not in record + json.dumps(hers)
+    assert "DE-payee" in fin.get("/api/audit").text
+    assert fin.delete(f"/api/grants/{paying['id']}").status_code == 200
