@@ -154,6 +154,18 @@ def test_a_group_and_its_assurance_stand_behind_it(case: Case) -> None:
     assert scope_of(given) == {}
 
 
+def test_it_is_worth_as_much_as_we_were_sure_of_who_gave_it(case: Case) -> None:
+    """Given with a token where nothing was asked of people: enough for a rule that wants one."""
+    wanted = {name: Policy([Rule("pay", assurance=name)]) for name in ("token", "session")}
+    grant(case, {"scope": "any"})  # by code, which anybody could be
+    assert all(asked(Case(case.store, policy=policy)) for policy in wanted.values())
+    request = case.paused(lambda: case.paying(version="2")("bo"))
+    case.decide(request.approve(), person("ana"), grant={"scope": "any"})
+    found = [asked(Case(case.store, policy=p), version="2") for p in wanted.values()]
+    assert found == [False, True]
+    assert [scope_of(given) for given in case.inbox.grants_sync()] == [{}, {}]
+
+
 def test_it_goes_only_with_an_approval_that_one_person_may_give(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     for decision in (request.reject(), request.respond("x"), request.edit({"amount": 2})):

@@ -11,7 +11,8 @@ from assent.errors import Conflict, NotFound
 from assent.rows import Call, Principal
 from assent.types import ASSURANCE, Grant, Terms
 
-#: Beside a grant's scope, which is a schema: what the rule asked of people when it was given.
+#: Beside a grant's scope, which is a schema: whom the rule asked when it was given, and how sure we
+#: were of who gave it.
 UNDER = "x-given-under"
 
 
@@ -30,7 +31,7 @@ def genuine(work: Work, grant: Grant) -> bool:
 
 
 def speaks_for(grant: Grant, call: Call) -> bool:
-    """Whether it was given under a rule that asks as much of people as the one of this call."""
+    """Whether whoever gave it could say yes to this call, too, and as surely as its rule wants."""
     terms, by = call.terms, grant.by
     if not terms.requester_decides and by == call.requester:
         return False

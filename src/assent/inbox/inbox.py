@@ -257,7 +257,7 @@ class Inbox:
             args=args,
             args_hash="" if args is None else codec.sha256(args.encode()),
             terms=terms,
-            grant=None if grant is None else new_grant(call, grant, by.name, self.store.now()),
+            grant=None if grant is None else new_grant(call, grant, by, self.store.now()),
         )
 
     async def decide_many(

@@ -10,12 +10,12 @@ from assent import codec
 from assent.engine.standing import UNDER
 from assent.errors import InvalidCall, InvalidDecision
 from assent.rows import Call
-from assent.types import Grant, Json, Micros, Terms
+from assent.types import Grant, Json, Micros, Reviewer, Terms
 
 _DAY = 86_400.0
 
 
-def new_grant(call: Call, wanted: Mapping[str, Any], by: str, now: Micros) -> Grant:
+def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) -> Grant:
     """The grant that goes with this approval: for a day, unless they say otherwise."""
     if not isinstance(wanted, Mapping):
         raise InvalidDecision("grant: give an object with scope, uses or ends_in", "grant")
@@ -36,8 +36,8 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: str, now: Micros) -> Gr
         agent=call.agent,
         tool=call.tool,
         tool_digest=call.tool_digest,
-        scope=codec.dumps(_under(call, _scope(call, wanted.get("scope", "exact")))),
-        by=by,
+        scope=codec.dumps(_under(call, by, _scope(call, wanted.get("scope", "exact")))),
+        by=by.name,
         created=now,
         uses_left=uses,
         ends=now + round(ends_in * 1_000_000),
@@ -61,13 +61,13 @@ def _scope(call: Call, scope: Json) -> Mapping[str, Json]:
     return checked
 
 
-def _under(call: Call, scope: Mapping[str, Json]) -> Mapping[str, Json]:
-    """The scope, and beside it what its rule asks of people: it says yes to no stricter rule."""
-    terms = call.terms
-    demands = {"reviewers": list(terms.reviewers), "assurance": terms.assurance}
+def _under(call: Call, by: Reviewer, scope: Mapping[str, Json]) -> Mapping[str, Json]:
+    """The scope, and beside it whom its rule asks and how sure we are of who gave it: it says yes
+    to no rule that wants others, or wants to be surer."""
+    reviewers = list(call.terms.reviewers)
     kept = {name: value for name, value in scope.items() if name != UNDER}
-    plain = not terms.reviewers and terms.assurance == Terms().assurance
-    return kept if plain else {**kept, UNDER: demands}
+    plain = not reviewers and by.assurance == Terms().assurance
+    return kept if plain else {**kept, UNDER: {"reviewers": reviewers, "assurance": by.assurance}}
 
 
 def scope_of(grant: Grant) -> dict[str, Json]:
