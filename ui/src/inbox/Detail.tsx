@@ -40,8 +40,8 @@ let settled = false;
 /** What was revealed stays revealed as long as it is the same revision; all else is taken fresh. */
 function keepRevealed(fresh: RequestDetail, revealed: RequestDetail | null): RequestDetail {
   if (!revealed || revealed.revision !== fresh.revision || !fresh.masked) return fresh;
-  const { args, original, preview, digest, masked, shown, decision, execution } = revealed;
-  const kept = { ...fresh, args, original, preview, digest, masked, shown };
+  const { args, original, preview, question, risk, digest, masked, shown, decision, execution } = revealed;
+  const kept = { ...fresh, args, original, preview, question, risk, digest, masked, shown };
   const moved = fresh.status !== revealed.status || fresh.execution.status !== execution.status;
   return moved ? kept : { ...kept, decision, execution };
 }

@@ -41,6 +41,14 @@ describe("hindrance", () => {
     expect(hindrance(masked, "approve", now)).toMatch(/masked/);
     expect(hindrance(masked, "edit", now)).toMatch(/Reveal/);
     expect(hindrance(masked, "reject", now)).toBe("");
+    expect(hindrance(masked, "respond", now)).toBe("");
+  });
+
+  it("wants choices revealed before one of them is the answer", () => {
+    const choice = (value: string) => ({ label: value, value, description: "" });
+    const options = [choice("•••• (43 chars, sha256:0123abcd…)"), choice("No")];
+    const question = { text: "Which?", options, multiple: false, free_text: false, schema: null };
+    expect(hindrance(aRequest({ masked: true, question }), "respond", now)).toMatch(/Reveal/);
   });
 
   it("wants the end of long values seen", () => {

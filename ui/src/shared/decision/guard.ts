@@ -41,6 +41,9 @@ export function hindrance(request: Request, type: DecisionType, now: Circumstanc
   if (!request.can.includes(type)) {
     return request.why_not ? `You cannot decide this: ${request.why_not}.` : "The policy does not allow this answer.";
   }
+  if (type === "respond" && hasFingerprint((request.question?.options ?? []).map((option) => option.value))) {
+    return "Reveal the masked values first: an answer is sent as it is.";
+  }
   if (type === "reject" || type === "respond") return "";
   if (type === "edit" && (request.masked || hasFingerprint(request.args))) {
     return "Reveal the masked values first: an edit sends all arguments.";
