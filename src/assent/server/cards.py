@@ -12,6 +12,7 @@ from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from assent.inbox import Inbox
+from assent.inbox.seeing import names_of
 from assent.rows import Call
 from assent.server.answers import as_json
 from assent.server.auth import Who, may_see
@@ -86,5 +87,4 @@ def _for_reader(card: Card, who: Who) -> str:
 
 def _for(who: Who, item: Request) -> bool:
     """Whether it is for this person in particular, and not for everybody."""
-    ours = {who.name, *(f"group:{name}" for name in who.reviewer.groups)}
-    return item.requester == who.name or bool(ours & set(item.reviewers))
+    return item.requester == who.name or not names_of(who.reviewer).isdisjoint(item.reviewers)
