@@ -19,6 +19,9 @@ from assent.server.service import Service
 
 #: How long open streams get to end by themselves.
 _GRACE = 5
+#: How long an idle connection is kept. A proxy keeps its end for 60 seconds, as a rule: whoever
+#: closes first must not be the one to whom the other may be sending a decision just then.
+IDLE = 75
 #: Threads that read the store take turns with the loop this often: people wait for both.
 _SWITCH = 0.001
 
@@ -42,6 +45,7 @@ def run(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> Non
         lifespan="on",
         ws="none",
         server_header=False,
+        timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=_GRACE,
     )
     server = _Server(config, app.state.assent, lambda: ready(f"http://{shown}:{number}"))

@@ -1,0 +1,352 @@
+"""The files of ``deploy/`` fit the program that they start, each other, and the page about them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+import typer
+import yaml
+
+from assent.cli.main import app
+from assent.cli.serving import PORT
+from assent.keys import new_key
+from assent.server import create_app, serving
+from assent.server.guards import MOST_BYTES
+from assent.testing.postgres_server import shared_url, why_not
+
+ROOT = Path(__file__).resolve().parent.parent
+DEPLOY = ROOT / "deploy"
+PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+UNITS = ("assent.service", "assent-worker@.service")
+
+VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
+BLOCK = re.compile(r"^```(?:console|text)\n(.*?)^```$", re.M | re.S)
+#: What others read: libpq, uvicorn, Python and the image of PostgreSQL.
+OTHERS = {"PGPASSWORD", "FORWARDED_ALLOW_IPS", "PATH", "PYTHONUNBUFFERED"}
+OTHERS |= {"PYTHONDONTWRITEBYTECODE", "POSTGRES_USER", "POSTGRES_DB", "POSTGRES_PASSWORD"}
+
+
+def parsed(words: list[str]) -> dict[str, Any]:
+    """What our own command line makes of these words, without doing it."""
+    command: Any = typer.main.get_command(app)
+    name = "assent"
+    while hasattr(command, "commands"):
+        name, *words = words
+        command = command.commands[name]
+    return {"command": name, **command.make_context(name, words).params}
+
+
+def read_by_us() -> set[str]:
+    """The variables of the environment that the program reads."""
+    sources = (ROOT / "src").rglob("*.py")
+    return {name for path in sources for name in re.findall(r'"(ASSENT_\w+)"', path.read_text())}
+
+
+# -- compose.yaml
+
+
+def compose(**given: str) -> dict[str, Any]:
+    """The file as Compose reads it: merged, with the variables filled in."""
+
+    def fill(found: re.Match[str]) -> str:
+        name, sign, rest = found.groups()
+        assert name in given or sign == "-", f"{name} has no value: {rest}"
+        return given.get(name) or rest
+
+    text = (DEPLOY / "compose.yaml").read_text("utf-8")
+    loaded: dict[str, Any] = yaml.safe_load(VARIABLE.sub(fill, text))
+    return loaded
+
+
+GIVEN = {"ASSENT_KEY": "hmac:k", "POSTGRES_PASSWORD": "p"}
+
+
+def commands_of_compose(**given: str) -> dict[str, list[str]]:
+    services = compose(**GIVEN, **given)["services"]
+    return {name: shlex.split(services[name]["command"]) for name in ("server", "worker")}
+
+
+def test_compose_starts_what_the_command_line_knows() -> None:
+    asked = commands_of_compose()
+    server, worker = parsed(asked["server"]), parsed(asked["worker"])
+    assert (server["command"], worker["command"]) == ("serve", "worker")
+    assert server["workers"] == 0
+    assert server["targets"] == worker["targets"] == ["assent.demo:agent"]
+    assert server["host_name"] == ["localhost"]
+    several = commands_of_compose(ASSENT_AGENTS="shop:one shop:two", ASSENT_HOST_NAME="a.example")
+    assert parsed(several["worker"])["targets"] == ["shop:one", "shop:two"]
+    assert parsed(several["server"])["host_name"] == ["a.example"]
+
+
+def test_compose_wants_what_the_page_says_how_to_make() -> None:
+    names = {
+        found[1]: found[2] for found in VARIABLE.finditer((DEPLOY / "compose.yaml").read_text())
+    }
+    assert {name for name, sign in names.items() if sign == "?"} == {*GIVEN}
+    assert all(f'echo "{name}=' in PAGE for name in GIVEN)
+    assert ".env" in (ROOT / ".gitignore").read_text().split()
+    for service in compose(**GIVEN)["services"].values():
+        assert set(service["environment"]) <= OTHERS | read_by_us()
+
+
+def test_compose_is_one_image_one_port_and_one_volume() -> None:
+    whole = compose(**GIVEN)
+    services = whole["services"]
+    assert set(services) == {"db", "server", "worker"}
+    assert services["server"]["image"] == services["worker"]["image"]
+    builds = [name for name, service in services.items() if "build" in service]
+    assert builds == ["server"]  # two builds of one name at once fail
+    build = services["server"]["build"]
+    assert (DEPLOY / build["context"] / build["dockerfile"]).samefile(DEPLOY / "Dockerfile")
+    assert services["server"]["ports"] == [f"127.0.0.1:{PORT}:{PORT}"]
+    assert [name for name in services if "ports" in services[name]] == ["server"]
+    for name in ("server", "worker"):
+        assert services[name]["depends_on"] == {"db": {"condition": "service_healthy"}}
+        store = services[name]["environment"]["ASSENT_STORE"]
+        user, database = (services["db"]["environment"][f"POSTGRES_{n}"] for n in ("USER", "DB"))
+        assert store == f"postgresql://{user}@db/{database}"
+    # From 18 on the image keeps its data in a folder of its version, below this one.
+    volume, _, target = services["db"]["volumes"][0].partition(":")
+    assert (services["db"]["image"], target) == ("postgres:18", "/var/lib/postgresql")
+    assert volume in whole["volumes"]
+
+
+# -- Dockerfile
+
+
+def dockerfile() -> list[tuple[str, str]]:
+    text = (DEPLOY / "Dockerfile").read_text("utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [(line.split()[0], line.partition(" ")[2]) for line in lines]
+
+
+def test_the_image_is_made_of_files_that_are_sent_and_are_enough() -> None:
+    copies = [shlex.split(rest) for step, rest in dockerfile() if step == "COPY"]
+    sources = {name for words in copies if "--from" not in words[0] for name in words[:-1]}
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
+    assert ignored[0] == "*"
+    assert {line[1:] for line in ignored if line.startswith("!")} == sources
+    assert all((ROOT / name).exists() for name in sources)
+    project = PROJECT["project"]
+    needed = {"pyproject.toml", project["readme"], *project["license-files"]}
+    needed |= {
+        Path(p).parts[0] for p in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    }
+    assert needed == sources
+    assert not any(fnmatch("src/assent/server/static/index.html", line) for line in ignored[1:])
+
+
+def test_the_image_starts_the_server_as_nobody_special() -> None:
+    steps = dockerfile()
+    last = steps[max(n for n, (step, _) in enumerate(steps) if step == "FROM") :]
+    said = {step: rest for step, rest in last}
+    assert yaml.safe_load(said["ENTRYPOINT"]) == [*PROJECT["project"]["scripts"]]
+    command = parsed(yaml.safe_load(said["CMD"]))
+    assert (command["command"], command["host"], command["port"]) == ("serve", "0.0.0.0", PORT)
+    assert said["EXPOSE"] == str(PORT)
+    assert any(step == "RUN" and said["USER"] in rest.split() for step, rest in last)
+    pip = next(rest for step, rest in steps if step == "RUN" and "pip install" in rest)
+    extras = re.search(r"\.\[([\w,-]+)\]", pip)
+    assert extras is not None
+    assert set(extras[1].split(",")) <= set(PROJECT["project"]["optional-dependencies"])
+    version = re.search(r"python:3\.(\d+)-slim", steps[0][1])
+    assert version is not None
+    assert f"Programming Language :: Python :: 3.{version[1]}" in PROJECT["project"]["classifiers"]
+    variables = {word.partition("=")[0] for word in shlex.split(said["ENV"])}
+    assert variables <= OTHERS | read_by_us()
+
+
+# -- systemd
+
+
+def unit(name: str) -> dict[str, list[str]]:
+    """Its settings, each as often as it is given."""
+    settings: dict[str, list[str]] = {}
+    for line in (DEPLOY / name).read_text("utf-8").splitlines():
+        if line and line[0] not in "#[":
+            key, _, value = line.partition("=")
+            settings.setdefault(key, []).append(value)
+    return settings
+
+
+def settings_on_the_page() -> dict[str, str]:
+    """The lines for /etc/assent/env."""
+    (text,) = [t for t in BLOCK.findall(PAGE) if t.startswith("ASSENT_STORE=")]
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_starts_what_the_command_line_knows(name: str) -> None:
+    (line,) = unit(name)["ExecStart"]
+    program, *words = line.split()
+    assert f"{program.removesuffix('/assent')}/pip install" in PAGE
+
+    def started(**environment: str) -> dict[str, Any]:
+        """As systemd splits it: `$NAME` is as many words as its value has."""
+        split = [environment.get(w[1:], "").split() if w[0] == "$" else [w] for w in words]
+        return parsed([word for part in split for word in part])
+
+    page = settings_on_the_page()
+    assert set(page) - {"ASSENT_STORE"} <= {w[1:] for w in words if w[0] == "$"} | {
+        "ASSENT_OPTIONS"
+    }
+    whole = started(**page, ASSENT_WORKER_OPTIONS="--concurrency 4 --metrics 9321")
+    assert whole["targets"] == [page["ASSENT_AGENTS"]]
+    assert whole["log_json"]
+    if name == "assent.service":
+        assert whole["host_name"] == ["approvals.example.com"]
+        assert not started()["targets"]  # no agents, but an inbox
+    comment = "".join(re.findall(r"^#.*$", (DEPLOY / name).read_text(), re.M))
+    assert "/etc/assent/env" in comment
+    assert unit(name)["EnvironmentFile"][0] == "/etc/assent/env"
+
+
+def test_units_and_compose_give_the_same_time_and_the_same_limits() -> None:
+    server, worker = map(unit, UNITS)
+    only = {"Description", "EnvironmentFile", "ExecStart"}
+    assert {k: v for k, v in server.items() if k not in only} == {
+        k: v for k, v in worker.items() if k not in only
+    }
+    assert server["TimeoutStopSec"] == ["120"]
+    assert compose(**GIVEN)["services"]["worker"]["stop_grace_period"] == "2m"
+    assert server["StateDirectory"] == ["assent"]
+    assert settings_on_the_page()["ASSENT_STORE"] == "sqlite:////var/lib/assent/assent.db"
+
+
+# -- nginx
+
+
+def nginx() -> dict[str, list[str]]:
+    text = re.sub(r"#.*", "", (DEPLOY / "nginx.conf").read_text("utf-8"))
+    assert text.count("{") == text.count("}")
+    found: dict[str, list[str]] = {}
+    for name, value in re.findall(r"([a-z_0-9]+)\s+([^;{}]+);", text):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def test_the_proxy_lets_through_what_the_server_takes() -> None:
+    said = nginx()
+    assert said["server"] == [f"127.0.0.1:{PORT}"]
+    assert said["client_max_body_size"] == [f"{MOST_BYTES // 1024**2}m"]
+    api: Any = create_app(auth=False, store="memory://").openapi()
+    _, wait = api["paths"]["/api/requests/{request_id}/wait"]["get"]["parameters"]
+    (patience,) = said["proxy_read_timeout"]
+    assert int(patience.removesuffix("s")) > wait["schema"]["maximum"]
+    assert said["proxy_buffering"] == ["off"]
+    headers = dict(line.split(maxsplit=1) for line in said["proxy_set_header"])
+    assert {"Host", "X-Forwarded-For", "X-Forwarded-Proto", "Connection"} == set(headers)
+    assert headers["Host"] == "$http_host"
+    assert said["deny"] == ["all"]
+    assert f"ASSENT_OPTIONS=--host-name {said['server_name'][0]}" in PAGE
+
+
+def test_an_idle_connection_is_closed_by_the_proxy_first() -> None:
+    """Else a decision may be sent into one that the server is just closing: a 502."""
+    kept = nginx().get("keepalive_timeout", ["60s"])[0]
+    assert int(kept.removesuffix("s")) < serving.IDLE
+
+
+# -- the page
+
+
+def test_every_command_on_the_page_is_one_and_every_file_is_named() -> None:
+    lines = [line for text in BLOCK.findall(PAGE) for line in text.splitlines()]
+    typed = [line.split("#")[0].removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    ours = [
+        words[words.index("assent") + 1 :] for line in typed if "assent" in (words := line.split())
+    ]
+    known = [words for words in ours if words and not words[0].startswith(("your", "-", "assent-"))]
+    assert len(known) > 8
+    for words in known:
+        parsed([word for word in words if word != "your-package"])
+    names = {path.name for path in DEPLOY.iterdir()} - {"Dockerfile.dockerignore"}
+    assert {name for name in names if f"](../deploy/{name})" not in PAGE} == set()
+
+
+# -- what compose.yaml says, carried out
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    if why_not():
+        pytest.skip(why_not())
+    url, name = shared_url(), f"deploy_{os.getpid()}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+        yield url.replace("/postgres?", f"/{name}?")
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+def test_what_compose_starts_comes_up_on_an_empty_database_and_works(
+    database: str, tmp_path: Path
+) -> None:
+    """The server, two workers and the health check, with their own words and environment."""
+    services = compose(**{**GIVEN, "ASSENT_KEY": new_key()})["services"]
+    environment = {**os.environ, **services["server"]["environment"], "ASSENT_STORE": database}
+    port, log = free_port(), tmp_path / "log"
+    words = {name: shlex.split(services[name]["command"]) for name in ("server", "worker")}
+    words["server"] += ["--port", str(port)]
+    end = time.monotonic() + 60
+
+    def until(check: Callable[[], Any]) -> Any:
+        while not (found := check()):
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.05)
+        return found
+
+    program, *rest = services["server"]["healthcheck"]["test"][1:]
+    check = [sys.executable, *(word.replace(f":{PORT}/", f":{port}/") for word in rest)]
+    assert (program, check[1:] != rest) == ("python", True)
+    assent = [sys.executable, "-m", "assent.cli.main"]
+    with log.open("wb") as said:
+        options: Any = {"env": environment, "cwd": tmp_path, "stderr": said}
+        running = [
+            subprocess.Popen([*assent, *words[name]], stdout=said, **options)
+            for name in ("server", "worker", "worker")
+        ]
+        try:
+            until(lambda: subprocess.run(check, stderr=said, check=False).returncode == 0)
+            (line,) = re.findall(r"exec server assent (token create .*)", PAGE)
+            token = subprocess.check_output([*assent, *line.split()], text=True, **options).strip()
+            headers = {"Authorization": f"Bearer {token}"}
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers) as client:
+                parts = [{"type": "text", "text": "Weather in Oslo"}]
+                chat = {"id": "c", "messages": [{"id": "m", "role": "user", "parts": parts}]}
+                assert client.post("/api/chat", json=chat).status_code == 200
+                (asked,) = client.get("/api/requests").json()["items"]
+                yes = {"type": "approve", "seen_digest": asked["digest"]}
+                assert client.post(f"/api/requests/{asked['id']}/decision", json=yes).is_success
+                run = f"/api/runs/{asked['run']}"
+                until(lambda: client.get(run).json()["status"] == "done")
+            for process in running:
+                process.send_signal(signal.SIGTERM)
+            assert [process.wait(30) for process in running] == [0, 0, 0]
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
