@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pexpect
 import pytest
 
 from assent import Inbox
@@ -242,6 +243,27 @@ def test_a_server_without_workers_leaves_it_to_a_worker(place: Place) -> None:
     client.close()
 
 
+@pytest.mark.parametrize("page", ["", "https://approvals.example.com/"])
+def test_the_link_that_signs_in_leads_to_where_people_open_the_page(
+    place: Place, page: str
+) -> None:
+    options = ["--page-url", page] if page else []
+    command = ["-m", "assent.cli.main", "serve", "--port", "0", *options]
+    served = pexpect.spawn(
+        sys.executable, command, cwd=place.folder, env=place.env, encoding="utf-8", timeout=60
+    )
+    served.expect(r"Assent is at (http://[\d.:]+)")
+    address = served.match[1]
+    served.expect(r"Sign in.*: (\S+)/login#(\S+)")
+    assert served.match[1] == (page.rstrip("/") or address)
+    signed_in = httpx.post(f"{address}/api/login", json={"token": served.match[2]})
+    assert signed_in.status_code == 204
+    served.kill(signal.SIGTERM)
+    served.expect(pexpect.EOF)
+    served.close()
+    assert served.exitstatus == 0
+
+
 def test_a_worker_tells_each_step(place: Place) -> None:
     """One line and one count for each: taken up, resumed, call started, call done, run done."""
     run = place.ask()
@@ -271,6 +293,7 @@ def test_a_worker_tells_each_step(place: Place) -> None:
     ended = told[3]
     assert (ended["request"], ended["tool"]) == (request.id, "work")
     assert ended["seconds"] >= 2
+    assert {line["at"][-1] for line in lines} == {"Z"}  # whose zone it is in nobody has to guess
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,8 @@ def serve(
         gc.enable()
         print(f"Assent is at {url}  (store: {kept.url})", flush=True)
         if not no_auth and sys.stdout.isatty():
-            print(f"Sign in, once and within ten minutes: {link(app, url)}", flush=True)
+            where = link(app, page_url.rstrip("/") or url)
+            print(f"Sign in, once and within ten minutes: {where}", flush=True)
 
     run(app, host, port, ready)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left are tools that nothing else stops
