@@ -232,7 +232,7 @@ def test_a_pooler_is_noted(pg: World, server: PostgresServer) -> None:
     pooler = Pooler(server, folder)
     try:
         pg.url = pg.url.replace(str(server.folder), str(folder))
-        assert "prepared statements" in checks(pg)["pooler"]["text"]
+        assert "prepared statements are not used" in checks(pg)["pooler"]["text"]
     finally:
         pooler.close()
         shutil.rmtree(folder)

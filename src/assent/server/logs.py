@@ -29,12 +29,10 @@ def begin_logging(form: Log, level: int = logging.INFO) -> None:
 
 
 class _Json(logging.Formatter):
-    converter = time.gmtime
-    default_time_format, default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
-
     def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
-            "at": self.formatTime(record),
+            "at": f"{at}.{int(record.msecs):03}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),

@@ -149,8 +149,8 @@ class Database:
         """Whoever stands in between has told us a number of its own."""
         if self._ask("SELECT pg_backend_pid()") != [(self._connection.info.backend_pid,)]:
             words = (
-                "there is one in between: in transaction mode it must know prepared statements "
-                "(PgBouncer 1.22 or later, max_prepared_statements above 0)"
+                "there is one in between: prepared statements are not used, and what other "
+                "processes do is found by looking twice a second"
             )
             yield Check("pooler", "note", words)
 
