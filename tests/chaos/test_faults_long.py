@@ -15,7 +15,7 @@ from faults import SEED, Tell
 from load import Load, check_load, run_load
 from places import KINDS, drop, make
 from record import Tally
-from rounds import kill_server, kill_workers, stop_workers
+from rounds import kill_server, kill_workers, lose_primary, stop_workers
 from shim import needs_compiler
 from zygote import Zygote
 
@@ -52,6 +52,14 @@ def test_no_acknowledged_decision_is_lost(
     counts = kill_server(zygote, server, folder, SEED, kills=50, runs=20)
     tell(test="server kills", store="postgres", **counts)
     assert counts["server_kills"] >= 50
+
+
+@pytest.mark.parametrize("turn", range(10))
+def test_a_standby_takes_over(
+    turn: int, zygote: Zygote, server: PostgresServer, tmp_path: Path, tell: Tell
+) -> None:
+    counts = lose_primary(zygote, server, tmp_path / "place", SEED + turn, runs=40)
+    tell(test="takeover", store="postgres", **counts)
 
 
 @needs_compiler

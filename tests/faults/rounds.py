@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +15,9 @@ from pathlib import Path
 
 from crew import PAYMENTS
 from desk import CREW, Desk
+from places import address_of, make
 from sandman import Sandman
+from standby import Standby, either
 from stories import lines
 from zygote import Zygote
 
@@ -86,6 +92,33 @@ def kill_server(
                 server.kill()
                 server.start()
         return {"server_kills": kills, **desk.finish()}
+
+
+def lose_primary(
+    zygote: Zygote, primary: PostgresServer, folder: Path, seed: int, runs: int
+) -> dict[str, int]:
+    """kill -9 of a PostgreSQL for good while workers work and people decide: its standby, which had
+    every commit before it counted, takes over."""
+    with (
+        Standby.of(primary) as standby,
+        at_work(zygote, make(folder, "postgres", either(primary, standby)), seed, 2.0) as desk,
+    ):
+        desk.begin(runs)
+        desk.fill()
+        desk.until(lambda: len(lines(folder / "acks")) >= runs or desk.over())
+        with _deciding(desk):
+            time.sleep(desk.dice.random() * 0.05)
+            primary.kill()
+            standby.promote()
+            time.sleep(1)  # they find it, and that somebody has to look first
+        begun = len(lines(folder / "effects"))
+        time.sleep(0.5)
+        held = len(lines(folder / "effects")) == begun and desk.store.restored()
+        assert held, "something went on before anybody looked"
+        command = [sys.executable, "-m", "assent.cli.main", "recover", "--yes", "--json"]
+        environment = {**os.environ, **address_of(folder)}
+        said = subprocess.check_output(command, env=environment, text=True, timeout=60)
+        return {**json.loads(said), **desk.finish()}
 
 
 @contextlib.contextmanager

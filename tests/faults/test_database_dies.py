@@ -1,4 +1,4 @@
-"""A PostgreSQL that is killed under the hands of workers and people."""
+"""A PostgreSQL that is killed under the hands of workers and people, and comes back or does not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from faults import SEED, Tell
 from places import make
-from rounds import kill_server
+from rounds import kill_server, lose_primary
 from zygote import Zygote
 
 from assent.testing.postgres_server import PostgresServer
@@ -21,3 +21,10 @@ def test_no_acknowledged_decision_is_lost(
     folder = make(tmp_path / "place", "postgres", server.url)
     counts = kill_server(zygote, server, folder, SEED, kills=1, runs=10)
     tell(test="server kills", store="postgres", **counts)
+
+
+def test_a_standby_takes_over_and_no_acknowledged_decision_is_lost(
+    zygote: Zygote, server: PostgresServer, tmp_path: Path, tell: Tell
+) -> None:
+    counts = lose_primary(zygote, server, tmp_path / "place", SEED, runs=10)
+    tell(test="takeover", store="postgres", **counts)
