@@ -195,6 +195,33 @@ async def test_a_resume_without_news_does_not_move_the_framework(world: World) -
     assert poster.moves == 1
 
 
+@pytest.mark.parametrize("verb", ["run", "resume"])
+async def test_a_framework_that_waits_for_its_own_thread_is_told(world: World, verb: str) -> None:
+    class Impatient(Poster):
+        async def go_on(self, thread: str) -> Any:
+            again = self.resume(thread) if verb == "resume" else self.run("more", thread=thread)
+            return await again
+
+    with pytest.raises(Conflict, match="would wait for itself"):
+        await asyncio.wait_for(Impatient(world).run("go", thread="t"), 20)
+
+
+async def test_a_call_made_again_inside_what_it_called_is_told_so(world: World) -> None:
+    texts: list[str] = []
+
+    def around(id: str, inner: ForeignCall) -> ForeignCall:
+        async def run(_: dict[str, Any]) -> Any:
+            texts.append((await world.thread.outcome(inner)).text)
+            return "ran"
+
+        return ForeignCall(id=id, tool=ForeignTool(name="free"), args={}, run=run)
+
+    again = ForeignCall(id="c1", tool=ForeignTool(name="free"), args={})
+    outcome = world.thread.outcome(around("c1", around("c2", again)))
+    assert (await asyncio.wait_for(outcome, 20)).text == "ran"
+    assert "belongs to another one" in texts[0]
+
+
 async def test_an_expired_request_moves_it(world: World) -> None:
     poster = Poster(world)
     await poster.run("go", thread="t")

@@ -269,3 +269,26 @@ def test_in_a_thread_of_a_loop(server: Server, people: People, gate_to: Gates) -
     people.will(yes)
     assert asyncio.run(asyncio.to_thread(pay, "ana")) == "paid 5 to ana"
     until(lambda: not people.pending())
+
+
+def test_a_function_that_waits_for_its_own_run_is_told(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    gate = gate_to(server.url)
+
+    @gate.guard(key=lambda args: str(args["deep"]))
+    def order(deep: bool) -> str:
+        with gate.run("order-17"):
+            return order(deep)
+
+    @gate.guard
+    def other() -> str:
+        with gate.run("order-18"):
+            return order(False)
+
+    people.will(yes)
+    with pytest.raises(assent.Conflict, match="would wait for itself"), gate.run("order-17"):
+        order(True)
+    people.will(yes, yes)
+    with pytest.raises(assent.Conflict, match="run order-18 is what"), gate.run("order-18"):
+        other()

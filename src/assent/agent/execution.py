@@ -15,6 +15,7 @@ from assent.agent.offloop import called
 from assent.agent.turn import Slot, Turn
 from assent.engine.commands import Doubt, Look, Record, Suspend
 from assent.errors import AssentError, InvalidCall, Paused
+from assent.gate.inside import working
 from assent.rows import Call, Run
 from assent.twin import write_whole
 from assent.types import Json
@@ -118,7 +119,8 @@ class Execution:
         if tool.takes_context:
             args = (context_of(call, self.job, self.said, scope), *args)
         assert tool.function is not None
-        with scope.inside():  # what it asks by a gate is found again when the call starts again
+        # What it asks by a gate is found again when the call starts again.
+        with scope.inside(), working(self.job.store.incarnation, call.run, call.id):
             return await called(tool.function, args, kwargs)
 
     async def _write(self, slot: Slot, command: Record | Suspend | Doubt) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from assent.agent.job import Job
 from assent.engine.commands import Claim, Doubt, Look, Propose, Renew, Start
 from assent.errors import Conflict, StoreError
+from assent.gate.inside import refuse_own_run
 from assent.gate.leases import KEEPER, Lease
 from assent.rows import LIVE, Call, Run, RunStatus
 from assent.twin import News, look, write
@@ -61,6 +62,7 @@ class Hold:
         with closing(News(self.store, self.job.thread)) as news:
             run = await look(self.store, self.the_run)
             if self.elsewhere(run):
+                refuse_own_run(self.store.incarnation, run.id)
                 await news.wait(nap(run, self.store.now()))
 
     # -- taking

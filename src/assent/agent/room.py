@@ -8,6 +8,7 @@ from contextlib import closing
 from assent.agent.hold import nap
 from assent.agent.job import Job
 from assent.engine.commands import Cancel
+from assent.gate.inside import refuse_own_run
 from assent.rows import LIVE, OPEN, Run
 from assent.stores.base import Store
 from assent.twin import News, hop, look
@@ -19,6 +20,7 @@ async def make_room(job: Job) -> None:
     """Return when the thread has no live run any more."""
     with closing(News(job.store, job.thread)) as news:
         while (live := await look(job.store, job.store.live_run, job.thread)) is not None:
+            refuse_own_run(job.store.incarnation, live.id)
             if live.owner is not None and (live.ready_at or 0) > job.store.now():
                 await news.wait(nap(live, job.store.now()))
             else:

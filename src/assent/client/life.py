@@ -18,6 +18,7 @@ from assent.client.reading import row_of
 from assent.client.wire import nap
 from assent.errors import AssentError, Conflict, Paused
 from assent.gate.endings import ending
+from assent.gate.inside import refuse_own_call, refuse_own_run, working
 from assent.gate.plan import Plan
 from assent.gate.scope import RunScope, told
 from assent.types import Request
@@ -84,6 +85,8 @@ class RemoteLife:
 
     async def _await(self, request: Request) -> Request:
         """Wait until the request moves on; ``Paused`` when the caller's patience is over."""
+        if request.execution.status == "running":
+            refuse_own_call(request.id)
         while True:
             left = self._left()
             # What runs elsewhere ends by itself, or its claim does: that is worth waiting for.
@@ -112,6 +115,7 @@ class RemoteLife:
         try:
             claim = await self._client.claim(request.id, lease=self._remote.lease)
         except Conflict as error:
+            refuse_own_run(self._client.url, self._scope.name)
             log.info("%s: not claimed: %s", request.id, error)
             await self._rest()
             return None
@@ -127,7 +131,8 @@ class RemoteLife:
                 return True
             call = row_of(request, claim.args, claim.attempt)
             try:
-                with self._remote.nested(request).inside():
+                here = working(self._client.url, self._scope.name, request.id)
+                with self._remote.nested(request).inside(), here:
                     value, text = await effect(call)
                 result = codec.parse(codec.canonical(codec.loads(text)))
             except Exception as error:

@@ -36,6 +36,7 @@ from assent.errors import (
     StoreError,
 )
 from assent.gate.endings import ending, not_run
+from assent.gate.inside import refuse_own_call, refuse_own_run, working
 from assent.gate.leases import KEEPER, Lease
 from assent.gate.plan import Plan
 from assent.gate.recheck import recheck
@@ -174,7 +175,9 @@ class CallLife:
     async def _await(self, call: Call) -> Call:
         """Wait until the row moves on; ``Paused`` when the caller's patience is over."""
         seen = _state(call)
-        if call.status is not CallStatus.RUNNING:
+        if call.status is CallStatus.RUNNING:
+            refuse_own_call(call.id)
+        else:
             call = await self._settle_time(call)
             if _state(call) == seen != self._told:
                 call = await self._tell(call, again=call.status is CallStatus.ASKED)
@@ -296,6 +299,7 @@ class CallLife:
             run = await look(self.store, self.store.run, call.run)
             if run is None or run.owner in (None, self.scope.owner):
                 return
+            refuse_own_run(self.store.incarnation, run.id)
             if _lapsed(run, self.store.now()):
                 await write(self.store, Doubt(thread=call.thread, run=call.run))
                 return
@@ -312,7 +316,7 @@ class CallLife:
             return await self.outcome()
         KEEPER.keep(lease)
         try:
-            with self.scope.inside():
+            with self.scope.inside(), working(self.store.incarnation, call.run, call.id):
                 value, text = await effect(call)
         except Paused:
             await write(self.store, self._suspend(call))

@@ -19,6 +19,7 @@ from assent.engine.commands import Cancel
 from assent.errors import AssentError, InvalidCall, Paused
 from assent.gate.gate import Gate
 from assent.gate.given import check_asked_in, decisions_from
+from assent.gate.inside import working
 from assent.gate.options import MAX_NAME, checked_words
 from assent.gate.seat import Seat
 from assent.rows import LIVE, Run, RunStatus
@@ -143,7 +144,7 @@ class Driven:
         """Let the framework move, and again as long as decisions come in while it does."""
         while True:
             try:
-                with seat.scope(run).inside():
+                with seat.scope(run).inside(), working(seat.store.incarnation, run.id):
                     output = await move
             except Paused:
                 pass

@@ -20,6 +20,7 @@ from assent.engine.commands import NewCall, Propose
 from assent.errors import CallFailed, InDoubt, InvalidCall, Refused
 from assent.gate import words
 from assent.gate.calls import CallLife
+from assent.gate.inside import runs_here
 from assent.gate.once import once_plan
 from assent.gate.plan import Plan
 from assent.gate.recheck import called_off
@@ -220,10 +221,8 @@ class ForeignThread:
 
     async def outcome(self, call: ForeignCall) -> Outcome:
         """Take a call to its end, or raise ``Paused`` where people are needed first."""
-        from assent.gate.guard import running_inside
-
         row = await look(self.store, self.row, call.id)
-        if running_inside(row):  # made in the body of that very call: it would wait for itself
+        if row is not None and runs_here(row.id):  # in the body of that call: no waiting for it
             return Outcome(ok=False, value=None, text=_REUSED, call=row)
         try:
             wrote = call.tool.intake(call.args)

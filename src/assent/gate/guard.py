@@ -54,12 +54,6 @@ def this_call() -> ThisCall:
     return call
 
 
-def running_inside(call: Call | None) -> bool:
-    """Whether this call is the one that is running here."""
-    this = _this_call.get()
-    return this is not None and call is not None and this.id == call.id
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
     """One guarded function: its face, its terms, and how its calls are made."""

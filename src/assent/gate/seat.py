@@ -11,6 +11,7 @@ from assent import codec
 from assent.engine.commands import Cancel, Claim, Doubt, Expire, Finish, Propose, Renew
 from assent.errors import Conflict, NotFound, StoreError
 from assent.gate.foreign import MOST_WAITING, run_of, runs_of
+from assent.gate.inside import refuse_own_run
 from assent.gate.leases import KEEPER, Lease
 from assent.gate.scope import RunScope
 from assent.rows import LIVE, Call, CallStatus, Run
@@ -74,6 +75,7 @@ class Seat:
         with closing(News(self.store, run.thread)) as news:
             seen = await look(self.store, self.find, run.id)
             if self.taken(seen):
+                refuse_own_run(self.store.incarnation, seen.id)
                 left = ((seen.ready_at or 0) - self.store.now()) / 1_000_000
                 await news.wait(min(max(left, 0.0) + 0.01, _LONGEST_NAP))
 

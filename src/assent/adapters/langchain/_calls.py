@@ -24,7 +24,7 @@ from assent.adapters.langchain._tools import (
 from assent.errors import InvalidCall, Paused
 from assent.gate import Gate
 from assent.gate.foreign import ForeignCall, ForeignThread, ForeignTool
-from assent.gate.guard import running_inside
+from assent.gate.inside import runs_here
 from assent.policy import Policy
 from assent.twin import in_thread, on_loop, run_sync
 from assent.types import Json, Request
@@ -109,7 +109,8 @@ class ToolGate:
             gone = await thread.gone(made["id"], made["name"])
             return message(gone.text, made, ok=False)
         place = _place(request)
-        if _around.get() == place and running_inside(thread.row(made["id"])):
+        row = thread.row(made["id"]) if _around.get() == place else None
+        if row is not None and runs_here(row.id):
             result: Result = await run(request)
             return result  # the same gate stands around this one already
         call = self._foreign(request, run, thread)

@@ -1,0 +1,112 @@
+"""A tool that waits for the run it is part of is told so at once; others wait for that run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from agent_world import World, error_in, told
+
+import assent
+from assent.agent import Agent
+from assent.testing.scripted_model import call, calls, say
+
+GO = call("again", {})
+WHY = "would wait for itself: use another thread, or do it when this run has ended"
+
+
+def reentrant(world: World, how: Any) -> Agent:
+    """An agent with a tool that wants its own thread, and that says what came of it."""
+
+    @assent.tool
+    async def again(ctx: assent.Context) -> str:
+        return str(await how(ctx))
+
+    agent = world.agent(GO, say("Done."), say("Second."), tools=[again])
+    return agent
+
+
+async def run(agent: Agent) -> str:
+    """What the model heard of its one call."""
+    result = await asyncio.wait_for(agent.run("go", thread="t"), 20)
+    assert result.output == "Done."
+    return error_in(told(agent)[0])
+
+
+async def test_running_on_its_own_thread(world: World) -> None:
+    agent = reentrant(world, lambda ctx: agent.run("more", thread=ctx.thread))
+    assert WHY in await run(agent)
+
+
+async def test_resuming_itself(world: World) -> None:
+    agent = reentrant(world, lambda ctx: agent.resume(ctx.run))
+    assert WHY in await run(agent)
+
+
+async def test_with_patience(world: World) -> None:
+    agent = reentrant(world, lambda ctx: asyncio.wait_for(agent.run("m", thread=ctx.thread), 30))
+    assert WHY in await run(agent)
+
+
+async def test_in_a_thread(world: World) -> None:
+    async def how(ctx: assent.Context) -> Any:
+        return await asyncio.to_thread(agent.run_sync, "more", thread=ctx.thread)
+
+    agent = reentrant(world, how)
+    assert WHY in await run(agent)
+
+
+async def test_as_events(world: World) -> None:
+    async def how(ctx: assent.Context) -> Any:
+        return [event async for event in agent.stream("more", thread=ctx.thread)]
+
+    agent = reentrant(world, how)
+    assert WHY in await run(agent)
+
+
+async def test_a_plain_function(world: World) -> None:
+    @assent.tool
+    def again(ctx: assent.Context) -> str:
+        return str(agent.run_sync("more", thread=ctx.thread).output)
+
+    agent = world.agent(GO, say("Done."), tools=[again])
+    assert WHY in await run(agent)
+
+
+async def test_through_an_agent_inside(world: World) -> None:
+    @assent.tool
+    async def back() -> str:
+        return str(await outer.run("more", thread="t"))
+
+    two = calls(call("back", {}), call("back", {}))
+    inner = world.agent(two, say("Tried."), name="inner", tools=[back])
+    outer = world.agent(call("inner", {"input": "go"}), say("Done."), tools=[inner])
+    result = await asyncio.wait_for(outer.run("go", thread="t"), 20)
+    assert (result.output, told(outer)) == ("Done.", ["Tried."])
+    assert [WHY in error_in(content) for content in told(inner)] == [True, True]
+
+
+async def test_another_thread_is_another_run(world: World) -> None:
+    agent = reentrant(world, lambda ctx: other.run("more", thread="elsewhere"))
+    other = world.agent(say("There."), name="other")
+    await asyncio.wait_for(agent.run("go", thread="t"), 20)
+    assert "There." in told(agent)[0]
+
+
+async def test_somebody_else_waits_for_the_run(world: World) -> None:
+    began, goes = asyncio.Event(), asyncio.Event()
+
+    async def how(ctx: assent.Context) -> str:
+        began.set()
+        await goes.wait()
+        return "went"
+
+    agent = reentrant(world, how)
+    first = asyncio.create_task(agent.run("go", thread="t"))
+    await began.wait()
+    second = asyncio.create_task(agent.run("more", thread="t"))
+    await asyncio.sleep(0.05)
+    assert not second.done()
+    goes.set()
+    results = await asyncio.wait_for(asyncio.gather(first, second), 20)
+    assert [result.output for result in results] == ["Done.", "Second."]

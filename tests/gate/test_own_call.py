@@ -1,0 +1,104 @@
+"""Code inside a call that would wait for that very call is told so, and everybody else waits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from cases import RUN, Case, aside, soon
+
+from assent import Conflict, Gate
+
+
+def test_a_step_inside_itself(case: Case) -> None:
+    def step() -> Any:
+        return case.gate.once_sync("k", step)
+
+    with pytest.raises(Conflict, match="would wait for itself: give the call inside it another"):
+        case.enter(lambda: case.gate.once_sync("k", step))
+    assert case.types().count("in_doubt") == 0
+
+
+@pytest.mark.parametrize("how", ["await", "task", "thread"])
+async def test_an_async_step_inside_itself(case: Case, how: str) -> None:
+    async def step() -> Any:
+        if how == "thread":
+            return await asyncio.to_thread(case.gate.once_sync, "k", step)
+        inner = case.gate.once("k", step)
+        return await (inner if how == "await" else asyncio.create_task(inner))
+
+    async with asyncio.timeout(20):
+        with pytest.raises(Conflict, match="would wait for itself"):
+            async with case.gate.run(RUN):
+                await case.gate.once("k", step)
+
+
+def test_two_functions_that_call_each_other(case: Case) -> None:
+    @case.gate.guard(needs_approval=False, key=lambda args: "one")
+    def ping() -> Any:
+        with case.gate.run(RUN):
+            return pong()
+
+    @case.gate.guard(needs_approval=False, key=lambda args: "one")
+    def pong() -> Any:
+        with case.gate.run(RUN):
+            return ping()
+
+    with pytest.raises(Conflict, match="would wait for itself"):
+        case.enter(ping)
+
+
+def test_another_gate_on_the_run_that_runs_here(case: Case) -> None:
+    other = Gate(case.store, wait=0)
+
+    @other.guard(needs_approval=False)
+    def inner() -> str:
+        return "ran"
+
+    @case.gate.guard(needs_approval=False)
+    def outer() -> str:
+        with other.run(RUN):
+            return inner()
+
+    with pytest.raises(Conflict, match=f"run {RUN} is what runs here"):
+        case.enter(outer)
+
+
+def test_what_runs_elsewhere_is_waited_for(case: Case) -> None:
+    held: list[bool] = []
+    got: list[Any] = []
+
+    def slow() -> str:
+        case.ran.append("slow")
+        soon(lambda: held)
+        return "slow"
+
+    def work() -> None:
+        got.append(case.enter(lambda: case.gate.once_sync("k", slow)))
+
+    threads = [aside(work), aside(work)]
+    soon(lambda: case.ran)
+    assert not got
+    held.append(True)
+    for thread in threads:
+        thread.join(20)
+    assert (case.ran, got) == (["slow"], ["slow", "slow"])
+
+
+async def test_what_was_begun_inside_waits_like_anybody_when_the_call_is_over(case: Case) -> None:
+    tasks: list[asyncio.Task[Any]] = []
+    ended = asyncio.Event()
+
+    async def later() -> Any:
+        await ended.wait()
+        return await case.gate.once("k", lambda: "again")
+
+    async def step() -> str:
+        tasks.append(asyncio.create_task(later()))
+        return "first"
+
+    async with case.gate.run(RUN):
+        assert await case.gate.once("k", step) == "first"
+        ended.set()
+        assert await asyncio.wait_for(tasks[0], 20) == "first"
