@@ -11,7 +11,7 @@ from agent_world import World, asked, error_in, told
 
 import assent
 from assent.agent import Agent, Requested
-from assent.agent.nested import find_run
+from assent.agent.nested import _begun, find_run
 from assent.stores.memory import MemoryStore
 from assent.stores.sqlite import SqliteStore
 from assent.testing import ScriptedReviewer
@@ -335,3 +335,34 @@ async def test_a_nested_state_survives_its_text(tmp_path: Path) -> None:
 def test_an_agents_name_becomes_a_name_that_models_take(world: World) -> None:
     agent = world.agent(name="Deployment Assistant!")
     assert agent.as_tool().name == "Deployment_Assistant_"
+
+
+async def test_somebody_else_on_a_thread_of_that_name_is_not_taken_for_the_inner_run(
+    world: World,
+) -> None:
+    inner = world.agent(PAY, say("Paid."), name="payer")
+    outer = world.agent(ask("payer"), say("All done."), tools=[inner])
+    result = await outer.run("go", thread="t")
+    (request,) = result.interruptions
+    await outer.resume("t", decisions=[request.approve()])
+    (call_id,) = [c.id for c in world.store.calls_of(result.run) if c.tool == "payer"]
+    stranger = world.agent(say("I am the payer."), name="stranger")
+    await stranger.run("say it", thread=f"t/{call_id}")
+    known = _begun(world.store, f"t/{call_id}", call_id)
+    assert known is not None
+    assert (known.agent, known.id) == ("payer", request.run)
+
+
+async def test_a_stranger_who_came_first_is_left_alone(world: World) -> None:
+    inner = world.agent(say("Paid."), name="payer")
+    outer = world.agent(ask("payer"), say("All done."), tools=[inner.as_tool(needs_approval=True)])
+    result = await outer.run("go", thread="t")
+    (request,) = result.interruptions
+    stranger = world.agent(PAY, name="stranger")
+    waits = await stranger.run("pay", thread=f"t/{request.id}")
+    done = await outer.resume("t", decisions=[request.approve()])
+    assert done.output == "All done."
+    assert f"in use by run {waits.run}" in error_in(told(outer)[0])
+    assert (await stranger.resume(waits.run)).status == "paused"
+    await outer.cancel("t")
+    assert (await stranger.resume(waits.run)).status == "paused"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from chat_world import DEMO, agent_file, pending, ran, script, talk
+from chat_world import DEMO, YOU, agent_file, pending, ran, script, talk
 from cli_world import World
 
 # -- no terminal
@@ -98,3 +98,25 @@ def test_a_thread_of_another_agent_is_refused(world: World) -> None:
     agent_file(world, 'say("Hello.")')
     script(world, "mine:agent", "--thread", "t", "--message", "hi", code=0)
     assert "belongs to agent" in talk(world).ends(5)
+
+
+def test_what_waits_is_that_of_the_thread_and_of_agents_inside_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.folder)
+    agent_file(
+        world,
+        "call('helper', {'input': 'go'}), say('Done.')",
+        "@assent.tool(needs_approval=True)\n"
+        "def pay(): return 'paid'\n"
+        "helper = assent.Agent('helper', model=ScriptedModel([call('pay', {})]), tools=[pay])\n"
+        "work = helper.as_tool()\n",
+    )
+    beside = world.mail("a/b")
+    person = world.person("chat", "mine:agent", "--thread", "a")
+    person.at_prompt("go", YOU)
+    person.at_prompt("s")
+    person.at_prompt("/quit", YOU)
+    assert "1 request waits for a person, and the run is paused." in person.ends(75)
+    assert beside in pending(world)
+    assert len(pending(world)) == 2

@@ -32,6 +32,9 @@ _asking: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
 )
 
 
+_MOST_RUNS = 500
+
+
 class InnerFailed(AssentError):
     """The agent behind a tool came to no answer."""
 
@@ -67,9 +70,9 @@ def agent_tool(inner: Agent, **options: Unpack[ToolOptions]) -> Tool:
 async def _asked(inner: Agent, ctx: Context, input: str) -> Result:
     """Begin the inner run, or go on with it."""
     thread = inner_thread(ctx.thread, ctx.call_id)
+    known = await look(inner.store, _begun, inner.store, thread, ctx.call_id)
     token = _asking.set((*_asking.get(), ctx.call_id))
     try:
-        known = await look(inner.store, inner.store.last_run, thread)
         if known is not None:
             return await inner.resume(known.id, deps=ctx.deps)
         return await inner.run_inside(
@@ -79,6 +82,17 @@ async def _asked(inner: Agent, ctx: Context, input: str) -> Result:
         raise InnerBroke(error) from error
     finally:
         _asking.reset(token)
+
+
+def _begun(store: Store, thread: str, call: str) -> Run | None:
+    """The run that this call has begun, whoever else spoke on a thread of that name."""
+    last = store.last_run(thread)
+    if last is None or last.parent_call == call:
+        return last
+    for _, run in store.runs(thread=thread, limit=_MOST_RUNS):
+        if run.parent_call == call:
+            return run
+    raise InnerFailed(f"thread {thread!r} is in use by run {last.id}, which is no part of {call}")
 
 
 def _answer(inner: Agent, result: Result) -> Any:

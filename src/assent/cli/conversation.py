@@ -15,6 +15,7 @@ from assent import codec, text
 from assent.agent import Agent, Ended, Result, ToolEnded, ToolStarted
 from assent.agent.events import AgentEvent
 from assent.agent.models import ModelError
+from assent.agent.room import inner_runs
 from assent.channels.card import utc_now
 from assent.channels.layout import Line, name
 from assent.channels.prompt import ask
@@ -26,7 +27,7 @@ from assent.cli.opening import Caller
 from assent.cli.views import subject
 from assent.errors import AssentError, Conflict, NotFound
 from assent.inbox import Inbox
-from assent.rows import LIVE
+from assent.rows import LIVE, Run
 from assent.types import Request
 
 #: What a line that begins with a slash does, and what the help says of it.
@@ -141,15 +142,13 @@ class Conversation:
 
     def _pending(self) -> Sequence[Request]:
         run = self.agent.store.live_run(self.thread)
-        if run is None:
-            return ()
-        found = self.inbox.pending_sync(agent=self.agent.name, thread=self.thread)
-        return found.items or self._inner()
+        return () if run is None else self._waiting_in(run)
 
-    def _inner(self) -> Sequence[Request]:
-        """What agents that run as tools of this one wait for."""
-        every = self.inbox.pending_sync(limit=500).items
-        return [r for r in every if r.thread.startswith(f"{self.thread}/")]
+    def _waiting_in(self, run: Run) -> Sequence[Request]:
+        """What a run waits for, and the agents that are tools in it."""
+        found = self.inbox.pending_sync(agent=run.agent, thread=run.thread, limit=500).items
+        inner = [self._waiting_in(one) for one in inner_runs(self.agent.store, run)]
+        return [*found, *(request for requests in inner for request in requests)]
 
     # -- deciding
 
