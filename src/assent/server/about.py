@@ -8,15 +8,15 @@ from typing import Any
 from assent import codec
 from assent.errors import InvalidCall
 from assent.hiding import hidden
+from assent.inbox.seeing import may_see
 from assent.rows import Call, Event, Run
-from assent.server.auth import Who, may_see
 from assent.server.service import Service
 from assent.server.shown import inert, summary
 from assent.server.veil import FOR_OTHERS, Veil
 from assent.stores.base import Query, Store
 from assent.stores.call_events import events_about
 from assent.text import inline, lines
-from assent.types import Json, Request, moment
+from assent.types import Json, Request, Reviewer, moment
 from assent.views import public_status, request_of
 
 _TAIL = 30
@@ -26,7 +26,7 @@ _RECENT = 5
 _CHECKS = ("digest", "args", "salt")
 
 
-def about(service: Service, request: Request, who: Who, *, masked: bool) -> dict[str, Json]:
+def about(service: Service, request: Request, by: Reviewer, *, masked: bool) -> dict[str, Json]:
     """Everything beside the request itself that helps to decide it."""
     store = service.store
     call = store.call(request.id)
@@ -34,9 +34,9 @@ def about(service: Service, request: Request, who: Who, *, masked: bool) -> dict
     run, thread = store.run(call.run), store.thread(call.thread)
     before = 0 if thread is None else max(thread.messages - _TAIL, 0)
     return {
-        "conversation": conversation(store, request.thread, who, current=call, after=before),
+        "conversation": conversation(store, request.thread, by, current=call, after=before),
         "events": [told(event, masked=masked) for event in events_about(store, call)],
-        "like": _like(store, call, who),
+        "like": _like(store, call, by),
         "policy": {
             "rule": inline(call.terms.rule),
             "description": inert(hidden(call.terms.description).value),
@@ -50,11 +50,11 @@ def about(service: Service, request: Request, who: Who, *, masked: bool) -> dict
 
 
 def conversation(
-    store: Store, thread: str, who: Who, *, current: Call | None = None, after: int = 0
+    store: Store, thread: str, by: Reviewer, *, current: Call | None = None, after: int = 0
 ) -> list[dict[str, Json]]:
     """What was said, as text that is safe to show; the turn that made the call is marked, and of
     calls for others no more than the name is left."""
-    veil = Veil(store, thread, who)
+    veil = Veil(store, thread, by)
     messages = store.messages(thread, after)
     said = [_said(seq, codec.loads(body), veil) for seq, body in messages]
     if current is not None:
@@ -139,12 +139,12 @@ def _opened(body: dict[str, Json]) -> tuple[dict[str, Json], bool]:
     return body, found
 
 
-def _like(store: Store, call: Call, who: Who) -> dict[str, Json]:
+def _like(store: Store, call: Call, by: Reviewer) -> dict[str, Json]:
     """What became of the last calls of the same tool by the same agent, as far as they are known
     to this person."""
     query = Query(status="closed", agent=call.agent, tool=call.tool, sort="newest", limit=_LIKE)
     page = store.page(query) if call.tool else []
-    found = [other for _, other in page if other.kind == call.kind and may_see(who, other)]
+    found = [other for _, other in page if other.kind == call.kind and may_see(by, other)]
     counts = Counter(public_status(other) for other in found)
     names = ("approved", "edited", "rejected", "responded", "expired")
     return {

@@ -13,7 +13,7 @@ from fastapi import Depends
 from fastapi import Request as HttpRequest
 
 from assent.errors import NotAllowed, NotFound, Unauthenticated
-from assent.inbox import seeing
+from assent.inbox.seeing import may_see
 from assent.rows import Call
 from assent.server.service import Service, service_of
 from assent.server.signing_in import COOKIE, who_is
@@ -117,12 +117,7 @@ AChatter = Annotated[Who, Depends(needs("chat"))]
 AReviewer = Annotated[Who, Depends(needs("reviewer"))]
 
 
-def may_see(who: Who, call: Call | Request) -> bool:
-    """Whether this principal may read about a call at all."""
-    return seeing.may_see(who.reviewer, call)
-
-
 def check_sees(who: Who, call: Call | Request) -> None:
     """Refuse as if it were not there: that something exists is news too."""
-    if not may_see(who, call):
+    if not may_see(who.reviewer, call):
         raise NotFound(f"no request {call.id}: it is not there, or not for you")

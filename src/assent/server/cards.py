@@ -12,12 +12,11 @@ from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from assent.inbox import Inbox
-from assent.inbox.seeing import names_of
+from assent.inbox.seeing import may_see, names_of
 from assent.rows import Call
 from assent.server.answers import as_json
-from assent.server.auth import Who, may_see
 from assent.server.shown import abilities, drawn
-from assent.types import Request
+from assent.types import Request, Reviewer
 
 #: How many pages are looked through for somebody who may see few of the requests.
 _PAGES = 20
@@ -42,7 +41,7 @@ class Cards:
         self._kept: OrderedDict[Call, Card] = OrderedDict()
         self._size = 0
 
-    def page(self, who: Who, filters: dict[str, Any], *, mine: bool) -> str:
+    def page(self, by: Reviewer, filters: dict[str, Any], *, mine: bool) -> str:
         """A page of what this person may see; for who may see little, several are looked through.
 
         It blocks, since it reads the store.
@@ -51,12 +50,12 @@ class Cards:
         found: list[Card] = []
         for _ in range(_PAGES):
             calls, following = self._inbox.calls({**filters, "limit": limit - len(found)})
-            cards = [self._card(call) for call in calls if may_see(who, call)]
-            found += [card for card in cards if not mine or _for(who, card.request)]
+            cards = [self._card(call) for call in calls if may_see(by, call)]
+            found += [card for card in cards if not mine or _for(by, card.request)]
             if following is None or len(found) == limit:
                 break
             filters["after"] = following
-        items = ",".join(_for_reader(card, who) for card in found)
+        items = ",".join(_for_reader(card, by) for card in found)
         return f'{{"items":[{items}],"next":{as_json(following)}}}'
 
     def _card(self, call: Call) -> Card:
@@ -80,11 +79,11 @@ class Cards:
                 self._size -= len(self._kept.popitem(last=False)[1].json)
 
 
-def _for_reader(card: Card, who: Who) -> str:
-    can, why_not = abilities(card.request, who)
+def _for_reader(card: Card, by: Reviewer) -> str:
+    can, why_not = abilities(card.request, by)
     return f"{card.json[:-1]},{as_json({'can': can, 'why_not': why_not})[1:]}"
 
 
-def _for(who: Who, item: Request) -> bool:
+def _for(by: Reviewer, item: Request) -> bool:
     """Whether it is for this person in particular, and not for everybody."""
-    return item.requester == who.name or not names_of(who.reviewer).isdisjoint(item.reviewers)
+    return item.requester == by.name or not names_of(by).isdisjoint(item.reviewers)

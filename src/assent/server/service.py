@@ -10,6 +10,7 @@ from assent.agent.resumable import Resumable
 from assent.errors import NotFound
 from assent.gate import Gate
 from assent.inbox import Inbox
+from assent.server.cards import Cards
 from assent.server.feed import Feed
 from assent.server.limits import Limits
 from assent.server.metrics import Metrics
@@ -19,7 +20,6 @@ from assent.stores.base import Store
 if TYPE_CHECKING:
     from fastapi import Request as HttpRequest
 
-    from assent.server.cards import Cards
     from assent.worker import Worker
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from assent import codec, text
 from assent.hiding import hidden
-from assent.server.auth import Who
-from assent.types import ASSURANCE, Json, Request
+from assent.types import ASSURANCE, Json, Request, Reviewer
 from assent.views import request_json
 
 _SUMMARY = 160
@@ -21,10 +20,10 @@ _ARGUMENTS = ("args", "original", "preview", "description", "note")
 _LIKE_CALLS = {"approve", "edit", "reject", "respond"}
 
 
-def shown_request(request: Request, who: Who, *, reveal: bool = False) -> dict[str, Json]:
+def shown_request(request: Request, by: Reviewer, *, reveal: bool = False) -> dict[str, Json]:
     """Everything that this principal may know of a request, ready for JSON."""
-    body = drawn(request, reveal=reveal or _knows(who))
-    body["can"], body["why_not"] = abilities(request, who)
+    body = drawn(request, reveal=reveal or _knows(by))
+    body["can"], body["why_not"] = abilities(request, by)
     return body
 
 
@@ -42,15 +41,15 @@ def drawn(request: Request, *, reveal: bool = False) -> dict[str, Json]:
     return body
 
 
-def _knows(who: Who) -> bool:
+def _knows(by: Reviewer) -> bool:
     """Whether they know the arguments anyhow: the agent that made the call must get them as they
     were approved; who only chats sees their own requests, and has them in the chat already."""
-    return who.role in ("agent", "chat")
+    return by.role in ("agent", "chat")
 
 
-def seen(request: Request, args: Mapping[str, Json], who: Who) -> Json:
+def seen(request: Request, args: Mapping[str, Json], by: Reviewer) -> Json:
     """Arguments for a request as this person is shown them unasked."""
-    return dict(args) if _knows(who) else hidden(dict(args), request.schema).value
+    return dict(args) if _knows(by) else hidden(dict(args), request.schema).value
 
 
 def is_masked(request: Request) -> bool:
@@ -136,12 +135,11 @@ def _short(value: Any) -> str:
     return line if len(line) <= 60 else f"{line[:60]}…"
 
 
-def abilities(request: Request, who: Who) -> tuple[list[str], str]:
+def abilities(request: Request, by: Reviewer) -> tuple[list[str], str]:
     """What this person may do with it now, and why not if they may do nothing.
 
     The engine decides; this tells the page beforehand which buttons make sense.
     """
-    by = who.reviewer
     if by.role == "agent":
         return [], "an agent cannot decide"
     if request.status != "pending":

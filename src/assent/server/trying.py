@@ -8,13 +8,14 @@ from typing import Any
 from assent import codec, schema, text
 from assent.errors import InvalidCall
 from assent.policy import tightened
-from assent.server.auth import Who
 from assent.server.service import Service
 from assent.server.shown import seen
-from assent.types import Json, Request
+from assent.types import Json, Request, Reviewer
 
 
-def tried(service: Service, request: Request, args: Mapping[str, Any], who: Who) -> dict[str, Json]:
+def tried(
+    service: Service, request: Request, args: Mapping[str, Any], by: Reviewer
+) -> dict[str, Json]:
     """What would come of these arguments; nothing is written, and no secret is shown unasked."""
     call = service.store.call(request.id)
     assert call is not None
@@ -28,7 +29,7 @@ def tried(service: Service, request: Request, args: Mapping[str, Any], who: Who)
             wrong += [{"field": path, "message": message} for path, message in found]
         except InvalidCall as error:
             wrong.append({"field": error.path, "message": str(error)})
-    before, after = seen(request, request.args, who), seen(request, args, who)
+    before, after = seen(request, request.args, by), seen(request, args, by)
     body: dict[str, Json] = {
         "ok": not wrong,
         "errors": wrong,

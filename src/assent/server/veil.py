@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
+from assent.inbox.seeing import may_see
 from assent.rows import Call
-from assent.server.auth import Who, may_see
 from assent.stores.base import Query, Store
+from assent.types import Reviewer
 
 #: What is shown instead.
 FOR_OTHERS = "(not shown: this call is for other reviewers)"
@@ -22,10 +23,10 @@ _RUNS, _REQUESTS = 50, 200
 class Veil:
     """One conversation as one person may read it, message by message in order."""
 
-    def __init__(self, store: Store, thread: str, who: Who) -> None:
+    def __init__(self, store: Store, thread: str, by: Reviewer) -> None:
         self._store = store
         self._thread = thread
-        self._who = who
+        self._by = by
         #: Of the calls read so far, by the id that the model's provider gave them.
         self._made: dict[str, bool] = {}
 
@@ -33,14 +34,14 @@ class Veil:
         """Of each call that a message makes, whether it is for others."""
         found = []
         for place, made in enumerate(message.get("calls") or ()):
-            row = None if self._who.role == "admin" else self._row(message, place, made)
-            found.append(row is not None and not may_see(self._who, row))
+            row = None if self._by.role == "admin" else self._row(message, place, made)
+            found.append(row is not None and not may_see(self._by, row))
             self._made[str(made.get("id", ""))] = found[-1]
         return found
 
     def covers_result(self, message: dict[str, Any]) -> bool:
         """Whether a message says what came of a call for others."""
-        if message.get("role") != "tool" or self._who.role == "admin":
+        if message.get("role") != "tool" or self._by.role == "admin":
             return False
         known = self._made.get(str(message.get("call_id", "")))
         return self._maybe(str(message.get("name", ""))) if known is None else known
@@ -59,7 +60,7 @@ class Veil:
 
     def _maybe(self, tool: str) -> bool:
         """Whether a result whose call was made long before may be one for others."""
-        return any(not may_see(self._who, call) for call in self._requests_for(tool))
+        return any(not may_see(self._by, call) for call in self._requests_for(tool))
 
     def _requests_for(self, tool: str) -> Iterator[Call]:
         query = Query(status="any", thread=self._thread, tool=tool, sort="newest", limit=_REQUESTS)

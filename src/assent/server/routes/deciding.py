@@ -65,7 +65,7 @@ async def decide(request: Request, who: AChatter, request_id: str) -> JsonAnswer
             "one needs its lifespan run there, see docs/server.md",
             request_id,
         )
-    return JsonAnswer(shown_request(decided, who))
+    return JsonAnswer(shown_request(decided, who.reviewer))
 
 
 async def _who_won(service: Service, request_id: str, error: AssentError) -> AssentError:
@@ -124,7 +124,9 @@ async def decide_many(request: Request, who: AReviewer) -> JsonAnswer:
     for outcome in outcomes:
         if outcome.request is not None:
             service.metrics.decisions.labels(decisions[0].type).inc()
-            items.append({"id": outcome.id, "request": shown_request(outcome.request, who)})
+            items.append(
+                {"id": outcome.id, "request": shown_request(outcome.request, who.reviewer)}
+            )
         elif outcome.error is not None:
             error = await _who_won(service, outcome.id, outcome.error)
             items.append({"id": outcome.id, "error": told(error)})
@@ -143,7 +145,7 @@ async def check(request: Request, who: AChatter, request_id: str) -> JsonAnswer:
     body = await read(request, CheckBody)
     found = await service.inbox.get(request_id)
     check_sees(who, found)
-    return JsonAnswer(await look(service.store, tried, service, found, body.args, who))
+    return JsonAnswer(await look(service.store, tried, service, found, body.args, who.reviewer))
 
 
 @router.post(
@@ -164,4 +166,4 @@ async def cancel(request: Request, who: Anyone, request_id: str) -> JsonAnswer:
     if found.kind == "in_doubt":
         raise Conflict(f"{found.id} has started: say what became of it, or give it up")
     await service.inbox.cancel(request_id, by=who.name, message=body.message)
-    return JsonAnswer(shown_request(await service.inbox.get(request_id), who))
+    return JsonAnswer(shown_request(await service.inbox.get(request_id), who.reviewer))

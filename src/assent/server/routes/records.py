@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 
 from assent.errors import InvalidCall, NotFound
-from assent.inbox.seeing import audience_of_run, names_of
+from assent.inbox.seeing import audience_of_run, may_see, names_of
 from assent.rows import Event, Run, RunStatus
 from assent.server.about import conversation, run_json, told
 from assent.server.answers import JsonAnswer
 from assent.server.audiences import Audiences, subject_of
-from assent.server.auth import AReviewer, Who, may_see
+from assent.server.auth import AReviewer
 from assent.server.docs import gives, refusals
 from assent.server.service import Service, service_of
 from assent.server.shapes import Items
@@ -22,7 +22,7 @@ from assent.server.stats import stats
 from assent.stores.base import Store
 from assent.text import inline
 from assent.twin import hop
-from assent.types import Json
+from assent.types import Json, Reviewer
 from assent.views import is_request, request_of
 
 router = APIRouter(prefix="/api", tags=["the record"])
@@ -49,15 +49,17 @@ async def runs(
         lambda: store.runs(status=status, agent=agent, thread=thread, after=after, limit=limit)
     )
     following = found[-1][0] if len(found) == limit else None
-    items = await hop(lambda: [run_json(run) for _, run in found if _open_to(store, who, run)])
+    items = await hop(
+        lambda: [run_json(run) for _, run in found if _open_to(store, who.reviewer, run)]
+    )
     return JsonAnswer({"items": items, "next": following})
 
 
-def _open_to(store: Store, who: Who, run: Run) -> bool:
+def _open_to(store: Store, by: Reviewer, run: Run) -> bool:
     """Whether what was said in a run is for this person."""
-    if who.role == "admin":
+    if by.role == "admin":
         return True
-    return audience_of_run(store, run).holds(names_of(who.reviewer))
+    return audience_of_run(store, run).holds(names_of(by))
 
 
 @router.get(
@@ -67,24 +69,24 @@ def _open_to(store: Store, who: Who, run: Run) -> bool:
 )
 async def run(request: Request, who: AReviewer, run_id: str) -> JsonAnswer:
     """What happened in a run, what it asked, and what was said."""
-    return JsonAnswer(await hop(_run, service_of(request), run_id, who))
+    return JsonAnswer(await hop(_run, service_of(request), run_id, who.reviewer))
 
 
-def _run(service: Service, run_id: str, who: Who) -> dict[str, Json]:
+def _run(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]:
     store = service.store
     run = store.run(run_id)
-    if run is None or not _open_to(store, who, run):
+    if run is None or not _open_to(store, by, run):
         raise NotFound(f"no run {run_id!r:.80}: see GET /api/runs")
     calls = store.calls_of(run.id)
     tools = {c.tool_digest: store.tool(c.tool_digest) for c in calls if c.tool_digest}
     names = {call.id: inline(call.tool) for call in calls}
     requests = [
-        shown_request(request_of(call, tools.get(call.tool_digest)), who)
+        shown_request(request_of(call, tools.get(call.tool_digest)), by)
         for call in calls
-        if is_request(call) and may_see(who, call)
+        if is_request(call) and may_see(by, call)
     ]
     masked = {request["id"] for request in requests if request["masked"]}
-    others = {call.id for call in calls if not may_see(who, call)}
+    others = {call.id for call in calls if not may_see(by, call)}
     timeline: list[dict[str, Json]] = []
     after = 0
     while chain := store.chain(run.thread, after):
@@ -101,7 +103,7 @@ def _run(service: Service, run_id: str, who: Who) -> dict[str, Json]:
         **run_json(run),
         "timeline": timeline,
         "requests": requests,
-        "conversation": conversation(store, run.thread, who),
+        "conversation": conversation(store, run.thread, by),
     }
 
 
@@ -129,16 +131,16 @@ async def facts(
         found = await hop(store.newest, after or "", limit)
     else:
         found = await hop(store.events, after or "", limit)
-    items = await hop(lambda: list(_facts(store, who, found)))
+    items = await hop(lambda: list(_facts(store, who.reviewer, found)))
     following = found[-1][0] if len(found) == limit else None
     return JsonAnswer({"items": items, "next": following})
 
 
-def _facts(store: Store, who: Who, found: list[tuple[str, Event]]) -> Iterator[dict[str, Json]]:
-    audiences, ours = Audiences(store), names_of(who.reviewer)
+def _facts(store: Store, by: Reviewer, found: list[tuple[str, Event]]) -> Iterator[dict[str, Json]]:
+    audiences, ours = Audiences(store), names_of(by)
     masks = {name: _masks(store, name) for name in {subject_of(event) for _, event in found}}
     for cursor, event in found:
-        veiled = who.role != "admin" and not audiences.of(event).holds(ours)
+        veiled = by.role != "admin" and not audiences.of(event).holds(ours)
         yield {
             "cursor": cursor,
             "thread": event.thread,

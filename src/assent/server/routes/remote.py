@@ -8,16 +8,18 @@ from fastapi import APIRouter, Header, Query, Request
 
 from assent import codec
 from assent.errors import NotAllowed, NotFound
+from assent.inbox.seeing import may_see
 from assent.rows import Call
 from assent.server import remote
 from assent.server.answers import JsonAnswer
-from assent.server.auth import AnAgent, Who, may_see
+from assent.server.auth import AnAgent
 from assent.server.bodies import read
 from assent.server.docs import gives, refusals, takes
 from assent.server.service import Service, service_of
 from assent.server.shapes import ClaimBody, ClaimView, OpenBody, RequestView, ResultBody, TokenBody
 from assent.server.shown import shown_request
 from assent.twin import hop
+from assent.types import Reviewer
 
 router = APIRouter(prefix="/api/requests", tags=["agents elsewhere"])
 
@@ -46,16 +48,16 @@ async def opened(
     if body.agent is not None and body.agent != agent:
         raise NotAllowed(f"this token is for the agent {agent!r}, not for {body.agent!r}")
     call, new = await remote.open_call(service, agent, body, idempotency_key)
-    return JsonAnswer(_shown(service, call, who), 201 if new else 200)
+    return JsonAnswer(_shown(service, call, who.reviewer), 201 if new else 200)
 
 
-def _shown(service: Service, call: Call, who: Who) -> dict[str, object]:
-    return shown_request(remote.view(service, call), who)
+def _shown(service: Service, call: Call, by: Reviewer) -> dict[str, object]:
+    return shown_request(remote.view(service, call), by)
 
 
-async def _own(service: Service, call_id: str, who: Who) -> Call:
+async def _own(service: Service, call_id: str, by: Reviewer) -> Call:
     call = await hop(remote.found, service, call_id)
-    if not may_see(who, call):
+    if not may_see(by, call):
         raise NotFound(f"no request {call_id!r:.80}: it is not there, or not yours")
     return call
 
@@ -76,9 +78,9 @@ async def wait(
     A call in doubt is waited for as well, until a person or a late result has settled it.
     """
     service = service_of(request)
-    call = await _own(service, request_id, who)
+    call = await _own(service, request_id, who.reviewer)
     call = await remote.wait_for(service, call, timeout)
-    return JsonAnswer(_shown(service, call, who))
+    return JsonAnswer(_shown(service, call, who.reviewer))
 
 
 @router.post(
@@ -91,7 +93,7 @@ async def claim(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     """The approved arguments and a token, once; from here on it is reported, or in doubt."""
     service = service_of(request)
     body = await read(request, ClaimBody)
-    call = await _own(service, request_id, who)
+    call = await _own(service, request_id, who.reviewer)
     await remote.look_again(service, call)
     call = await hop(remote.claim, service, call, who.name, float(body.lease))
     given = {
@@ -116,7 +118,7 @@ async def renew(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     """Let a claim hold as long again as it asked for; `ours` says whether it still does."""
     service = service_of(request)
     body = await read(request, TokenBody)
-    call = await _own(service, request_id, who)
+    call = await _own(service, request_id, who.reviewer)
     return JsonAnswer({"ours": await hop(remote.renew, service, call, body.token)})
 
 
@@ -130,6 +132,6 @@ async def result(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     """Record the outcome by the claim's own token; said twice, it is an echo."""
     service = service_of(request)
     body = await read(request, ResultBody)
-    call = await _own(service, request_id, who)
+    call = await _own(service, request_id, who.reviewer)
     done = await hop(remote.report, service, call, body)
-    return JsonAnswer(_shown(service, done, who))
+    return JsonAnswer(_shown(service, done, who.reviewer))

@@ -51,7 +51,7 @@ async def listed(
     filters |= {name: value for name, value in named.items() if value not in (None, "")}
     if status != "pending":
         filters.setdefault("sort", "newest")
-    return Written(await hop(service_of(request).cards.page, who, filters, mine=mine))
+    return Written(await hop(service_of(request).cards.page, who.reviewer, filters, mine=mine))
 
 
 @router.get(
@@ -68,10 +68,10 @@ async def one(request: Request, who: Anyone, request_id: str) -> JsonAnswer:
         # Nobody was asked, since a rule or a standing yes was enough; it was opened all the same.
         found = await look(service.store, _unasked, service, request_id)
     check_sees(who, found)
-    body = shown_request(found, who)
+    body = shown_request(found, who.reviewer)
     if who.role != "agent":
         masked = bool(body["masked"])
-        body |= await look(service.store, about, service, found, who, masked=masked)
+        body |= await look(service.store, about, service, found, who.reviewer, masked=masked)
     return JsonAnswer(body)
 
 
@@ -90,5 +90,5 @@ async def reveal(request: Request, who: AReviewer, request_id: str) -> JsonAnswe
     found = await service.inbox.get(request_id)
     check_sees(who, found)
     await service.inbox.reveal(request_id, by=who.name)
-    around = await hop(about, service, found, who, masked=False)
-    return JsonAnswer(shown_request(found, who, reveal=True) | around)
+    around = await hop(about, service, found, who.reviewer, masked=False)
+    return JsonAnswer(shown_request(found, who.reviewer, reveal=True) | around)
