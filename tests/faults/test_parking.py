@@ -36,7 +36,7 @@ class Late:
         store: Any = self.store
         self._run, self._transact = store.run, store.transact
         store.run, store.transact = self._look, self._write
-        store.call, store.call_by_key = self._after(store.call), self._after(store.call_by_key)
+        store.call, store.calls_of = self._after(store.call), self._after(store.calls_of)
 
     def _look(self, name: str) -> Any:
         if self.lets_go.is_set():

@@ -145,8 +145,7 @@ class Turn:
         self.slots = _slots(calls, hosted, self.job.tools)
         for slot in self.slots:
             slot.error = said.get("errors", {}).get(str(slot.index), "")
-            if not slot.error:
-                slot.call = self.store.call_by_key(self.run, self.key(slot))
+        self._read([slot for slot in self.slots if not slot.error])
         for slot in self.slots:
             ran = slot.call is not None and slot.call.status in _RAN
             slot.told_called = True
@@ -155,6 +154,15 @@ class Turn:
             slot.told_asked = () if self.job.gate.interactive else slot.standing
             slot.told_answered = ran
             slot.told_ended = ran or bool(slot.error)
+
+    def _read(self, slots: Sequence[Slot]) -> None:
+        """Look at the rows of these slots, all at once."""
+        if not slots:
+            return
+        found = self.store.calls_of(self.run, [self.key(slot) for slot in slots])
+        by_key = {call.key: call for call in found}
+        for slot in slots:
+            slot.call = by_key.get(self.key(slot), slot.call)
 
     def placed(self, calls: Sequence[Call], token: int | None) -> None:
         """Put rows into their slots; what was started under this token is ours to run."""
@@ -176,12 +184,12 @@ class Turn:
         """Look (``again``) at the rows; what is to be closed by now stands in ``due`` then."""
         self.due = []
         of_run: list[Call] | None = None
-        for slot in self.slots:
-            if slot.call is None or slot.tidy:
-                continue
+        known = [slot for slot in self.slots if slot.call is not None and not slot.tidy]
+        if again:
+            self._read([slot for slot in known if slot.open])
+        for slot in known:
+            assert slot.call is not None
             if slot.open:
-                if again:
-                    slot.call = self.store.call(slot.call.id) or slot.call
                 self._look_at_the_clock(slot.call)
             slot.asks = []
             if slot.may_ask:

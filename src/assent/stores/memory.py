@@ -218,8 +218,9 @@ class MemoryStore:
         call_id = self._by_key.get((run, key))
         return None if call_id is None else self._calls[call_id]
 
-    def calls_of(self, run: str) -> list[Call]:
-        return [call for call in list(self._calls.values()) if call.run == run]
+    def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
+        calls = [call for call in list(self._calls.values()) if call.run == run]
+        return calls if keys is None else [call for call in calls if call.key in keys]
 
     def calls_like(self, prefix: str, limit: int) -> list[str]:
         return sorted(call_id for call_id in list(self._calls) if call_id.startswith(prefix))[

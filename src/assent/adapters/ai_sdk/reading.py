@@ -27,6 +27,11 @@ class Slot:
     asks: list[Call] = field(default_factory=list)
 
     @property
+    def moves(self) -> bool:
+        """Whether its row is to be looked at."""
+        return not self.error and (self.call is None or self.call.status in OPEN)
+
+    @property
     def over(self) -> bool:
         """Whether nothing of it can change any more."""
         return self.call is None or (self.call.status not in OPEN and not self.waiting)
@@ -141,13 +146,11 @@ class RunView:
 
     def fill(self, reply: Reply) -> None:
         """Put the rows into a reply's slots."""
-        for index, slot in enumerate(reply.slots):
-            if slot.error:
-                continue
-            if slot.call is None:
-                slot.call = self.store.call_by_key(self.id, f"{reply.turn}.{index}")
-            elif slot.call.status in OPEN:
-                slot.call = self.store.call(slot.call.id) or slot.call
+        slots = {f"{reply.turn}.{index}": slot for index, slot in enumerate(reply.slots)}
+        moving = [key for key, slot in slots.items() if slot.moves]
+        for call in self.store.calls_of(self.id, moving) if moving else ():
+            slots[call.key].call = call
+        for slot in slots.values():
             if slot.call is not None and slot.call.attempt and slot.call.tool in self._asking:
                 slot.asks = list(_asked_by(self.store, slot.call))
 

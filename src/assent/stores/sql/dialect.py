@@ -26,6 +26,8 @@ class Dialect:
     name: str
     #: The column ``n`` of many rows as one text, with commas.
     numbers: str
+    #: A SELECT of the strings of a JSON array, which is its one value.
+    strings: str
     #: Appended to a SELECT whose rows are to be locked; where a whole file is locked, nothing.
     lock: str = ""
     #: Likewise, leaving out the rows that somebody else has locked.
@@ -34,10 +36,16 @@ class Dialect:
     no_index: str = ""
 
 
-SQLITE = Dialect(name="sqlite", numbers="group_concat(n)", no_index="+")
+SQLITE = Dialect(
+    name="sqlite",
+    numbers="group_concat(n)",
+    strings="SELECT value FROM json_each(?)",
+    no_index="+",
+)
 POSTGRES = Dialect(
     name="postgres",
     numbers="string_agg(n::text, ',')",
+    strings="SELECT json_array_elements_text(?::json)",
     lock=" FOR UPDATE",
     lock_free=" FOR UPDATE SKIP LOCKED",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -69,8 +70,15 @@ class SqlReads:
         row = self._row(sql.LOAD_CALL_BY_KEY, run, key)
         return None if row is None else call_from(row)
 
-    def calls_of(self, run: str) -> list[Call]:
-        return [call_from(row) for row in self._rows(sql.LOAD_CALLS_OF_RUN, (run,))]
+    def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
+        if keys is None:
+            rows = self._rows(sql.LOAD_CALLS_OF_RUN, (run,))
+        elif len(keys) == 1:
+            rows = self._rows(sql.LOAD_CALL_BY_KEY, (run, keys[0]))
+        else:
+            among = sql.LOAD_CALLS_AMONG.format(self._dialect.strings)
+            rows = self._rows(among, (run, json.dumps(keys)))
+        return [call_from(row) for row in rows]
 
     def calls_like(self, prefix: str, limit: int) -> list[str]:
         statement = "SELECT id FROM call WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"

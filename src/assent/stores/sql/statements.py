@@ -45,6 +45,7 @@ LOAD_LIVE_RUN = f"SELECT {_RUN} FROM run WHERE thread = ? AND status IN ('runnin
 LOAD_CALL = f"SELECT {CALL} FROM call WHERE id = ?"
 LOAD_CALL_BY_KEY = f"SELECT {CALL} FROM call WHERE run = ? AND key = ?"
 LOAD_CALLS_OF_RUN = f"SELECT {CALL} FROM call WHERE run = ? ORDER BY n"
+LOAD_CALLS_AMONG = f"SELECT {CALL} FROM call WHERE run = ? AND key IN ({{}}) ORDER BY n"
 LOAD_CALLS_IN = f"SELECT {CALL} FROM call WHERE run = ? AND status IN ({{}}) ORDER BY n"
 LOAD_MESSAGES = "SELECT seq, body FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
 LOAD_CHAIN = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"

@@ -53,6 +53,11 @@ class Asking:
         assert [call.status for call in calls] == ["asked", "ready", "rejected"]
         assert [call.id for call in calls] == [one.id for one in new]
         assert world.store.calls_of("r") == list(calls)
+        keys = [call.key for call in calls]
+        assert world.store.calls_of("r", keys) == list(calls)
+        assert world.store.calls_of("r", [keys[1], "none", keys[0]]) == list(calls[:2])
+        assert world.store.calls_of("r", keys[:1]) == [calls[0]]
+        assert world.store.calls_of("r", []) == world.store.calls_of("r2", keys) == []
         run = world.run()
         assert (run.asked, run.ready, run.active, run.doubted) == (1, 1, 0, 0)
 
