@@ -13,7 +13,8 @@ import contextvars
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -78,6 +79,27 @@ async def write(store: Writable, *commands: Any) -> list[Any]:
     return results
 
 
+async def write_start(
+    store: Writable, undo: Callable[[list[Any]], Sequence[Any]], *commands: Any
+) -> list[Any]:
+    """Commit what starts something; who is cancelled before hearing of it has not begun, and the
+    commands that ``undo`` makes of the results take the start back."""
+    if _is_direct():
+        return store.transact(*commands)
+    if store.quick_reads:
+        await _let_others_in()  # not after it: who is cancelled in here has written nothing
+        if (results := store.transact_now(*commands)) is not None:
+            return results
+    writing = _workers().run(partial(store.transact, *commands))
+    try:
+        return await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        with suppress(AssentError):  # then it was not written, or its lease ends by itself
+            if back := undo(await asyncio.shield(writing)):
+                await asyncio.shield(_workers().run(partial(store.transact, *back)))
+        raise
+
+
 async def write_made(
     store: Writable, make: Callable[P, Any], *args: P.args, **kwargs: P.kwargs
 ) -> list[Any]:
@@ -96,11 +118,19 @@ async def _let_others_in() -> None:
 
 
 async def write_whole(store: Writable, *commands: Any) -> list[Any]:
-    """The same on a loop, to its end also while being cancelled."""
+    """The same, to its end also while being cancelled."""
+    if _is_direct():
+        return store.transact(*commands)
     results = store.transact_now(*commands) if store.quick_reads else None
-    if results is None:
-        results = await asyncio.shield(asyncio.ensure_future(hop(store.transact, *commands)))
-    return results
+    if results is not None:
+        return results
+    writing = _workers().run(partial(store.transact, *commands))
+    try:
+        return await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        with suppress(AssentError):  # it was not written, and that is no news for who is cancelled
+            await asyncio.shield(writing)
+        raise
 
 
 def run_sync(body: Coroutine[Any, Any, T]) -> T:

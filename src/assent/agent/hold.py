@@ -10,10 +10,11 @@ from typing import Any
 from assent.agent.job import Job
 from assent.engine.commands import Claim, Doubt, Look, Propose, Renew, Start
 from assent.errors import Conflict, StoreError
+from assent.gate.begun import take_back
 from assent.gate.inside import refuse_own_run
 from assent.gate.leases import KEEPER, Lease
 from assent.rows import LIVE, Call, Run, RunStatus
-from assent.twin import News, look, write
+from assent.twin import News, look, write, write_start
 from assent.types import Micros
 
 _LONGEST_NAP = 5.0
@@ -78,12 +79,21 @@ class Hold:
             )
         began = time.monotonic()
         commands.append(Look(thread=job.thread, run=job.run))
-        claimed, *started, run = await write(self.store, *commands)
+        claimed, *started, run = await write_start(self.store, self._take_back, *commands)
         if claimed is None:
             raise Conflict(f"somebody else works on run {job.run}")
         self.keep(claimed.token, began)
         calls: tuple[Call, ...] = started[0] if started else ()
         return calls, run
+
+    def _take_back(self, results: list[Any]) -> list[Any]:
+        """What gives back a run that was taken, and its calls, if we are stopped before we know."""
+        claimed, *started, _ = results
+        if claimed is None:
+            return []
+        ours = [call.id for call in started[0] if call.token == claimed.token] if started else []
+        renew = Renew(thread=claimed.thread, run=claimed.id, token=claimed.token, lease=0)
+        return take_back(ours, started) if ours else [renew]
 
     def claim(self) -> Claim:
         """The command that takes a run which nobody holds."""

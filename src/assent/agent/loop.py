@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from assent import codec
@@ -31,8 +32,9 @@ from assent.agent.starting import cleared, put_back, show_again
 from assent.agent.turn import Turn
 from assent.engine.commands import Finish, Look, NewCall, Propose
 from assent.errors import Cancelled, Conflict, StoreError
+from assent.gate.begun import take_back
 from assent.rows import LIVE, CallStatus, Run
-from assent.twin import hop, look, write
+from assent.twin import hop, look, write, write_start
 from assent.types import Json, Verdict
 
 T = TypeVar("T")
@@ -292,7 +294,8 @@ class Advance:
         claim = () if verdicts & {Verdict.ASK, Verdict.ALLOW} else (self.hold.claim(),)
         began = time.monotonic()
         seen = Look(thread=job.thread, run=job.run)
-        calls, *claimed, run = await write(self.store, command, *claim, seen)
+        undo = partial(take_back, [new.id for new in planned])
+        calls, *claimed, run = await write_start(self.store, undo, command, *claim, seen)
         self.talk.saved()
         tokens = [call.token for call in calls if call.status is CallStatus.RUNNING]
         tokens += [run.token for run in claimed if run is not None]

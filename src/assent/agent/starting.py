@@ -9,7 +9,8 @@ from typing import Any
 from assent.agent.intake import plan_of, preview_of
 from assent.agent.job import Job
 from assent.agent.turn import Slot, Turn
-from assent.engine.commands import Complete, Reask, Suspend
+from assent.engine.commands import Complete, Reask
+from assent.gate import begun
 from assent.gate.recheck import called_off, recheck
 from assent.gate.verify import verify
 from assent.rows import Call
@@ -43,14 +44,8 @@ async def put_back(turn: Turn, ready: Sequence[Call]) -> bool:
             same = seen._replace(status=call.status, attempt=call.attempt, token=call.token)
             if call != same:
                 slot.ours, some = False, True
-                slot.call = await hop(_carry_out, turn.job, _suspended(call), call)
+                slot.call = await hop(_carry_out, turn.job, begun.put_back(call), call)
     return some
-
-
-def _suspended(call: Call) -> Suspend:
-    return Suspend(
-        thread=call.thread, run=call.run, call=call.id, token=call.token, attempt=call.attempt
-    )
 
 
 async def show_again(turn: Turn) -> None:

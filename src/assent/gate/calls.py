@@ -7,10 +7,10 @@ looking now.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from assent import codec
@@ -24,7 +24,6 @@ from assent.engine.commands import (
     Propose,
     Record,
     Start,
-    Suspend,
 )
 from assent.errors import (
     Conflict,
@@ -35,6 +34,7 @@ from assent.errors import (
     Refused,
     StoreError,
 )
+from assent.gate.begun import put_back, take_back
 from assent.gate.endings import ending, not_run
 from assent.gate.inside import refuse_own_call, refuse_own_run, working
 from assent.gate.leases import KEEPER, Lease
@@ -43,7 +43,7 @@ from assent.gate.recheck import recheck
 from assent.gate.scope import RunScope, told
 from assent.gate.verify import verify
 from assent.rows import Call, CallStatus, Run
-from assent.twin import News, hop, look, on_loop, write
+from assent.twin import News, hop, look, write, write_start, write_whole
 from assent.types import Request, Verdict
 from assent.views import request_of
 
@@ -146,8 +146,7 @@ class CallLife:
         )
         if starts:
             self._began = time.monotonic()
-        ((call,),) = await write(self.store, command)
-        proposed: Call = call
+        proposed = await self._write_start(command, new.id)
         if proposed.id == new.id:
             if proposed.status is CallStatus.RUNNING:
                 self._fresh_start = (proposed.token, proposed.attempt)
@@ -261,7 +260,7 @@ class CallLife:
             exactly=True,
         )
         try:
-            ((started,),) = await write(self.store, command)
+            started = await self._write_start(command, call.id)
         except Conflict:
             return False, await self._look(call)  # somebody else was faster
         if started.status is CallStatus.RUNNING:
@@ -269,7 +268,7 @@ class CallLife:
                 status=started.status, attempt=started.attempt, token=started.token
             ):
                 # Not the row that was verified: put it back, and look at it as it is now.
-                await write(self.store, self._suspend(started))
+                await write(self.store, put_back(started))
                 return False, await self._look(started)
             return True, await self._run(started)
         if started.status is CallStatus.READY:
@@ -319,7 +318,7 @@ class CallLife:
             with self.scope.inside(), working(self.store.incarnation, call.run, call.id):
                 value, text = await effect(call)
         except Paused:
-            await write(self.store, self._suspend(call))
+            await write(self.store, put_back(call))
             raise
         except Exception as error:
             await self._record(call, False, told(error))
@@ -327,17 +326,18 @@ class CallLife:
         except GeneratorExit:
             raise  # nothing can be awaited any more; the lease will lapse into a doubt
         except BaseException as error:
-            await self._doubt_now(call, f"interrupted by {type(error).__name__}")
+            await self._doubt(call, f"interrupted by {type(error).__name__}")
             raise
         finally:
             KEEPER.drop(lease)
         await self._record(call, True, text)
         return value
 
-    def _suspend(self, call: Call) -> Suspend:
-        return Suspend(
-            thread=call.thread, run=call.run, call=call.id, token=call.token, attempt=call.attempt
-        )
+    async def _write_start(self, command: Propose | Start, call: str) -> Call:
+        """Commit what may start a call; it is put back if we are stopped before we know."""
+        undo = partial(take_back, (call,), alone=self.scope.fresh)
+        ((started,),) = await write_start(self.store, undo, command)
+        return started  # type: ignore[no-any-return]
 
     async def _record(self, call: Call, ok: bool, result: str) -> None:
         record = Record(
@@ -353,7 +353,7 @@ class CallLife:
         commands: list[Any] = [record]
         if self.scope.alone:
             commands.append(self._finish("done" if ok else "failed"))
-        await write(self.store, *commands)
+        await write_whole(self.store, *commands)
 
     async def _doubt(self, call: Call, reason: str) -> None:
         command = Doubt(
@@ -364,14 +364,7 @@ class CallLife:
             attempt=call.attempt,
             reason=reason,
         )
-        await write(self.store, command)
-
-    async def _doubt_now(self, call: Call, reason: str) -> None:
-        """The same while being cancelled: the commit must not be cut short as well."""
-        if on_loop():
-            await asyncio.shield(asyncio.ensure_future(self._doubt(call, reason)))
-        else:
-            await self._doubt(call, reason)
+        await write_whole(self.store, command)
 
     # -- ending
 

@@ -1,0 +1,155 @@
+"""Who is stopped between the start and the effect leaves a call that is ready, and no doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import assent
+from assent import Gate, Inbox, Paused
+from assent.agent import Agent
+from assent.stores.memory import MemoryStore
+from assent.testing.scripted_model import ScriptedModel, call, calls, say
+
+
+class SlowStore(MemoryStore):
+    """Commits in threads; one that starts something takes until ``goes`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quick_reads = False
+        self.slow = False
+        self.began, self.goes = threading.Event(), threading.Event()
+
+    def transact(self, *commands: Any) -> list[Any]:
+        results = super().transact(*commands)
+        if self.slow and any(command.name in ("start", "propose") for command in commands):
+            self.slow = False
+            self.began.set()
+            assert self.goes.wait(20)
+        return results
+
+    async def cut(self, work: Callable[[], Any]) -> None:
+        """Cancel that work when its start is committed, and before it knows."""
+        self.slow = True
+        self.began.clear()
+        self.goes.clear()
+        task = asyncio.create_task(work())
+        await asyncio.to_thread(self.began.wait, 20)
+        task.cancel()
+        await asyncio.sleep(0.02)
+        assert not task.done()
+        self.goes.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+def store() -> SlowStore:
+    return SlowStore()
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_a_guarded_call(store: SlowStore, asks: bool) -> None:
+    gate, inbox, ran = Gate(store, wait=0), Inbox(store), []
+
+    @gate.guard(needs_approval=asks)
+    async def pay(to: str) -> str:
+        ran.append(to)
+        return "paid"
+
+    async def enter() -> str:
+        async with gate.run("r"):
+            return await pay("bo")
+
+    if asks:
+        with pytest.raises(Paused):
+            await enter()
+        (request,) = (await inbox.pending()).items
+        await inbox.decide(request.id, request.approve(), by="ana")
+    await store.cut(enter)
+    assert (await inbox.pending()).items == ()
+    assert [str(row.status) for row in store.calls_of("r")] == ["ready"]
+    assert await enter() == "paid"
+    assert ran == ["bo"]
+    assert "in_doubt" not in [event.type for event in store.chain("r")]
+
+
+async def test_a_call_of_its_own_is_over(store: SlowStore) -> None:
+    gate, ran = Gate(store, wait=0), []
+
+    @gate.guard(needs_approval=False)
+    async def pay() -> None:
+        ran.append("paid")
+
+    await store.cut(pay)
+    ((_, run),) = store.runs()
+    assert (str(run.status), ran) == ("cancelled", [])
+    assert [str(row.status) for row in store.calls_of(run.id)] == ["cancelled"]
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_the_calls_of_an_agent(store: SlowStore, asks: bool) -> None:
+    ran: list[int] = []
+
+    @assent.tool(needs_approval=asks)
+    def pay(amount: int) -> str:
+        ran.append(amount)
+        return "paid"
+
+    two = calls(call("pay", {"amount": 1}), call("pay", {"amount": 2}))
+    agent = Agent("a", model=ScriptedModel([two, say("Done.")]), tools=[pay], store=store)
+    if asks:
+        result = await agent.run("go", thread="t")
+        yes = [request.approve() for request in result.interruptions]
+        for decision in yes:
+            await Inbox(store).decide(decision.request or "", decision, by="ana")
+        await store.cut(lambda: agent.resume("t"))
+    else:
+        await store.cut(lambda: agent.run("go", thread="t"))
+    assert ran == []
+    done = await asyncio.wait_for(agent.resume("t"), 10)
+    assert (done.output, sorted(ran)) == ("Done.", [1, 2])
+    assert "in_doubt" not in [event.type for event in store.chain("t")]
+
+
+async def test_on_the_loop_there_is_nothing_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assent.twin._TURN_SECONDS", 0.0)
+    store, ran = MemoryStore(), []
+    gate = Gate(store, wait=0)
+
+    @gate.guard(needs_approval=False)
+    async def pay() -> str:
+        ran.append("paid")
+        return "paid"
+
+    for turns in range(5):
+        task = asyncio.create_task(pay())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    rows = [row for _, run in store.runs() for row in store.calls_of(run.id)]
+    assert {str(row.status) for row in rows} == {"done"}
+    assert len(rows) == len(ran) > 0
+
+
+async def test_what_has_ended_is_recorded(store: SlowStore) -> None:
+    gate, ran = Gate(store, wait=0), []
+
+    @gate.guard(needs_approval=False)
+    async def pay() -> str:
+        ran.append("paid")
+        asyncio.current_task().cancel()  # type: ignore[union-attr]
+        return "paid"
+
+    async with gate.run("r"):
+        with pytest.raises(asyncio.CancelledError):
+            await pay()
+        await asyncio.sleep(0.05)
+        assert [str(row.status) for row in store.calls_of("r")] == ["done"]
+    assert ran == ["paid"]
