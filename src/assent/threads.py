@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
@@ -18,6 +21,26 @@ T = TypeVar("T")
 
 #: Where the answer goes, and what is to be called.
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+
+
+#: How long what ends by itself is given to do so.
+_GRACE = 1.0
+
+
+def leave_soon() -> None:
+    """End the process in a moment, though functions in threads, which nothing can stop, still run.
+
+    For who was told twice to stop, and has written everything.
+    """
+
+    def leave() -> None:
+        time.sleep(_GRACE)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(0)
+
+    threading.Thread(target=leave, name="assent-leave", daemon=True).start()
 
 
 class Threads:

@@ -47,6 +47,14 @@ def patient():
         return "worked"
     return assent.Agent("slow", model=ScriptedModel([say("Done.")]), tools=[work])
 
+def blocked():
+    @assent.tool(needs_approval=True)
+    def work(n: int) -> str:
+        open(os.environ["BEGAN"], "a").write("began\\n")
+        time.sleep(60)
+        return "worked"
+    return assent.Agent("slow", model=ScriptedModel([say("Done.")]), tools=[work])
+
 def slow():
     @assent.tool(needs_approval=True)
     def work(n: int) -> str:
@@ -195,16 +203,21 @@ def test_ctrl_c_twice_ends_it_quietly(place: Place, command: str, pause: float) 
     assert place.log(0) == ""
 
 
-def test_a_second_ctrl_c_cuts_short_what_is_running(place: Place) -> None:
+@pytest.mark.parametrize("agent", ["patient", "blocked"])
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_second_ctrl_c_cuts_short_what_is_running(place: Place, command: str, agent: str) -> None:
     place.ask()
-    server, client = place.serve("agents:patient")
-    approve_all(client)
+    with Inbox(place.url) as inbox:
+        (request,) = inbox.pending_sync().items
+        inbox.decide_sync(request.id, request.approve(), by="ana")
+    options = ("--port", "0", "--no-auth") if command == "serve" else ()
+    server, _ = place.start(command, f"agents:{agent}", *options, until="(store: ")
     until((place.folder / "began").exists)
     server.send_signal(signal.SIGINT)
     until(lambda: "still at work" in place.log(0))
+    assert server.poll() is None
     server.send_signal(signal.SIGINT)
     assert server.wait(30) == 0
-    client.close()
     assert "Traceback" not in place.log(0)
     with Inbox(place.url) as inbox:
         (request,) = inbox.pending_sync().items

@@ -13,6 +13,7 @@ import typer
 from assent.cli import options
 from assent.cli.exits import Usage
 from assent.errors import InvalidCall
+from assent.threads import leave_soon
 
 if TYPE_CHECKING:
     from assent.server.metrics import Metrics as Figures
@@ -56,7 +57,7 @@ def worker(
     """Take due runs of these agents further, and close what expires, until it is stopped.
 
     Start as many as you like, beside `assent serve --workers 0`, and kill any of them. SIGTERM
-    lets what is being run pause or end first.
+    and Ctrl-C let what is being run pause or end first; a second Ctrl-C does not.
     """
     from assent.cli.agents import load_together
     from assent.server.logs import Log, begin_logging
@@ -77,8 +78,9 @@ def worker(
             alone = Worker(agents, kept, concurrency=concurrency, on_step=figures.step)
             working = alone if dispatch is None else _dispatched(alone, dispatch)
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, working.stop)
+            stops = _Stops(working)
+            loop.add_signal_handler(signal.SIGTERM, working.stop)
+            loop.add_signal_handler(signal.SIGINT, stops.interrupted)
             names = ", ".join(agent.name for agent in agents)
             via = "" if dispatch is None else f", dispatch: {dispatch}"
             gc.freeze()
@@ -87,8 +89,28 @@ def worker(
                 at = "" if where is None else f", metrics: {where}/metrics"
                 print(f"Working for {names}  (store: {kept.url}{via}{at})", flush=True)
                 await working.run()
+            if stops.cut:
+                leave_soon()
 
         asyncio.run(work())
+
+
+class _Stops:
+    """What Ctrl-C does: stop in good order; the second time, cut short what is at work."""
+
+    def __init__(self, working: Worker | TemporalDispatch) -> None:
+        self._working = working
+        self._stopping = False
+        self.cut = False
+
+    def interrupted(self) -> None:
+        """Another Ctrl-C."""
+        if self._stopping:
+            self.cut = True
+            self._working.cut_short()
+        else:
+            self._stopping = True
+            self._working.stop()
 
 
 def _watched(

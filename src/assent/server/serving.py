@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from assent.agent import streaming
 from assent.errors import AssentError
 from assent.server.service import Service
+from assent.threads import leave_soon
 
 #: How long open streams get to end by themselves.
 _GRACE = 5
@@ -105,3 +106,4 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         if self.force_exit:
             await self.lifespan.shutdown()  # nothing takes long now, and the app ends as it should
+            leave_soon()

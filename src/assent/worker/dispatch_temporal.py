@@ -127,6 +127,11 @@ class TemporalDispatch:
         """Take nothing more."""
         self._stopping.set()
 
+    def cut_short(self) -> None:
+        """Stop, and end what is being worked on: a call that had started is in doubt."""
+        self.stop()
+        self._worker.cut_short()
+
     async def _client(self, *, lazy: bool) -> Client:
         target, namespace = self._address
         return await Client.connect(target, namespace=namespace, lazy=lazy, runtime=_runtime())
