@@ -85,6 +85,8 @@ def test_prune_forgets_what_is_old_and_stays_verifiable(world: World) -> None:
     assert "Forgotten: " in world.cli("prune", "--before", "2020-01-01")
     for wrong in ("soon", "2020-99-99", "-1d"):
         world.cli("prune", "--before", wrong, code=2)
+    for wrong in ("soon", "90", "20200101", ""):  # days, seconds, a date? nothing goes by mistake
+        assert "90d or 12h, or a date" in world.cli("prune", "--before", wrong, code=2)
     world.cli("prune", code=2)
 
 

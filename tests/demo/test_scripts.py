@@ -122,6 +122,7 @@ async def test_what_needs_nobody_runs_at_once(
         ("weather in Rio de Janeiro today?", "Rio de Janeiro"),
         ("in paris: the weather slowly", "paris"),
         ("How is the weather in Oslo and what else?", "Oslo"),
+        ("How is the weather in slow Oslo?", "Oslo"),
         ("raining? weather!", "New York"),
     ],
 )

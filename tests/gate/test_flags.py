@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assent import Gate, InvalidPolicy, tool
+from assent import Gate, InvalidCall, InvalidPolicy, tool
 
 
 def pay(to: str) -> str:
@@ -32,3 +32,36 @@ def test_a_word_is_neither_yes_nor_no(name: str, made: Any) -> None:
 def test_nothing_does_not_mean_that_nobody_is_asked(made: Any) -> None:
     with pytest.raises(TypeError, match="needs_approval=None: use"):
         made(needs_approval=None)
+
+
+async def later() -> dict[str, str]:
+    return {}
+
+
+@pytest.mark.parametrize("made", [guarded, offered])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"name": 5}, "5 cannot name a tool"),
+        ({"binds": {"branch": "main"}}, "give a function"),
+        ({"binds": later}, "give a plain function"),
+        ({"preview": "soon"}, "preview='soon': give a function"),
+        ({"description": 5}, "description: give a text, not int"),
+    ],
+)
+def test_what_could_not_be_used_is_refused_at_once(made: Any, options: Any, said: str) -> None:
+    with pytest.raises((TypeError, InvalidCall), match=said):
+        made(**options)
+
+
+@pytest.mark.parametrize("facts", [None, ["main"], [("branch", "main")], "main"])
+def test_surroundings_are_names_and_values(facts: Any) -> None:
+    gate = Gate(wait=0)
+    paying = gate.guard(binds=lambda: facts)(pay)
+    with pytest.raises(InvalidCall, match="binds= gives names and values"):
+        paying("ana")
+
+
+def test_a_tool_is_strict_or_not() -> None:
+    with pytest.raises(TypeError, match="strict='no': use True or False"):
+        offered(strict="no")

@@ -317,6 +317,12 @@ def test_many_like_requests_are_decided_at_once(case: Case) -> None:
     assert case.inbox.pending_sync().items == ()
 
 
+@pytest.mark.parametrize("given", [None, 5, "yes", Approve()])
+def test_many_are_a_list(case: Case, given: Any) -> None:
+    with pytest.raises(InvalidDecision, match="give a list of decisions"):
+        case.inbox.decide_many_sync(given, by="ana")
+
+
 def test_unlike_requests_are_not(case: Case) -> None:
     one, two = ask(case, 1), ask(case, 2)
     question = case.paused(lambda: case.gate.ask_sync("Which?"), "q")

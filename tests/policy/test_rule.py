@@ -82,7 +82,10 @@ def test_a_rule_can_be_replaced_and_compared() -> None:
     other = replace(rule, where="amount > 5")
     assert other.when is not None
     assert other.when({"amount": 7}) is True
-    assert replace(rule, where="").when is None
+    assert replace(rule, where=None).when is None
+    for blank in ("", " "):  # which might have meant: wherever
+        with pytest.raises(InvalidPolicy, match="begin with the name of an argument"):
+            replace(rule, where=blank)
 
 
 def test_where_is_compiled_in_python_too() -> None:

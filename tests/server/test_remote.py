@@ -257,9 +257,11 @@ def test_writes_are_limited_per_principal(serve: Serve) -> None:
 
     server = serve(limits=Limits(per_minute=60, burst=5))
     ana, ben = (server.client(server.token(name)) for name in ("ana", "ben"))
-    codes = [ana.post("/api/requests/req_x/cancel").status_code for _ in range(10)]
+    answers = [ana.post("/api/requests/req_x/cancel") for _ in range(10)]
+    codes = [answer.status_code for answer in answers]
     assert codes[:5] == [404] * 5
     assert 429 in codes
+    assert "try again in a second" in answers[codes.index(429)].text
     assert ben.post("/api/requests/req_x/cancel").status_code == 404
     assert ana.get("/api/requests").status_code == 200
 

@@ -17,7 +17,7 @@ from assent.agent.tool import Tool
 from assent.engine.commands import NewCall
 from assent.errors import InvalidCall
 from assent.gate.guard import PREVIEW_SECONDS
-from assent.gate.options import question_terms
+from assent.gate.options import bound_facts, question_terms
 from assent.gate.plan import Plan
 from assent.types import Json, Terms, ToolCall, Verdict, moment
 from assent.views import question_json
@@ -123,7 +123,7 @@ def _bound(job: Job, tool: Tool) -> str:
 def _facts(job: Job, name: str, binds: Callable[..., Mapping[str, Json]]) -> dict[str, Json]:
     try:
         takes_deps = bool(inspect.signature(binds).parameters)
-        return dict(binds(job.deps) if takes_deps else binds())
+        return bound_facts(binds, *((job.deps,) if takes_deps else ()))
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         raise InvalidCall(f"the surroundings of {name} cannot be looked at: {said}") from error

@@ -12,7 +12,14 @@ from assent.agent.context import Context
 from assent.agent.models.base import ToolFace
 from assent.errors import InvalidCall
 from assent.gate.guard import tool_of
-from assent.gate.options import GuardOptions, check_known, checked_needs, terms_from
+from assent.gate.options import (
+    GuardOptions,
+    check_known,
+    checked_functions,
+    checked_needs,
+    checked_words,
+    terms_from,
+)
 from assent.policy import Predicate
 from assent.schema import Signature
 from assent.schema.inspection import resolved
@@ -119,6 +126,12 @@ def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
 
 def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
     needs = checked_needs(options.get("needs_approval", False))
+    checked_functions(options)
+    if options.get("description") is not None:
+        checked_words(options["description"], "description")
+    strict = options.get("strict", True)
+    if type(strict) is not bool:
+        raise TypeError(f"strict={strict!r}: use True or False")
     takes_context = _takes_context(function)
     signature = Signature.of(
         function,
@@ -137,7 +150,7 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
         own=terms_from(options, **fixed),
         needs_approval=True if body is None else needs,
         takes_context=takes_context,
-        strict=options.get("strict", True),
+        strict=strict,
         binds=options.get("binds"),
         preview=options.get("preview"),
     )

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from assent.cli import options, views
+from assent.cli.exits import Usage
 from assent.cli.opening import caller, opened
 from assent.errors import NotFound
 from assent.inbox import Inbox, create_token, revoke_token
@@ -96,6 +97,8 @@ def create(
 ) -> None:
     """Make a token for a person or an agent; it is shown once and kept nowhere."""
     lasts = options.duration(length, "--for")
+    if not name.strip():
+        raise Usage("a token belongs to somebody: give a name")
     with opened(store, create=True) as box:
         who = caller(box, token_file).must_be("admin")
         ends = None if lasts is None else box.store.now() + round(lasts * 1_000_000)

@@ -9,7 +9,7 @@ import typer
 from assent import text
 from assent.channels.screen import Screen, can_prompt
 from assent.cli import options, views
-from assent.cli.exits import Exit, NoReviewer
+from assent.cli.exits import Exit, NoReviewer, Usage
 from assent.cli.opening import caller, opened
 from assent.engine.commands import Recover
 from assent.inbox import Inbox
@@ -90,8 +90,16 @@ def prune(
         _tell(counts, f"Forgotten: {what}.", json)
 
 
+_BEFORE = "--before {!r}: write an age such as 90d or 12h, or a date such as 2026-03-31"
+
+
 def _limit(before: str, now: Micros) -> Micros:
     if before[:1].isdigit() and "-" in before:
         return round(options.point_in_time(before, "--before").timestamp() * 1_000_000)
-    age = options.duration(before, "--before") or 0
+    if not before[-1:].isalpha():  # a bare number is seconds elsewhere; here it would cost data
+        raise Usage(_BEFORE.format(before))
+    try:
+        age = options.duration(before, "--before") or 0
+    except Usage:
+        raise Usage(_BEFORE.format(before)) from None
     return now - round(age * 1_000_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _CITY = re.compile(r"\bin\s+(?:the\s+city\s+of\s+)?([^?!.,;:\n]+)", re.I)
+_HOW = re.compile(r"^(?:(?:very\s+)?slow\w*\s+)+", re.I)
 _NOT_A_CITY = re.compile(
     r"\s+(?:today|tonight|tomorrow|now|please|right|this|on|at|for|and|but|with|slow\w*|thanks)\b.*",
     re.I | re.S,
@@ -28,7 +29,8 @@ _SOME_RECIPIENTS = 120
 def city(text: str) -> str:
     """The city after "in", else New York."""
     found = _CITY.search(text)
-    name = _NOT_A_CITY.sub("", f" {found[1].strip()}").strip() if found else ""
+    said = _HOW.sub("", found[1].strip()) if found else ""
+    name = _NOT_A_CITY.sub("", f" {said}").strip()
     return name or "New York"
 
 

@@ -27,6 +27,7 @@ from assent.gate.options import (
     GuardOptions,
     Wait,
     check_known,
+    checked_functions,
     checked_lease,
     checked_needs,
     checked_wait,
@@ -116,6 +117,7 @@ class Gate:
         description = options.get("description")
         if description is not None:
             checked_words(description, "description")
+        checked_functions(options)
         signature = Signature.of(function, name=options.get("name"), description=description)
         return Guard(
             gate=self,

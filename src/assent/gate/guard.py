@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from assent import codec
 from assent.errors import AssentError
 from assent.gate.calls import CallLife
+from assent.gate.options import bound_facts
 from assent.gate.plan import Plan
 from assent.gate.scope import RunScope, current, told
 from assent.policy import Predicate
@@ -118,7 +119,7 @@ class Guard:
             terms=self._terms,
             tool=self.tool,
             tool_name=self.tool.name,
-            binds="" if self.binds is None else codec.canonical(dict(self.binds())).decode(),
+            binds="" if self.binds is None else codec.canonical(bound_facts(self.binds)).decode(),
             note=self.note,
             preview=None if self.preview is None else functools.partial(self._preview, data),
             reads=self._reads,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
@@ -133,6 +134,27 @@ def checked_needs(needs: bool | Predicate) -> bool | Predicate:
     if not isinstance(needs, bool) and not callable(needs):
         raise TypeError(f"needs_approval={needs!r}: use True, False or a predicate over the args")
     return needs
+
+
+def checked_functions(options: Mapping[str, Any]) -> None:
+    """Refuse what could not be called when it is needed."""
+    for name in ("binds", "preview"):
+        given = options.get(name)
+        if given is not None and not callable(given):
+            raise TypeError(f"{name}={given!r}: give a function")
+    if inspect.iscoroutinefunction(options.get("binds")):
+        raise TypeError("binds= is looked at again just before the start: give a plain function")
+
+
+def bound_facts(binds: Callable[..., Mapping[str, Json]], *args: Any) -> dict[str, Json]:
+    """The facts of the surroundings that an approval covers."""
+    facts: object = binds(*args)
+    if not isinstance(facts, Mapping):
+        raise InvalidCall(
+            f"binds= gives names and values, as {{'branch': 'main'}}, not {type(facts).__name__}",
+            "binds",
+        )
+    return dict(facts)
 
 
 def _is_time(value: object) -> bool:

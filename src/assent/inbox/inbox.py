@@ -9,7 +9,7 @@ from typing import Any
 
 from assent import codec
 from assent.engine.commands import Cancel, Decide, Doubt, Expire, Note, RevokeGrant
-from assent.errors import AssentError, Conflict, Expired, NotFound
+from assent.errors import AssentError, Conflict, Expired, InvalidDecision, NotFound
 from assent.inbox.answers import (
     check_alike,
     check_kind,
@@ -269,6 +269,8 @@ class Inbox:
         channel: str = "python",
     ) -> list[Outcome]:
         """Several decisions of one kind on like requests: same tool, bound to what was seen."""
+        if not isinstance(decisions, Iterable) or isinstance(decisions, str | Mapping):
+            raise InvalidDecision("give a list of decisions, as [request.approve(), ...]")
         given = list(decisions)
         for decision in given:
             check_kind(decision)

@@ -85,7 +85,7 @@ class Rule:
     tool: str | Iterable[str] = field(default="*", kw_only=False)
     agent: str | Iterable[str] = "*"
     when: Predicate | None = None
-    where: str = ""
+    where: str | None = None
     hours: str | None = None
     days: str | Iterable[str] | None = None
     timezone: str = "UTC"
@@ -143,9 +143,9 @@ class Rule:
             self._set(when=None)
         if self.when is not None and not callable(self.when):
             raise InvalidPolicy(f"when={self.when!r}: give a function of the arguments")
-        if self.where and self.when is not None:
+        if self.where is not None and self.when is not None:
             raise InvalidPolicy("a rule has when= or where=, not both: put all of it into when=")
-        if self.where:
+        if self.where is not None:
             self._set(when=Condition.parse(self.where))
 
     def _check_people(self) -> None:

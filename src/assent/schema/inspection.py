@@ -33,7 +33,7 @@ def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
 def tool_name(fn: Callable[..., Any], name: str | None) -> str:
     """Return the given name, or the function's own, if models take it as a tool name."""
     chosen = getattr(_below_partials(fn), "__name__", "") if name is None else name
-    if not _TOOL_NAME.fullmatch(chosen):
+    if not isinstance(chosen, str) or not _TOOL_NAME.fullmatch(chosen):
         raise TypeError(
             f"{chosen!r:.80} cannot name a tool: give it a name of 1 to 64 letters, digits, "
             "_ or -, as in name='send_email'"

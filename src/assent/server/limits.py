@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -52,7 +53,8 @@ class Limits:
         left = min(left + (now - at) * self.per_minute / 60, self.burst)
         if left < 1:
             wait = (1 - left) * 60 / self.per_minute
-            raise TooMany(f"{name} writes too often: try again in {wait:.1f} seconds", wait)
+            soon = "a second" if wait <= 1 else f"{math.ceil(wait)} seconds"
+            raise TooMany(f"{name} writes too often: try again in {soon}", wait)
         if len(self._buckets) >= _MOST_NAMES and name not in self._buckets:
             self._buckets.pop(next(iter(self._buckets)))
         self._buckets[name] = (left - 1, now)
