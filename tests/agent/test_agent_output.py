@@ -11,6 +11,7 @@ from agent_world import World, asked, told
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from assent import InvalidCall
 from assent.testing.scripted_model import call, say
 
 PAY = call("pay", {"amount": 3, "to": None})
@@ -88,3 +89,18 @@ async def test_a_typed_answer_after_calls(world: World) -> None:
     result = await agent.run("go", thread="t")
     result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
     assert (result.output, told(agent)) == ({"city": "Oslo", "days": 1}, ["paid 3 to ana"])
+
+
+async def test_an_answer_is_text_anyway(world: World) -> None:
+    assert (await world.agent(say("Hi."), output_type=str).run("go")).output == "Hi."
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [(dict, "open dict"), (dict[str, int], "open dict"), (5, "output_type=5"), (type, "asked for")],
+)
+def test_what_no_model_can_be_asked_for_is_refused_at_once(
+    world: World, wanted: Any, said: str
+) -> None:
+    with pytest.raises((TypeError, InvalidCall), match=said):
+        world.agent(output_type=wanted)

@@ -92,7 +92,7 @@ class Agent:
         self.on_change = on_change
         self.listeners = list(listeners)
         self.output = None
-        if output_type is not None:
+        if output_type not in (None, str):  # which an answer is anyway
             from assent.agent.output import OutputType
 
             self.output = OutputType(output_type)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from assent import codec
 from assent.errors import InvalidCall
@@ -16,10 +16,14 @@ class OutputType:
     """A pydantic model, a dataclass, a TypedDict, or a list of them."""
 
     def __init__(self, wanted: Any) -> None:
-        self._adapter: TypeAdapter[Any] = TypeAdapter(readable(wanted))
-        schema = self._adapter.json_schema(by_alias=True)
-        # A model's answer is an object; anything else travels inside one.
-        self._wrapped = schema.get("type") != "object"
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(readable(wanted))
+            schema = self._adapter.json_schema(by_alias=True)
+        except PydanticUserError as error:
+            said = str(error).partition("\n")[0]
+            raise TypeError(f"output_type={wanted!r} cannot be asked for: {said}") from None
+        # A model's answer is an object with named fields; anything else travels inside one.
+        self._wrapped = "properties" not in schema
         if self._wrapped:
             definitions = schema.pop("$defs", {})
             schema = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
