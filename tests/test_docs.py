@@ -128,3 +128,13 @@ def test_a_decision_has_a_number_a_date_and_a_place_in_the_list(note: Path) -> N
 
 def test_decisions_are_numbered_without_a_gap() -> None:
     assert [int(note.name[:4]) for note in NOTES] == list(range(1, len(NOTES) + 1))
+
+
+def test_every_fact_is_in_the_page_about_the_record() -> None:
+    made = r"(?:emit|emit_system|Note|_tell|ask)\((?:[^()\"]|\([^()]*\))*?\"([a-z_]+)\""
+    folders = ("engine", "stores", "gate", "inbox", "server")
+    files = [path for name in folders for path in (ROOT / "src" / "assent" / name).rglob("*.py")]
+    found = {name for path in files for name in re.findall(made, path.read_text("utf-8"))}
+    assert {"reasked", "claimed", "granted", "refused", "revealed", "pruned"} <= found
+    page = (DOCS / "audit.md").read_text("utf-8")
+    assert [name for name in sorted({*found, "opened"}) if f"`{name}`" not in page] == []
