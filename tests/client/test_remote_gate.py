@@ -249,6 +249,8 @@ def test_what_an_agent_says_of_itself_makes_it_stricter(
     assert request.expires_at is not None
     with pytest.raises(TypeError, match="needs_approval"):
         paying(gate, [], needs_approval=False)
+    with pytest.raises(assent.Paused):  # as a guard on a gate says it
+        paying(gate, [], needs_approval=True)("bo")
 
 
 def test_a_sync_function_does_not_block_a_loop(

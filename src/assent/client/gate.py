@@ -77,6 +77,11 @@ class RemoteGate:
         is said here can only make that stricter.
         """
         check_known(options, RemoteGuardOptions)
+        if options.get("needs_approval", True) is not True:
+            raise TypeError(
+                "needs_approval: only True here; which calls pass without a person is up to the "
+                "server's policy"
+            )
         if function is None:
             return lambda target: self._guarded(target, options)
         return self._guarded(function, options)
@@ -213,5 +218,5 @@ async def _judged_there(_: dict[str, Any]) -> Terms:
 
 def _of_terms(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that travel with the request; key, note and wait are the plan's."""
-    own = ("wait", "key", "note", "name")
+    own = ("wait", "key", "note", "name", "needs_approval")
     return {name: value for name, value in options.items() if name not in own}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from assent import codec
 from assent.gate.options import Wait, checked_words, terms_from
@@ -59,6 +59,8 @@ class RemoteGuardOptions(RemoteAskOptions, total=False):
     name: str
     allowed: Iterable[str]
     idempotent: bool
+    #: As at a gate; nothing else can be said here, since only the server's policy lets a call pass.
+    needs_approval: Literal[True]
 
 
 _TERMS = ("allowed", "reviewers", "quorum", "expires_in", "valid_for")
