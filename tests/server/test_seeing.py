@@ -150,6 +150,24 @@ def test_the_feed_tells_of_the_runs_that_a_reader_may_see(bank: Served) -> None:
     assert listed == {"open-run"}
 
 
+def test_what_an_agent_behind_a_call_says_is_for_whom_the_call_was_for(serve: Serve) -> None:
+    inner = assent.Agent("inner", model=ScriptedModel([say("The account is DE-payee.")]))
+    looks = inner.as_tool(name="look_up")
+
+    @assent.tool(needs_approval=True, reviewers=["group:finance"])
+    def pay(account: str) -> str:
+        """Pay."""
+        return "paid"
+
+    turns = [call("look_up", {"input": "Whose?"}), call("pay", {"account": "DE-payee"})]
+    outer = assent.Agent("outer", model=ScriptedModel(turns), tools=[looks, pay])
+    server = serve(agents=[outer])
+    _, ana, fin, _ = people(server)
+    assert outer.run_sync("Pay", thread="t").status == "paused"
+    assert {run["agent"] for run in fin.get("/api/runs").json()["items"]} == {"inner", "outer"}
+    assert ana.get("/api/runs").json()["items"] == []
+
+
 def test_what_a_chat_says_before_it_asks_is_told_to_nobody_else(bank: Served) -> None:
     cleo, ana, _, boss = people(bank)
     with reading(ana) as hers, reading(boss) as all_of_it:

@@ -45,12 +45,18 @@ def audience_of(calls: Iterable[Call | Request]) -> Audience:
 def audience_of_run(store: Store, run: Run) -> Audience:
     """Whom what was said in a run is for: not for those who may see nothing of what it asked.
 
-    One that asked nothing goes with its thread; where that asked nothing either, it is its
-    requester's, or everybody's if it has none.
+    One that asked nothing goes with its thread, and that of an agent behind a call with the call.
+    Where nobody was asked there either, it is its requester's, or everybody's if it has none.
     """
     asked = [call for call in store.calls_of(run.id) if is_request(call)]
     if not asked:
         asked = requests_in(store, run.thread)
+    around = store.call(run.parent_call) if not asked and run.parent_call else None
+    if around is not None and is_request(around):
+        asked = [around]
+    outer = store.run(around.run) if around is not None and not asked else None
+    if outer is not None:
+        return audience_of_run(store, outer)
     found = audience_of(asked) if asked else Audience(not run.requester, frozenset())
     return found._replace(names=found.names | {run.requester} - {""})
 

@@ -11,7 +11,7 @@ from assent.inbox.seeing import Audience, audience_of, audience_of_run
 from assent.rows import SYSTEM_THREAD, Event
 from assent.stores.base import Store
 
-_MOST = 5_000
+_MOST, _MOST_OF_ONE = 5_000, 100
 #: After these, a call may be for other people than before, and so may the run around it.
 _ASKED_ANEW = ("asked", "reasked", "revised", "in_doubt")
 #: Facts about access, which only operators may know.
@@ -34,7 +34,8 @@ class Audiences:
         self._store = store
         self._lock = threading.Lock()
         self._of_calls: OrderedDict[str, Audience] = OrderedDict()
-        #: By thread, then by run: what is asked in one run may open another of the same thread.
+        #: By thread, then by run: what is asked in one run may close or open others of the same
+        #: thread, and those of agents behind its calls, whose threads have a name under it.
         self._of_runs: OrderedDict[str, dict[str, Audience]] = OrderedDict()
 
     def of(self, event: Event) -> Audience:
@@ -43,7 +44,7 @@ class Audiences:
         with self._lock:
             if event.type in _ASKED_ANEW:
                 self._of_calls.pop(event.call, None)
-                self._of_runs.pop(event.thread, None)
+                self._of_runs.pop(_root(event), None)
             subject = subject_of(event)
             found = self._of_call(subject) if subject else None
             if found is not None:
@@ -63,15 +64,22 @@ class Audiences:
 
     def _of_run(self, event: Event) -> Audience:
         """That of a fact about no call: of its run, or of a thread that has none yet."""
-        known = self._of_runs.setdefault(event.thread, {})
-        if event.run not in known:
+        known = self._of_runs.setdefault(_root(event), {})
+        name = event.run or event.thread
+        if name not in known:
             run = self._store.run(event.run) if event.run else self._store.last_run(event.thread)
             if run is None:  # somebody has only just begun to speak here
                 return Audience(everybody=False, names=frozenset((event.actor,)))
-            known[event.run] = audience_of_run(self._store, run)
+            if len(known) > _MOST_OF_ONE:
+                known.clear()
+            known[name] = audience_of_run(self._store, run)
             if len(self._of_runs) > _MOST:
                 self._of_runs.popitem(last=False)
-        return known[event.run]
+        return known[name]
+
+
+def _root(event: Event) -> str:
+    return event.thread.partition("/")[0]
 
 
 def _of_system(event: Event) -> Audience:
