@@ -32,7 +32,7 @@ def audience_of(calls: Iterable[Call | Request]) -> Audience:
     names: set[str] = set()
     everybody = False
     for call in calls:
-        wanted = call.terms.reviewers if isinstance(call, Call) else call.reviewers
+        wanted = _wanted(call)
         everybody = everybody or not wanted
         names.update(wanted)
         if call.requester:
@@ -40,6 +40,10 @@ def audience_of(calls: Iterable[Call | Request]) -> Audience:
         if call.decision is not None:
             names.add(call.decision.by)
     return Audience(everybody, frozenset(names))
+
+
+def _wanted(call: Call | Request) -> tuple[str, ...]:
+    return call.terms.reviewers if isinstance(call, Call) else call.reviewers
 
 
 def audience_of_run(store: Store, run: Run) -> Audience:
@@ -74,4 +78,4 @@ def may_see(by: Reviewer, call: Call | Request) -> bool:
         return call.agent == by.name
     if by.role == "chat":
         return bool(call.requester) and call.requester == by.name
-    return audience_of((call,)).holds(names_of(by))
+    return not _wanted(call) or audience_of((call,)).holds(names_of(by))
