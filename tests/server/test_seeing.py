@@ -267,3 +267,41 @@ def test_a_standing_yes_is_for_those_whom_its_call_was_for(serve: Serve) -> None
     assert "hunter2" not in record + json.dumps(hers)
     assert "DE-payee" in fin.get("/api/audit").text
     assert fin.delete(f"/api/grants/{paying['id']}").status_code == 200
+
+
+async def test_calls_of_other_peoples_frameworks_are_veiled_as_well(serve: Serve) -> None:
+    from pydantic_ai import Agent
+    from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+    from assent.adapters.pydantic_ai import guard
+
+    def pay(account: str) -> str:
+        """Pay."""
+        return f"paid to {account}"
+
+    def mail(to: str) -> str:
+        """Mail."""
+        return f"mailed {to}"
+
+    async def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        later = any(isinstance(message, ModelResponse) for message in messages)
+        both = [ToolCallPart("pay", {"account": "DE-payee"}, "c1")]
+        return ModelResponse(parts=[*([] if later else both), ToolCallPart("mail", {"to": "bo"})])
+
+    server = serve()
+    rules = [assent.Rule("pay", reviewers=["group:finance"]), assent.Rule("mail")]
+    gate = assent.Gate(server.store, agent="teller", wait=0)
+    teller = guard(Agent(FunctionModel(reply), tools=[pay, mail]), gate, assent.Policy(rules))
+    await teller.run("go", thread="t1")
+    inbox = server.app.state.assent.inbox
+    for request in (await inbox.pending()).items:
+        by = Reviewer("fin", ("finance",), "token")
+        await inbox.decide(request.id, request.approve(), by=by)
+    await teller.resume("t1")
+    _, ana, fin, _ = people(server)
+    (waits,) = ana.get("/api/requests").json()["items"]
+    for place in (f"/api/requests/{waits['id']}", f"/api/runs/{waits['run']}"):
+        assert "paid to DE-payee" in fin.get(place).text
+        assert "DE-payee" not in ana.get(place).text
+        assert "mailed bo" in ana.get(place).text
