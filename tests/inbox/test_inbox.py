@@ -108,6 +108,8 @@ def test_filters(case: Case) -> None:
         {"after": "x"},
         {"status": None},
         {"status": ["pending"]},
+        {"kind": "aproval"},
+        {"risk": "huge"},
     ],
     ids=str,
 )

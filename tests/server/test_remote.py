@@ -337,6 +337,13 @@ def test_an_agent_opens_nothing_in_the_chat_of_a_person_or_the_thread_of_another
     refused = bot.post("/api/requests", json={"tool": "refund", "thread": "mine"})
     assert (refused.status_code, "'r1' is not over" in refused.text) == (409, True)
     assert opened(bot, key="k2", thread="mine", run="r1")["thread"] == mine["thread"]
+    for named, status in (
+        ({"run": "r1", "thread": "elsewhere"}, 409),
+        ({"thread": "@system"}, 422),
+        ({"run": "@system"}, 422),
+    ):
+        refused = bot.post("/api/requests", json={"tool": "refund", **named})
+        assert refused.status_code == status, refused.text
 
 
 def test_a_standing_yes_says_no_more_than_who_gave_it_could(serve: Serve) -> None:

@@ -251,7 +251,9 @@ def test_lists_are_paged_filtered_and_searched(open_server: Served) -> None:
     assert threads(q="nothing") == []
     assert threads(thread="t-4") == ["t-4"]
     assert threads(sort="newest")[0] == "t-6"
-    for bad in ({"status": "nope"}, {"sort": "nope"}, {"limit": "0"}, {"after": "x"}):
+    assert threads(status="", kind="", q="", sort="", after="") == seen  # as forms send them
+    bad_ones = ({"status": "nope"}, {"sort": "nope"}, {"limit": "0"}, {"after": "x"})
+    for bad in (*bad_ones, {"kind": "nope"}, {"risk": "nope"}):
         answer = client.get("/api/requests", params=bad)
         assert answer.status_code == 422, bad
         assert answer.json()["field"] in bad

@@ -7,8 +7,8 @@ from assent.engine.commands import NewCall, Propose, Reask
 from assent.engine.running import begin, lease_run, settle
 from assent.engine.standing import genuine, speaks_for
 from assent.engine.work import Work
-from assent.errors import Cancelled, Conflict
-from assent.rows import LIVE, Call, CallStatus, Run, RunStatus
+from assent.errors import Cancelled, Conflict, InvalidCall
+from assent.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Run, RunStatus
 from assent.types import Decided, Grant, Verdict
 
 
@@ -35,6 +35,8 @@ def _check_still_ours(work: Work, command: Propose) -> None:
 def _open_run(work: Work, command: Propose) -> Run:
     run = work.run
     if run is None:
+        if command.thread == SYSTEM_THREAD:
+            raise InvalidCall("names that begin with @ are kept for the store itself", "thread")
         run = Run(
             id=command.run,
             thread=command.thread,

@@ -6,6 +6,7 @@ from typing import Any
 
 from assent.errors import InvalidDecision
 from assent.stores.base import Query
+from assent.types import RISKS
 
 MAX_PAGE = 500
 
@@ -21,7 +22,12 @@ _STATUSES = [
     "closed",
     "any",
 ]
-_SORTS = ("oldest", "newest", "expiring")
+_WORDS = {
+    "status": _STATUSES,
+    "sort": ("oldest", "newest", "expiring"),
+    "kind": ("approval", "question", "in_doubt"),
+    "risk": RISKS,
+}
 
 
 def query_of(filters: dict[str, Any]) -> Query:
@@ -35,10 +41,7 @@ def query_of(filters: dict[str, Any]) -> Query:
             f"no filter {', '.join(sorted(unknown))}: use {', '.join(sorted(known))}"
         )
     filters["text"] = filters.pop("q", None)
-    if filters["status"] not in _STATUSES:
-        raise InvalidDecision(f"status {filters['status']!r}: use {', '.join(_STATUSES)}", "status")
-    if filters.get("sort", "oldest") not in _SORTS:
-        raise InvalidDecision(f"sort {filters['sort']!r}: use {', '.join(_SORTS)}", "sort")
+    _check_words(filters)
     for name in ("kind", "agent", "tool", "thread", "run", "risk", "text"):
         if not isinstance(filters.get(name), str | None):
             name = "q" if name == "text" else name
@@ -52,3 +55,11 @@ def query_of(filters: dict[str, Any]) -> Query:
         except ValueError:
             raise InvalidDecision("after: use the `next` of the page before", "after") from None
     return Query(**filters)
+
+
+def _check_words(filters: dict[str, Any]) -> None:
+    """Refuse what is none of the words that a filter knows."""
+    for name, words in _WORDS.items():
+        given = filters.get(name, words[0])
+        if given not in words and (given is not None or name in ("status", "sort")):
+            raise InvalidDecision(f"{name} {given!r:.40}: use {', '.join(words)}", name)

@@ -105,9 +105,14 @@ def _before(
     A call that is new has to be in the right place, and the agent may not have too many open.
     """
     store = service.store
+    for field, given in (("run", body.run), ("thread", body.thread)):
+        if given is not None and given.startswith("@"):
+            raise InvalidCall("names that begin with @ are kept for the store itself", field)
     known = store.run(run)
     if known is not None and known.agent != agent:
         raise Conflict(f"run {run!r} belongs to another agent: use another name")
+    if known is not None and body.thread not in (None, known.thread):
+        raise Conflict(f"run {run!r} is in thread {known.thread!r}: use another name")
     call = None if known is None else store.call_by_key(run, key)
     if known is None and (body.thread or body.run):
         _check_thread(store, body.thread or run, run, agent)

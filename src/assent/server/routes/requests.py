@@ -45,7 +45,8 @@ async def listed(
     limit: Annotated[int, Query(ge=1, le=_MOST)] = 50,
 ) -> JsonAnswer:
     """A page of requests that this person may see, the oldest first unless asked otherwise."""
-    filters: dict[str, Any] = {"status": status, "limit": limit, "after": after}
+    status = status or "pending"
+    filters: dict[str, Any] = {"status": status, "limit": limit, "after": after or None}
     named = {"kind": kind, "agent": agent, "tool": tool, "thread": thread, "run": run, "q": q}
     named |= {"risk": risk, "sort": sort}
     filters |= {name: value for name, value in named.items() if value not in (None, "")}
