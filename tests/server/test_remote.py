@@ -367,3 +367,22 @@ def test_the_same_post_at_the_same_moment_is_one_request(serve: Serve) -> None:
     with ThreadPoolExecutor(len(bots)) as pool:
         made = list(pool.map(lambda bot: opened(bot, thread="t1"), bots))
     assert len({request["id"] for request in made}) == 1
+
+
+@pytest.mark.parametrize("auth", [True, False])
+def test_what_an_agent_here_asked_is_not_run_elsewhere(serve: Serve, auth: bool) -> None:
+    sent: list[str] = []
+    agent = mailer(sent=sent)
+    server = serve(agents=[agent], auth=auth, workers=0)
+    namesake = server.client(server.token("mailer", "agent") if auth else None)
+    (request,) = agent.run_sync("Welcome ana", thread="t").interruptions
+    agent_inbox = server.app.state.assent.inbox
+    agent_inbox.decide_sync(request.id, request.approve(), by="ana")
+    path = f"/api/requests/{request.id}"
+    assert namesake.get(path).json()["status"] == "approved"
+    forged = {"token": 1, "ok": True, "result": "forged"}
+    for way, body in (("claim", {}), ("renew", {"token": 1}), ("result", forged)):
+        refused = namesake.post(f"{path}/{way}", json=body)
+        assert (refused.status_code, refused.json()["error"]) == (409, "Conflict"), way
+    assert agent.resume_sync("t").status == "done"
+    assert len(sent) == 1

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 
 from assent import codec
-from assent.errors import NotAllowed, NotFound
+from assent.errors import Conflict, NotAllowed, NotFound
 from assent.inbox.seeing import may_see
 from assent.rows import Call
 from assent.server import remote
@@ -15,6 +15,7 @@ from assent.server.answers import JsonAnswer
 from assent.server.auth import AnAgent
 from assent.server.bodies import read
 from assent.server.docs import gives, refusals, takes
+from assent.server.judging import came_from_elsewhere
 from assent.server.service import Service, service_of
 from assent.server.shapes import ClaimBody, ClaimView, OpenBody, RequestView, ResultBody, TokenBody
 from assent.server.shown import shown_request
@@ -62,6 +63,14 @@ async def _own(service: Service, call_id: str, by: Reviewer) -> Call:
     return call
 
 
+async def _opened(service: Service, call_id: str, by: Reviewer) -> Call:
+    """One that came from elsewhere and so runs there; others run where their agent is."""
+    call = await _own(service, call_id, by)
+    if not came_from_elsewhere(call):
+        raise Conflict(f"{call.id} was not opened over HTTP: the agent that asked runs it itself")
+    return call
+
+
 @router.get(
     "/{request_id}/wait",
     summary="Wait for a decision",
@@ -93,7 +102,7 @@ async def claim(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     """The approved arguments and a token, once; from here on it is reported, or in doubt."""
     service = service_of(request)
     body = await read(request, ClaimBody)
-    call = await _own(service, request_id, who.reviewer)
+    call = await _opened(service, request_id, who.reviewer)
     await remote.look_again(service, call)
     call = await hop(remote.claim, service, call, who.name, float(body.lease))
     given = {
@@ -118,7 +127,7 @@ async def renew(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     """Let a claim hold as long again as it asked for; `ours` says whether it still does."""
     service = service_of(request)
     body = await read(request, TokenBody)
-    call = await _own(service, request_id, who.reviewer)
+    call = await _opened(service, request_id, who.reviewer)
     return JsonAnswer({"ours": await hop(remote.renew, service, call, body.token)})
 
 
@@ -132,6 +141,6 @@ async def result(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     """Record the outcome by the claim's own token; said twice, it is an echo."""
     service = service_of(request)
     body = await read(request, ResultBody)
-    call = await _own(service, request_id, who.reviewer)
+    call = await _opened(service, request_id, who.reviewer)
     done = await hop(remote.report, service, call, body)
     return JsonAnswer(_shown(service, done, who.reviewer))
