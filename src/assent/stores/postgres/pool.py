@@ -16,6 +16,8 @@ from assent.stores.postgres.wire import Connection, is_hopeless
 
 _FIRST_NAP = 0.01
 _LONGEST_NAP = 0.5
+#: How long a connection may rest while others are used: the server has only so many for everybody.
+_REST = 30.0
 
 
 class Pool:
@@ -32,6 +34,7 @@ class Pool:
         self._pid = os.getpid()
         self._free = threading.BoundedSemaphore(self._size)
         self._idle: list[Connection] = []
+        self._rests_since: dict[Connection, float] = {}
         self._age = 0
         #: What the server calls each of our connections.
         self._pids: dict[Connection, int] = {}
@@ -59,11 +62,11 @@ class Pool:
             self._free.release()
 
     def _take(self, end: float) -> Connection:
-        while self._idle:
-            with suppress(IndexError):  # another thread was faster
-                return self._idle.pop()
         nap = _FIRST_NAP
         while True:
+            while self._idle:
+                with suppress(IndexError):  # another thread was faster
+                    return self._idle.pop()
             try:
                 made = self._connect()
                 self._pids[made] = made.info.backend_pid
@@ -86,12 +89,21 @@ class Pool:
         except psycopg.Error:
             rests = False
         if rests and not self.closed and age == self._age:
+            self._rests_since[connection] = time.monotonic()
             self._idle.append(connection)
+            self._close_rested()
         else:
             self._close(connection)
 
+    def _close_rested(self) -> None:
+        """The last one given back is the next one taken, so the first has rested longest."""
+        with suppress(IndexError, KeyError):  # another thread was faster
+            if time.monotonic() - self._rests_since[self._idle[0]] > _REST:
+                self._close(self._idle.pop(0))
+
     def _close(self, connection: Connection) -> None:
         self._pids.pop(connection, None)
+        self._rests_since.pop(connection, None)
         connection.close()
 
     def is_ours(self, pid: int) -> bool:
