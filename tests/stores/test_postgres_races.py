@@ -318,6 +318,22 @@ def test_where_the_server_has_no_more_connections_one_that_is_given_back_will_do
         assert waiting.result(20) == []
 
 
+def test_a_change_that_the_server_cuts_short_is_made_again(open_pg: PgOpener, place: Place) -> None:
+    """Many services set ``statement_timeout``; what has run must be recorded all the same."""
+    mark = "&" if "?" in place.url else "?"
+    url = f"{place.url}{mark}options=-cstatement_timeout%3D100"
+    world = a_world(open_pg(url))
+    world.ask("pay")
+    with psycopg.connect(place.url) as somebody, ThreadPoolExecutor(1) as elsewhere:
+        somebody.execute(f'LOCK TABLE "{place.schema}".run IN ACCESS EXCLUSIVE MODE')
+        asking = elsewhere.submit(world.ask, "pay", run="r2", thread="t2", id="second")
+        time.sleep(0.5)
+        assert not asking.done()
+        somebody.rollback()
+        assert asking.result(30).status == "asked"
+    world.check()
+
+
 def test_connections_that_rest_are_let_go(
     open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

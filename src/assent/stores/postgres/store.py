@@ -43,6 +43,7 @@ from assent.stores.postgres.wire import (
     Connection,
     connect,
     explained,
+    is_cut_short,
     is_lost,
     is_passing,
     is_pooled,
@@ -179,6 +180,7 @@ class PostgresStore(SqlReads):
                     break
                 except psycopg.Error as error:
                     again = self._may_try_again(error, connection, attempt)
+                    again = again or is_cut_short(error)
                     if not again or time.monotonic() > end:
                         raise explained(error, self.url) from error
             if attempt.sent and self._was_committed(attempt, end):

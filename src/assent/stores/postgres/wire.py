@@ -113,6 +113,12 @@ def is_passing(error: psycopg.Error) -> bool:
     return isinstance(error, _PASSING)
 
 
+def is_cut_short(error: psycopg.Error) -> bool:
+    """Whether the server gave up on a statement for the time it took, as ``statement_timeout`` has
+    it do. A change is small: it waited for somebody, and what is not recorded would be in doubt."""
+    return isinstance(error, errors.QueryCanceled)
+
+
 def is_unprepared(error: psycopg.Error) -> bool:
     """Whether prepared statements are of no use here."""
     return isinstance(error, _UNPREPARED)
