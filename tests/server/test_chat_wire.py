@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from itertools import count
 from typing import Any
 
 import pytest
 from served import Serve, mailer
 
+from assent.adapters.ai_sdk.reading import RunView
+from assent.errors import StoreError
 from assent.server.streamed import Streamed
 from assent.testing import say
 
@@ -34,6 +37,25 @@ def test_the_routes_answer_to_their_methods_and_names(serve: Serve) -> None:
     counted = client.get("/metrics").text
     assert 'method="POST",route="/api/chat",status="200"' in counted
     assert 'method="POST",route="/api/chat/{agent}",status="200"' in counted
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_store_that_goes_away_in_the_middle_ends_the_answer_with_an_error(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    client = serve(agents=[mailer(say("Hello."))], auth=False).client()
+    read, looks = RunView.refresh, count(1)
+
+    def refresh(view: RunView, run: Any = None) -> None:
+        if next(looks) >= nth:
+            raise StoreError("the database is away: try again")
+        read(view, run)
+
+    monkeypatch.setattr(RunView, "refresh", refresh)
+    said = client.post("/api/chat", json={"id": "c1", "messages": [WORDS]})
+    assert said.status_code == 200
+    assert '"errorText":"the database is away: try again"' in said.text
+    assert said.text.endswith("data: [DONE]\n\n")
 
 
 class Reader:

@@ -57,19 +57,23 @@ class Telling:
     async def _told(self, bell: Bell) -> AsyncGenerator[str, None]:
         named = {"messageId": self.message} if self.message else {}
         text = frame({"type": "start", **named})
+        end: Chunk | None = None
         with closing(bell):
-            if self.view.run is None:
-                await self._look()
-            while await self._goes_on(bell):
-                text += "".join(map(frame, self._news()))
-                if text:
-                    yield text
-                text = ""
-                while not await bell.wait(KEEP_ALIVE_SECONDS):
-                    yield KEEP_ALIVE
-                await self._catch_up(bell.news())
+            try:
+                if self.view.run is None:
+                    await self._look()
+                while await self._goes_on(bell):
+                    text += "".join(map(frame, self._news()))
+                    if text:
+                        yield text
+                    text = ""
+                    while not await bell.wait(KEEP_ALIVE_SECONDS):
+                        yield KEEP_ALIVE
+                    await self._catch_up(bell.news())
+            except AssentError as error:  # the store is away, and what it holds is not lost
+                end = {"type": "error", "errorText": _told(error)}
         text += "".join(map(frame, self._news()))
-        yield text + "".join(map(frame, self.painter.finish(self._end()))) + DONE
+        yield text + "".join(map(frame, self.painter.finish(end or self._end()))) + DONE
 
     async def _look(self) -> None:
         """Read everything again; what the drive wrote is in it, if it was over before."""
