@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -33,7 +34,10 @@ from assent.types import Json, Terms, Verdict
 #: Set on a tool that stands in for one that the framework itself would stop at.
 NEEDS_APPROVAL, BODILESS = "_assent_needs_approval", "_assent_bodiless"
 _NO_BODY = ("respond", "reject")
-_ASKED = "assent_asked"
+#: The call that one of us stands around here. Who makes it twice from outside comes by twice.
+_asked: contextvars.ContextVar[FunctionInvocationContext | None] = contextvars.ContextVar(
+    "assent_agent_framework_asked", default=None
+)
 
 
 class Gated(FunctionMiddleware):
@@ -55,10 +59,18 @@ class Gated(FunctionMiddleware):
     async def process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
     ) -> None:
-        if context.metadata.get(_ASKED):
+        if _asked.get() is context:
             await call_next()  # another one of us stands around this one
             return
-        context.metadata[_ASKED] = True
+        token = _asked.set(context)
+        try:
+            await self._process(context, call_next)
+        finally:
+            _asked.reset(token)
+
+    async def _process(
+        self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
         if context.session is None:
             raise MiddlewareFailure(
                 f"{context.function.name} was not run: a gate needs to know the conversation, so "
