@@ -76,3 +76,13 @@ async def test_an_answer_belongs_to_the_session_that_asked(bench: Bench) -> None
             await agent.run(yes, session=wrong)
     assert (len(bench.shown), bench.ran) == (asked, [])
     assert (await agent.run(yes, session=session)).text == "Done."
+
+
+async def test_a_function_that_nobody_knows_stays_answered(bench: Bench) -> None:
+    """A provider refuses a conversation in which a call has no result."""
+    turns = [call("nope", "c1")], [call("nope", "c1")], "Sorry.", "Hello again."
+    for words in ("go", "hello"):
+        guarded = guard(bench.agent(*turns, tools=[pay_of(bench)]), bench.gate)
+        assert (await guarded.run(words, thread="t")).status == "done"
+    roles = [message.role for message in bench.shown[-1]]
+    assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant", "user"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import copy
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,7 +19,8 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from assent import codec
-from assent.adapters.agent_framework import results
+from assent.adapters.agent_framework import below, results
+from assent.adapters.agent_framework.tools import BODILESS, NEEDS_APPROVAL
 from assent.engine.commands import Reask
 from assent.errors import AssentError, CallFailed, InvalidCall, Paused
 from assent.gate import Gate
@@ -31,8 +31,6 @@ from assent.rows import Call, CallStatus
 from assent.twin import look, write
 from assent.types import Json, Terms, Verdict
 
-#: Set on a tool that stands in for one that the framework itself would stop at.
-NEEDS_APPROVAL, BODILESS = "_assent_needs_approval", "_assent_bodiless"
 _NO_BODY = ("respond", "reject")
 #: The call that one of us stands around here. Who makes it twice from outside comes by twice.
 _asked: contextvars.ContextVar[FunctionInvocationContext | None] = contextvars.ContextVar(
@@ -76,18 +74,28 @@ class Gated(FunctionMiddleware):
                 f"{context.function.name} was not run: a gate needs to know the conversation, so "
                 "run the agent with session=agent.create_session()"
             )
-        session = context.session.session_id
-        around = driven(self.gate)
-        thread = ForeignThread(self.gate, around or session, policy=self.policy)
-        apart = "" if around in ("", session) else f"{session}/"
-        made = _Made(thread, context, call_next, apart)
+        inside = below.around(self.gate)
+        made = _Made(self, self._place(context.session.session_id, inside), context, call_next)
         try:
             context.result = await made.settled()
+            if inside is not None:
+                inside.waits |= made.waits
         except CallFailed:
             raise  # the framework tells the model of an error, in its own words
         except AssentError as error:
+            if inside is not None:
+                inside.error = inside.error or error
             # An ordinary error would become a result for the model; this one stops the run.
             raise MiddlewareFailure(str(error)) from error
+
+    def _place(self, session: str, inside: below.Below | None) -> tuple[ForeignThread, str]:
+        """The thread of a call, and what keeps it apart from those of others on it."""
+        if inside is not None:
+            thread = ForeignThread(self.gate, inside.calls.thread, policy=self.policy)
+            return thread, f"{inside.key}/"
+        around = driven(self.gate)
+        thread = ForeignThread(self.gate, around or session, policy=self.policy)
+        return thread, "" if around in ("", session) else f"{session}/"
 
 
 class _Made:
@@ -95,19 +103,24 @@ class _Made:
 
     def __init__(
         self,
-        thread: ForeignThread,
+        gated: Gated,
+        place: tuple[ForeignThread, str],
         context: FunctionInvocationContext,
         call_next: Callable[[], Awaitable[None]],
-        apart: str,
     ) -> None:
-        self.thread = thread
+        self.gated = gated
+        #: What is beside the thread keeps the calls of several sessions, and of agents that are
+        #: tools, apart on it.
+        self.thread, self._apart_from = place
         self.context = context
         self.tool: FunctionTool = context.function
         self._next = call_next
-        #: Keeps the calls of several sessions on one thread apart.
-        self._apart_from = apart
+        #: Whether people are needed before it goes on.
+        self.waits = False
         #: Raised in the function itself, which wants to know something of people.
         self._wants: UserInputRequiredException | None = None
+        #: What broke at the gate inside an agent that is a tool.
+        self._error: AssentError | None = None
 
     @property
     def occurrence(self) -> str:
@@ -123,23 +136,30 @@ class _Made:
     async def settled(self) -> Any:
         """What the framework is given: a result, words for the model, or a pause."""
         await self._check_edit()
+        agent = below.agent_of(self.tool)
+        if agent is not None:
+            below.wire(agent)
         call = ForeignCall(
             id=self.id,
-            tool=self._face(),
+            tool=self._face(idempotent=agent is not None),
             args=self._args(self.context.arguments),
-            run=self._run,
+            run=self._run if agent is None else self._run_agent,
             dump=results.dump,
             load=results.load,
         )
         try:
             outcome = await self.thread.outcome(call)
         except Paused:
+            if self._error is not None:
+                raise self._error from None
+            self.waits = True
             return await self._pause()
         return _given(outcome)
 
     # -- what is asked about
 
-    def _face(self) -> ForeignTool:
+    def _face(self, *, idempotent: bool) -> ForeignTool:
+        """An agent that is a tool has no effect of its own, and its calls have rows."""
         bodiless = getattr(self.tool, BODILESS, False)
         always = self.tool.approval_mode == "always_require"
         return ForeignTool(
@@ -147,6 +167,7 @@ class _Made:
             description=self.tool.description or "",
             parameters=self.tool.parameters(),
             needs_approval=bodiless or always or getattr(self.tool, NEEDS_APPROVAL, False),
+            own=Terms(idempotent=idempotent),
             read=self._read if self.tool.input_model is not None else None,
             possible=_NO_BODY if bodiless else None,
         )
@@ -183,7 +204,25 @@ class _Made:
 
     # -- what runs
 
+    async def _run_agent(self, args: dict[str, Json]) -> Any:
+        inside = below.Below(self.thread, self.id, Gated(self.gated.gate, self.gated.policy))
+        try:
+            with inside.inside():
+                value = await self._called(args)
+        except Exception:
+            # The framework lets no pause out of the agent, and tells of an error.
+            if not inside.waits and inside.error is None:
+                raise
+        if inside.waits or inside.error is not None:
+            self._error = inside.error
+            raise Paused(self.thread.run, ())
+        return value
+
     async def _run(self, args: dict[str, Json]) -> Any:
+        with below.alone():
+            return await self._called(args)
+
+    async def _called(self, args: dict[str, Json]) -> Any:
         try:
             if "approval_response" in self.context.metadata:
                 return await self.tool.invoke(arguments=args, context=self._apart(args))
@@ -213,7 +252,12 @@ class _Made:
             terms = replace(row.terms, verdict=Verdict.ASK, allowed=_NO_BODY)
             await self._ask_again(row, f"{row.tool} asks for input: {self._wants}", terms)
             row = await self._row()
-        return approval_request(row, self.occurrence, str(self.context.metadata["call_id"]))
+        request = row.id
+        if row.status is CallStatus.READY:  # people are needed for something in its body
+            asked = await self.thread.waiting([self.id])
+            request = asked[0].id if asked else request
+        ids = self.occurrence, str(self.context.metadata["call_id"])
+        return _approval_request(row, request, *ids)
 
     async def _row(self) -> Call:
         row = await look(self.thread.store, self.thread.row, self.id)
@@ -228,10 +272,10 @@ def driven(gate: Gate) -> str:
     return around[-1] if around else ""
 
 
-def approval_request(row: Call, id: str, call_id: str) -> Content:
+def _approval_request(row: Call, request: str, id: str, call_id: str) -> Content:
     """The framework's own form of a request: its id is that of the call."""
     made = Content.from_function_call(call_id=call_id, name=row.tool, arguments=row.args, id=id)
-    about = {"request": row.id, "digest": row.digest, "thread": row.thread}
+    about = {"request": request, "digest": row.digest, "thread": row.thread}
     return Content.from_function_approval_request(
         id=id, function_call=made, additional_properties={"assent": about}
     )
@@ -251,21 +295,3 @@ def _given(outcome: Outcome) -> Any:
     if any(isinstance(item, Content) and item.type != "text" for item in items):
         return [Content.from_text(outcome.notice), *items]
     return outcome.text
-
-
-def opened(tool: FunctionTool) -> FunctionTool:
-    """The tool as the framework is to see it: one that it calls, so that the gate is asked."""
-    stand_in = copy.copy(tool)
-    stand_in.approval_mode = "never_require"
-    if tool.declaration_only:
-        setattr(stand_in, BODILESS, True)
-        stand_in.func = _nothing
-    else:
-        setattr(stand_in, NEEDS_APPROVAL, True)
-        # Its counters are those of the tool itself.
-        stand_in.invoke = tool.invoke  # type: ignore[method-assign]
-    return stand_in
-
-
-def _nothing() -> None:
-    raise InvalidCall("this function has no body: a person gives its result")

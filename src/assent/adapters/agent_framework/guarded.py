@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_framework import (
-    AgentMiddlewareLayer,
     AgentResponse,
-    ChatMiddlewareLayer,
     Content,
-    FunctionInvocationLayer,
     HistoryProvider,
     InMemoryHistoryProvider,
     Message,
@@ -21,6 +18,7 @@ from agent_framework import (
 )
 from pydantic_core import to_jsonable_python
 
+from assent.adapters.agent_framework.below import check_layers
 from assent.adapters.agent_framework.gated import Gated
 from assent.adapters.agent_framework.hosted import Hosted
 from assent.adapters.agent_framework.replies import Replies
@@ -51,7 +49,7 @@ class Guarded(Driven):
         self.inbox: Inbox
         super().__init__(gate, Inbox(gate.store))
         if isinstance(agent, RawAgent):
-            _check_layers(agent)
+            check_layers(agent)
             _check_history(agent)
         self.agent = agent
         self.policy = policy
@@ -160,17 +158,6 @@ def _check_known(waiting: Sequence[Content]) -> None:
                 f"the agent asks for {content.type}, which cannot be put to people at a gate: run "
                 "it without one until that is settled"
             )
-
-
-def _check_layers(agent: RawAgent[Any]) -> None:
-    client = agent.client
-    layers = isinstance(client, ChatMiddlewareLayer) and isinstance(client, FunctionInvocationLayer)
-    if not isinstance(agent, AgentMiddlewareLayer) or not layers:
-        raise AssentError(
-            "this agent or its client calls no middleware, so that a gate has no place in it: use "
-            "agent_framework.Agent with a client that has FunctionInvocationLayer and "
-            "ChatMiddlewareLayer"
-        )
 
 
 def _output(response: AgentResponse[Any]) -> Any:

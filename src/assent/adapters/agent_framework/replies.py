@@ -7,13 +7,13 @@ asked for it a second time, and every call in it finds its row.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agent_framework import ChatContext, ChatMiddleware, ChatResponse, FunctionTool, Message
+from agent_framework import ChatContext, ChatMiddleware, ChatResponse, Message
 
-from assent.adapters.agent_framework.gated import opened
-from assent.adapters.agent_framework.talk import Talk, calls_of
+from assent.adapters.agent_framework.talk import Talk, answers_to, calls_of
+from assent.adapters.agent_framework.tools import open_tools
 
 
 class Replies(ChatMiddleware):
@@ -25,15 +25,14 @@ class Replies(ChatMiddleware):
         self._again = talk.open
         #: What was said since the last reply that was stored.
         self.unsaved: list[Message] = []
-        self._made = _ids(talk.open)
-        self._opened: dict[int, FunctionTool] = {}
+        self._made = [] if talk.open is None else calls_of(talk.open.messages)
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        self._open_tools(context.options.get("tools") if context.options else None)
+        open_tools(context.options)
         if self._again is not None:
             context.result, self._again = self._again, None
             return
-        results = [m for m in context.messages if _answers(m, self._made)]
+        results = answers_to(self._made, context.messages)
         await self.talk.tidy(results)
         await call_next()
         reply = context.result
@@ -44,28 +43,9 @@ class Replies(ChatMiddleware):
         self.unsaved += results
         if calls_of(reply.messages) or _asks(reply):
             await self.talk.reply(self.unsaved, reply)
-            self.unsaved, self._made = [], _ids(reply)
+            self.unsaved, self._made = [], calls_of(reply.messages)
         else:
-            self.unsaved, self._made = [*self.unsaved, *reply.messages], set()
-
-    def _open_tools(self, tools: Any) -> None:
-        """Let the framework call what it would stop at by itself; the gate asks in its place."""
-        for index, tool in enumerate(tools if isinstance(tools, list) else ()):
-            if not isinstance(tool, FunctionTool):
-                continue
-            if tool.declaration_only or tool.approval_mode == "always_require":
-                tools[index] = self._opened.setdefault(id(tool), opened(tool))
-
-
-def _ids(reply: ChatResponse[Any] | None) -> set[str | None]:
-    return set() if reply is None else {call.id for call in calls_of(reply.messages)}
-
-
-def _answers(message: Message, made: set[str | None]) -> bool:
-    contents: Sequence[Any] = message.contents
-    return message.role == "tool" and any(
-        content.type == "function_result" and content.id in made for content in contents
-    )
+            self.unsaved, self._made = [*self.unsaved, *reply.messages], []
 
 
 def _asks(reply: ChatResponse[Any]) -> bool:

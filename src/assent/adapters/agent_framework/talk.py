@@ -125,7 +125,7 @@ class Talk:
 
     async def end(self, messages: Sequence[Message], output: Json) -> None:
         """The last words, with what was made of them."""
-        await self._call_off([] if self.open is None else calls_of(self.open.messages))
+        await call_off(self.calls, [] if self.open is None else calls_of(self.open.messages))
         body = {"messages": _raw(messages), "answer": {"output": output}, **_shown(messages)}
         await self._write([*_results(messages), body])
 
@@ -168,23 +168,42 @@ class Talk:
 
     async def tidy(self, results: Sequence[Message]) -> None:
         """Call off what the framework has answered without us: its function is gone, say."""
-        await self._call_off([content for message in results for content in message.contents])
+        contents = [content for message in results for content in message.contents]
+        await call_off(self.calls, contents)
 
-    async def _call_off(self, contents: Sequence[Content]) -> None:
-        for content in contents:
-            row = await hop(self.calls.row, content.id or "")
-            if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
-                reason = f"the agent went on without {row.tool}"
-                command = Cancel(
-                    thread=row.thread, run=row.run, call=row.id, by="agent", reason=reason
-                )
-                await write(self.gate.store, command)
+
+async def call_off(calls: ForeignThread, contents: Sequence[Content], prefix: str = "") -> None:
+    """Call off those of these calls that are still open: the agent has gone on without them."""
+    for content in contents:
+        row = await hop(calls.row, f"{prefix}{content.id or ''}")
+        if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
+            reason = f"the agent went on without {row.tool}"
+            command = Cancel(thread=row.thread, run=row.run, call=row.id, by="agent", reason=reason)
+            await write(calls.store, command)
 
 
 def calls_of(messages: Sequence[Message]) -> list[Content]:
     """The calls in a reply that are ours to make."""
     found = [c for message in messages for c in message.contents if c.type == "function_call"]
     return [call for call in found if not call.hosted and not call.informational_only]
+
+
+def answers_to(made: Sequence[Content], messages: Sequence[Message]) -> list[Message]:
+    """The messages with the results of these calls."""
+    ids = {call.id for call in made}
+    said = [place for place, message in enumerate(messages) if message.role == "assistant"]
+    for message in messages[said[-1] + 1 if said else 0 :]:
+        for content in message.contents:
+            if content.type == "function_result" and content.id is None:
+                # The framework says nothing more of a function that it does not know.
+                same = [call.id for call in made if call.call_id == content.call_id]
+                content.id = same[0] if same else None
+    return [
+        message
+        for message in messages
+        if message.role == "tool"
+        and any(c.type == "function_result" and c.id in ids for c in message.contents)
+    ]
 
 
 def without_approvals(messages: Sequence[Message]) -> list[Message]:

@@ -1,0 +1,41 @@
+"""Functions as the framework is to see them: it calls what it would stop at by itself."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from agent_framework import FunctionTool
+
+from assent.errors import InvalidCall
+
+#: Set on a tool that stands in for one that the framework itself would stop at.
+NEEDS_APPROVAL, BODILESS = "_assent_needs_approval", "_assent_bodiless"
+
+
+def open_tools(options: Mapping[str, Any] | None) -> None:
+    """Let the framework call what it would stop at; the gate asks in its place."""
+    tools: Any = options.get("tools") if options else None
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if not isinstance(tool, FunctionTool):
+            continue
+        if tool.declaration_only or tool.approval_mode == "always_require":
+            tools[index] = _opened(tool)
+
+
+def _opened(tool: FunctionTool) -> FunctionTool:
+    stand_in = copy.copy(tool)
+    stand_in.approval_mode = "never_require"
+    if tool.declaration_only:
+        setattr(stand_in, BODILESS, True)
+        stand_in.func = _nothing
+    else:
+        setattr(stand_in, NEEDS_APPROVAL, True)
+        # Its counters are those of the tool itself.
+        stand_in.invoke = tool.invoke  # type: ignore[method-assign]
+    return stand_in
+
+
+def _nothing() -> None:
+    raise InvalidCall("this function has no body: a person gives its result")

@@ -1,0 +1,190 @@
+"""Agents that are tools of other agents: what they want to do comes to the same inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_framework import Agent, AgentSession, FunctionTool, Message, RawAgent, tool
+from agent_framework_bench import Bench, call, pay_of
+
+from assent import Policy, Rule
+from assent.adapters.agent_framework import Gated, guard
+from assent.errors import AssentError
+
+ASK = Policy([Rule("pay")])
+PAYS = [call("pay", "p1", to="ana")], "Ana has it."
+DELEGATES = [call("clerk", "c1", task="pay Ana")], "Done."
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
+
+
+def clerk(bench: Bench, *turns: Any, **options: Any) -> Agent[Any]:
+    tools = options.pop("tools", None) or [pay_of(bench)]
+    return bench.agent(*(turns or PAYS), name="clerk", tools=tools, **options)
+
+
+def boss(bench: Bench, *tools: FunctionTool, **options: Any) -> Agent[Any]:
+    return bench.agent(*DELEGATES, name="boss", tools=list(tools), **options)
+
+
+def build(bench: Bench) -> Any:
+    """Everything anew, as in another process."""
+    return guard(boss(bench, clerk(bench).as_tool()), bench.gate, ASK)
+
+
+@pytest.mark.parametrize(
+    ("decide", "ran", "told"),
+    [
+        (lambda request: request.approve(), [("ana", 1)], "paid 1 to ana"),
+        (lambda request: request.edit({"to": "bob", "amount": 2}), [("bob", 2)], "changed"),
+        (lambda request: request.reject("she left"), [], "she left"),
+        (lambda request: request.respond("by hand"), [], "by hand"),
+    ],
+)
+async def test_each_decision_reaches_the_agent_below(
+    bench: Bench, decide: Callable[[Any], Any], ran: list[Any], told: str
+) -> None:
+    stands = await build(bench).run("go", thread="t")
+    assert [(request.tool, dict(request.args)) for request in stands.interruptions] == [
+        ("pay", {"to": "ana", "amount": 1})
+    ]
+    assert (await build(bench).resume("t")).status == "paused"
+    await bench.decide(decide)
+    stands = await build(bench).resume("t")
+    assert (stands.status, stands.output, bench.ran) == ("done", "Done.", ran)
+    # Each model was asked for each of its replies once.
+    assert len(bench.shown) == 4
+    assert told in str(bench.shown[2][-1].contents[0].result)
+    assert bench.results["c1"] == "Ana has it."
+    assert (await build(bench).resume("t")).output == "Done."
+    assert bench.ran == ran
+
+
+async def test_what_the_tool_itself_requires(bench: Bench) -> None:
+    pay = tool(pay_of(bench), approval_mode="always_require")
+    ask = FunctionTool(name="which", description="", func=None, input_model={"type": "object"})
+    turns = [call("which", "w1"), *PAYS[0]], "Ana has it."
+    guarded = guard(boss(bench, clerk(bench, *turns, tools=[pay, ask]).as_tool()), bench.gate)
+    stands = await guarded.run("go", thread="t")
+    which, paying = stands.interruptions
+    assert (which.tool, set(which.allowed)) == ("which", {"respond", "reject"})
+    stands = await guarded.resume("t", decisions=[paying.approve()])
+    assert (stands.status, bench.ran) == ("paused", [("ana", 1)])
+    stands = await guarded.resume("t", decisions=[which.respond("the left one")])
+    assert (stands.status, bench.ran) == ("done", [("ana", 1)])
+
+
+async def test_agents_below_agents_side_by_side(bench: Bench) -> None:
+    def whole() -> Any:
+        below = clerk(bench).as_tool()
+        desk = bench.agent(*DELEGATES, name="desk", tools=[below])
+        calls = [call("desk", "d1", task="one"), call("desk", "d2", task="two"), *PAYS[0]]
+        top = bench.agent(calls, "All done.", tools=[desk.as_tool(), pay_of(bench)])
+        return guard(top, bench.gate, ASK)
+
+    stands = await whole().run("go", thread="t")
+    assert [request.tool for request in stands.interruptions] == ["pay"] * 3
+    for request in stands.interruptions:
+        stands = await whole().resume("t", decisions=[request.approve()])
+    assert (stands.status, stands.output, bench.ran) == ("done", "All done.", [("ana", 1)] * 3)
+
+
+async def test_a_session_that_is_shared_with_the_agent_below(bench: Bench) -> None:
+    def whole() -> Any:
+        return guard(boss(bench, clerk(bench).as_tool(propagate_session=True)), bench.gate, ASK)
+
+    await whole().run("go", thread="t")
+    await bench.decide(lambda request: request.approve())
+    assert (await whole().resume("t")).status == "done"
+    assert (bench.ran, len(bench.shown)) == ([("ana", 1)], 4)
+
+
+async def test_the_call_of_the_agent_may_be_asked_about_as_well(bench: Bench) -> None:
+    guarded = guard(boss(bench, clerk(bench).as_tool()), bench.gate, Policy([Rule("*")]))
+    await guarded.run("go", thread="t")
+    await bench.decide(lambda request: request.edit({"task": "pay Ana today"}))
+    stands = await guarded.resume("t")
+    assert [request.tool for request in stands.interruptions] == ["pay"]
+    assert bench.words == ["pay Ana today"]
+    await bench.decide(lambda request: request.approve())
+    assert (await guarded.resume("t")).status == "done"
+    assert bench.ran == [("ana", 1)]
+
+
+@pytest.mark.parametrize("own", [False, True])
+async def test_the_middleware_alone(bench: Bench, own: bool) -> None:
+    """Without ``guard``: the framework asks again and again about the call of the agent."""
+
+    def agent() -> Agent[Any]:
+        below = clerk(bench, middleware=[Gated(bench.gate, ASK)] if own else None)
+        return boss(bench, below.as_tool(), middleware=[Gated(bench.gate, ASK)])
+
+    session = AgentSession()
+    (wanted,) = (await agent().run("go", session=session)).user_input_requests
+    assert wanted.additional_properties["assent"]["request"] == (await bench.waits()).id
+    session = AgentSession.from_dict(session.to_dict())
+    back = Message("user", [wanted.to_function_approval_response(True)])
+    (wanted,) = (await agent().run(back, session=session)).user_input_requests
+    assert bench.ran == []
+    await bench.decide(lambda request: request.approve())
+    back = Message("user", [wanted.to_function_approval_response(True)])
+    response = await agent().run(back, session=session)
+    assert (response.text, bench.ran) == ("Done.", [("ana", 1)])
+
+
+async def test_an_agent_that_is_a_tool_runs_by_itself_as_before(bench: Bench) -> None:
+    below = clerk(bench)
+    await guard(boss(bench, below.as_tool()), bench.gate, ASK).run("go", thread="t")
+    assert (await below.run("pay Ana")).text == "Ana has it."
+    assert bench.ran == [("ana", 1)]
+
+
+async def test_what_breaks_at_the_gate_below_ends_the_run(bench: Bench) -> None:
+    guarded = build(bench)
+    await guarded.run("go", thread="t")
+    await bench.decide(lambda request: request.approve())
+    bench.store.close()
+    import sqlite3
+
+    file = sqlite3.connect(bench.folder / "assent.db")
+    with file:
+        file.execute("UPDATE call SET args = replace(args, 'ana', 'eve') WHERE tool = 'pay'")
+    file.close()
+    fresh = Bench(bench.folder)
+    with pytest.raises(AssentError, match="arguments were changed"):
+        await build(fresh).resume("t")
+    assert fresh.ran == []
+    fresh.close()
+
+
+async def test_a_function_that_is_gone_below_does_not_wait_for_ever(bench: Bench) -> None:
+    await build(bench).run("go", thread="t")
+    request = await bench.waits()
+    await bench.decide(lambda request: request.approve())
+
+    def other() -> str:
+        return ""
+
+    without = guard(boss(bench, clerk(bench, tools=[other]).as_tool()), bench.gate, ASK)
+    assert (await without.resume("t")).status == "done"
+    assert (await bench.inbox.get(request.id)).status == "cancelled"
+    assert bench.ran == []
+
+
+async def test_agents_in_which_a_gate_has_no_place(bench: Bench) -> None:
+    raw: Any = RawAgent(bench.client(*PAYS), name="clerk", tools=[pay_of(bench)])
+    with pytest.raises(AssentError, match="no middleware"):
+        await guard(boss(bench, raw.as_tool()), bench.gate, ASK).run("go", thread="t")
+    waiting = guard(clerk(bench), bench.gate, ASK).as_agent()
+    waiting.name = "clerk"
+    with pytest.raises(AssentError, match="guarded already"):
+        await guard(boss(bench, waiting.as_tool()), bench.gate, ASK).run("go", thread="t-2")
+    assert bench.ran == []
