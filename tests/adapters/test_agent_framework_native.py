@@ -168,7 +168,8 @@ async def test_a_stream_ends_with_the_request(bench: Bench) -> None:
 def native(bench: Bench, *turns: Any, **options: Any) -> Any:
     script = turns or ([call("pay", to="ana", amount=5)], "Done.")
     tools = options.pop("tools", [pay_of(bench)])
-    return bench.agent(*script, tools=tools, middleware=[Gated(bench.gate, ASK)], **options)
+    gated = options.pop("gated", None) or Gated(bench.gate, ASK)
+    return bench.agent(*script, tools=tools, middleware=[gated], **options)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -230,6 +231,36 @@ async def test_a_reason_is_lost_by_the_bare_framework_and_told_by_the_middleware
     back = request.to_function_approval_response(True)  # the decision counts, and not this
     await native(bench).run(user(back), session=session)
     assert ("she left" in bench.results["c1"], bench.ran) == (True, [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_no_in_the_frameworks_own_form_is_a_decision(bench: Bench, stream: bool) -> None:
+    script = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")], "Done."
+    session = AgentSession()
+    asked = (await native(bench, *script).run("go", session=session)).user_input_requests
+    ana, bob = (one.additional_properties["assent"]["request"] for one in asked)
+    await bench.inbox.decide(ana, (await bench.inbox.get(ana)).approve(), by="ana")
+    answers = [one.to_function_approval_response(one is asked[0]) for one in asked]
+    agent = native(bench, *script, gated=Gated(bench.gate, ASK, by="bea"))
+    session = AgentSession.from_dict(session.to_dict())
+    if stream:
+        await agent.run(user(*answers), session=session, stream=True).get_final_response()
+    else:
+        await agent.run(user(*answers), session=session)
+    request = await bench.inbox.get(bob)
+    assert request.decision is not None
+    assert (request.status, request.decision.by, bench.ran) == ("rejected", "bea", [("ana", 1)])
+    assert (await bench.inbox.pending()).items == ()
+
+
+async def test_a_no_of_somebody_who_may_not_decide_closes_the_request(bench: Bench) -> None:
+    rules = Policy([Rule("pay", reviewers=["group:finance"])])
+    session = AgentSession()
+    agent = native(bench, gated=Gated(bench.gate, rules))
+    (asked,) = (await agent.run("go", session=session)).user_input_requests
+    request = await bench.waits()
+    await agent.run(user(asked.to_function_approval_response(False)), session=session)
+    assert ((await bench.inbox.get(request.id)).status, bench.ran) == ("cancelled", [])
 
 
 async def test_two_gates_around_one_call_ask_once(bench: Bench) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agent_framework import (
+    AgentSession,
     Content,
     FunctionInvocationContext,
     FunctionMiddleware,
@@ -19,7 +21,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from assent import codec
-from assent.adapters.agent_framework import below, results
+from assent.adapters.agent_framework import below, heard, results
 from assent.adapters.agent_framework.tools import BODILESS, NEEDS_APPROVAL
 from assent.engine.commands import Reask
 from assent.errors import AssentError, CallFailed, InvalidCall, Paused
@@ -28,7 +30,7 @@ from assent.gate.foreign import ForeignCall, ForeignThread, ForeignTool, Outcome
 from assent.gate.scope import open_scopes
 from assent.policy import Policy
 from assent.rows import Call, CallStatus
-from assent.twin import look, write
+from assent.twin import in_thread, look, run_sync, write
 from assent.types import Json, Terms, Verdict
 
 _NO_BODY = ("respond", "reject")
@@ -44,15 +46,16 @@ class Gated(FunctionMiddleware):
     The policy says which calls; where no rule does, ``approval_mode="always_require"``. A call that
     waits for people becomes the framework's ``function_approval_request``; its properties name the
     request. An approval that comes back only brings the call here again: what counts is the
-    decision that was made about the request. The thread is the session, or the guarded agent or
-    workflow around it.
+    decision that was made about the request. A no in the framework's form is a decision by ``by``.
+    The thread is the session, or the guarded agent or workflow around it.
 
     Put it last among the middleware, so that people see what the function would get.
     """
 
-    def __init__(self, gate: Gate, policy: Policy | None = None) -> None:
+    def __init__(self, gate: Gate, policy: Policy | None = None, *, by: str = "user") -> None:
         self.gate = gate
         self.policy = policy
+        self.by = by
 
     async def process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
@@ -87,6 +90,18 @@ class Gated(FunctionMiddleware):
                 inside.error = inside.error or error
             # An ordinary error would become a result for the model; this one stops the run.
             raise MiddlewareFailure(str(error)) from error
+
+    def _on_approval_responses(
+        self, responses: Sequence[Content], *, session: AgentSession | None
+    ) -> None:
+        """The framework was told no, and will not make these calls."""
+        if session is None:
+            return
+        thread, apart = self._place(session.session_id, below.around(self.gate))
+        for response in responses:
+            made = response.function_call
+            key = f"{apart}{made.id if made is not None and made.id else response.id}"
+            in_thread(partial(_write_down, thread, key, self.by))
 
     def _place(self, session: str, inside: below.Below | None) -> tuple[ForeignThread, str]:
         """The thread of a call, and what keeps it apart from those of others on it."""
@@ -263,6 +278,10 @@ class _Made:
         row = await look(self.thread.store, self.thread.row, self.id)
         assert row is not None
         return row
+
+
+def _write_down(thread: ForeignThread, key: str, by: str) -> None:
+    run_sync(heard.refused(thread, key, by))
 
 
 def driven(gate: Gate) -> str:

@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 
 from assent.adapters.agent_framework.below import check_layers
 from assent.adapters.agent_framework.gated import Gated
+from assent.adapters.agent_framework.heard import CHANNEL
 from assent.adapters.agent_framework.hosted import Hosted
 from assent.adapters.agent_framework.replies import Replies
 from assent.adapters.agent_framework.talk import Talk, calls_of
@@ -43,7 +44,7 @@ class Words:
 class Guarded(Driven):
     """What ``guard`` gives for an agent: servers and workers can run and resume it."""
 
-    channel = "agent-framework"
+    channel = CHANNEL
 
     def __init__(self, agent: Any, gate: Gate, policy: Policy | None = None, **kept: Any) -> None:
         self.inbox: Inbox

@@ -28,6 +28,7 @@ from pydantic_core import to_jsonable_python
 
 from assent import codec
 from assent.adapters.agent_framework.gated import Gated
+from assent.adapters.agent_framework.heard import CHANNEL
 from assent.adapters.agent_framework.talk import Talk
 from assent.errors import AssentError, Paused, Refused
 from assent.gate import Gate
@@ -49,7 +50,7 @@ _NO_ANSWER = object()
 class GuardedWorkflow(Driven):
     """What ``guard`` gives for a workflow, or for a function that builds one."""
 
-    channel = "agent-framework"
+    channel = CHANNEL
 
     def __init__(
         self,
