@@ -17,6 +17,8 @@ from agent_framework import (
     MiddlewareFailure,
     UserInputRequiredException,
 )
+from agent_framework._tools import _SECURITY_ARGUMENTS_SNAPSHOT_CONTEXT_KEY as _SEALED
+from agent_framework._tools import _argument_authority_token
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
@@ -242,6 +244,9 @@ class _Made:
             if "approval_response" in self.context.metadata:
                 return await self.tool.invoke(arguments=args, context=self._apart(args))
             self.context.arguments = args
+            # What middleware behind us would make of the arguments, nobody has seen: the framework
+            # refuses to run it.
+            self.context.metadata[_SEALED] = _argument_authority_token(args, boundary="gate")
             await self._next()
         except UserInputRequiredException as wants:
             self._wants = wants

@@ -2,13 +2,13 @@
 
 The framework's own checkpoints say where the workflow stands; what people said stands in the gate's
 store. An answer is given to the workflow from the last checkpoint on, and only if that checkpoint
-still waits for it, so that nothing is answered twice. Agents in the workflow have ``Gated`` among
-their middleware where their functions are to be asked about.
+still waits for it, so that nothing is answered twice. Rules stand in front of the functions of the
+agents in the workflow; where there are none, only what the framework asks about is a request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,11 @@ from agent_framework import (
     CheckpointStorage,
     Content,
     FileCheckpointStorage,
+    FunctionInvocationContext,
+    RawAgent,
     Workflow,
     WorkflowEvent,
+    WorkflowExecutor,
     WorkflowRunResult,
     WorkflowRunState,
 )
@@ -27,7 +30,8 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from assent import codec
-from assent.adapters.agent_framework.gated import Gated
+from assent.adapters.agent_framework.below import check_layers
+from assent.adapters.agent_framework.gated import Gated, driven
 from assent.adapters.agent_framework.heard import CHANNEL
 from assent.adapters.agent_framework.talk import Talk
 from assent.errors import AssentError, Paused, Refused
@@ -80,7 +84,20 @@ class GuardedWorkflow(Driven):
 
     def build(self) -> Workflow:
         """The workflow, a fresh one where there is a function to build it."""
-        return self._workflow if isinstance(self._workflow, Workflow) else self._workflow()
+        workflow = self._workflow if isinstance(self._workflow, Workflow) else self._workflow()
+        if (self.policy or self.gate.policy).rules:
+            self._guard_agents(workflow)
+        return workflow
+
+    def _guard_agents(self, workflow: Workflow) -> None:
+        """Where there are rules, they stand in front of the functions of every agent in it."""
+        for executor in workflow.executors.values():
+            if isinstance(executor, WorkflowExecutor):
+                self._guard_agents(executor.workflow)
+            agent = executor.agent if isinstance(executor, AgentExecutor) else None
+            if isinstance(agent, RawAgent) and not _comes_by(agent, self.gate):
+                check_layers(agent)
+                agent.middleware = [*(agent.middleware or ()), _Inside(self.gate, self.policy)]
 
     def storage(self, talk: Talk) -> CheckpointStorage:
         """Where the checkpoints of one turn of one thread are."""
@@ -88,6 +105,19 @@ class GuardedWorkflow(Driven):
         if callable(self._checkpoints):
             return self._checkpoints(name)
         return FileCheckpointStorage(Path(self._checkpoints) / name)
+
+
+class _Inside(Gated):
+    """The gate in an agent of somebody else's: without a guarded workflow around, it does
+    nothing."""
+
+    async def process(
+        self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
+        if driven(self.gate):
+            await super().process(context, call_next)
+        else:
+            await call_next()
 
 
 class _Step:
@@ -170,7 +200,9 @@ class _Step:
             return None if waits else request.to_function_approval_response(True)
         made = request.function_call
         assert made is not None
-        if not made.hosted and self._comes_by(executor):
+        found = self.workflow.executors.get(executor)
+        agent = found.agent if isinstance(found, AgentExecutor) else None
+        if not made.hosted and _comes_by(agent, self.gate):
             # ``always_require``: the framework asks before the gate does, which can do more.
             return request.to_function_approval_response(True)
         call = ForeignCall(
@@ -184,19 +216,18 @@ class _Step:
         outcome = await self.thread.outcome(call)
         return request.to_function_approval_response(outcome.ok)
 
-    def _comes_by(self, executor: str) -> bool:
-        """Whether each call of an agent in the workflow comes to a gate on this store."""
-        found = self.workflow.executors.get(executor)
-        agent = found.agent if isinstance(found, AgentExecutor) else None
-        gates = [one for one in getattr(agent, "middleware", None) or () if isinstance(one, Gated)]
-        return any(one.gate.store.incarnation == self.gate.store.incarnation for one in gates)
-
     async def _question(self, id: str, event: WorkflowEvent[Any]) -> Any:
         wanted: TypeAdapter[Any] = TypeAdapter(event.response_type)
         question = Question(_text(event.data), schema=wanted.json_schema())
         with self.thread.scope(f"{self.talk.turn}/").inside():
             answer = await self.gate.ask(question, key=id, wait=0)
         return wanted.validate_python(answer)
+
+
+def _comes_by(agent: Any, gate: Gate) -> bool:
+    """Whether each call of an agent in the workflow comes to a gate on this store."""
+    gates = [one for one in getattr(agent, "middleware", None) or () if isinstance(one, Gated)]
+    return any(one.gate.store.incarnation == gate.store.incarnation for one in gates)
 
 
 def _check_kept(result: WorkflowRunResult, pending: Mapping[str, Any]) -> None:
