@@ -118,6 +118,38 @@ class TestByHand:
         assert outputs(model)["call_1"] == "not today"
         assert await decided(world) == [("reject", "ana", "openai-agents")]
 
+    @pytest.mark.parametrize("stream", [False, True])
+    @pytest.mark.parametrize("inside", [False, True])
+    async def test_a_no_counts_as_soon_as_the_run_goes_on(
+        self, world: World, stream: bool, inside: bool
+    ) -> None:
+        calls = [call("pay", "c/1", to="ana"), call("pay", "c/2", to="bob")]
+        model, outer = ScriptedModel([calls]), ScriptedModel([[call("clerk", "o1", input="x")]])
+
+        def build() -> Agent[Any]:
+            clerk = Agent("Clerk", model=model, tools=[pay(world)])
+            boss = Agent("Boss", model=outer, tools=[clerk.as_tool("clerk", "")])
+            return boss if inside else clerk
+
+        world.build = build
+        async with world.guarded().thread("t-1") as agent:
+            text = (await Runner.run(agent, "go")).to_state().to_string()
+        async with world.guarded().thread("t-1", by="ana") as agent:
+            state = await RunState.from_string(agent, text)
+            state.reject(state.get_interruptions()[0], rejection_message="not today")
+            if stream:
+                streamed = Runner.run_streamed(agent, state)
+                async for _ in streamed.stream_events():
+                    pass
+            else:
+                await Runner.run(agent, state)
+        # The other one still waits, so that the model was told nothing yet.
+        assert await decided(world) == [("reject", "ana", "openai-agents")]
+        (closed,) = (await world.inbox.history()).items
+        assert closed.decision is not None
+        assert (closed.args["to"], closed.decision.message) == ("ana", "not today")
+        assert (len(await world.pending()), len(model.calls), world.ran) == (1, 1, [])
+
     async def test_always_is_a_yes_to_each(self, world: World) -> None:
         model = ScriptedModel(
             [[call("pay", "c1", to="ana")], [call("pay", "c2", to="bob")], [say("done")]]

@@ -112,6 +112,11 @@ class Drive:
         return row is not None and row.status in _WAITS
 
 
+def open_drive() -> Drive | None:
+    """The thread that is being driven here, if any."""
+    return _drive.get()
+
+
 def the_drive(name: str) -> Drive:
     """The thread that is being driven here: without one, no call can be asked about."""
     drive = _drive.get()

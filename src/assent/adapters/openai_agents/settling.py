@@ -1,7 +1,8 @@
 """What the SDK answers in a tool's place: a decision on a ``RunState``, a guardrail that refuses.
 
 The SDK tells nobody of either. A yes by hand shows when the tool is invoked although its call
-waits; a no, of a person or of a guardrail, when the model is to be told of it.
+waits; a no by hand when the run goes on, because the SDK then lists the tools for it; that of a
+guardrail, and of a hosted call, when the model is to be told of it.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from assent.adapters.openai_agents.drive import Drive
+from agents import RunContextWrapper
+
+from assent.adapters.openai_agents.drive import Drive, open_drive
 from assent.engine.commands import Cancel
+from assent.gate.foreign import MOST_WAITING
 from assent.inbox import Inbox
 from assent.rows import Call, CallStatus
+from assent.stores.base import Query
 from assent.twin import hop, look, write
 from assent.views import request_of
 
@@ -26,6 +31,21 @@ async def approved(drive: Drive, key: str) -> None:
     row = await look(drive.calls.store, drive.row, key)
     if row is not None:
         await _decide(drive, row, yes=True)
+
+
+async def refused(context: RunContextWrapper[Any]) -> None:
+    """The SDK goes on: whoever drives it by hand has perhaps said no to some calls."""
+    drive = open_drive()
+    if drive is None or not drive.by_hand:
+        return
+    store = drive.calls.store
+    query = Query(status="pending", run=drive.calls.run, limit=MOST_WAITING)
+    for _, row in await look(store, store.page, query):
+        id = row.key.removeprefix(drive.path)
+        if id and context.is_tool_approved(row.tool, id) is False:
+            why = context.get_rejection_message(row.tool, id) or ""
+            with drive.watched():
+                await _decide(drive, row, yes=False, why=why)
 
 
 async def settle(drive: Drive, conversation: Any) -> None:

@@ -10,6 +10,7 @@ from agents.sandbox import SandboxAgent
 from assent.adapters.openai_agents.endings import unless_refused
 from assent.adapters.openai_agents.model import Remembered
 from assent.adapters.openai_agents.reach import behind, check_tool
+from assent.adapters.openai_agents.settling import refused
 from assent.adapters.openai_agents.tools import gated, gated_of
 from assent.errors import InvalidCall
 
@@ -32,7 +33,7 @@ def wire(agent: Agent[Any]) -> list[Agent[Any]]:
         one.tools = [_guarded(tool, one) for tool in one.tools]
         one.model = Remembered(one, one.model)
         one.tool_use_behavior = unless_refused(one.tool_use_behavior)
-        _guard_mcp(one)
+        _guard_listing(one)
     return agents
 
 
@@ -64,11 +65,12 @@ def _guarded(tool: Tool, agent: Agent[Any]) -> Tool:
     return gated(tool, agent) if isinstance(tool, FunctionTool) else tool
 
 
-def _guard_mcp(agent: Agent[Any]) -> None:
-    """Tools of local MCP servers are listed anew for every turn."""
+def _guard_listing(agent: Agent[Any]) -> None:
+    """Tools of local MCP servers are listed anew for every turn, also for one that is resumed."""
     listed = agent.get_mcp_tools
 
     async def get_mcp_tools(run_context: RunContextWrapper[Any]) -> list[Tool]:
+        await refused(run_context)
         tools = await listed(run_context)
         return [tool if gated_of(tool) else _guarded(tool, agent) for tool in tools]
 
