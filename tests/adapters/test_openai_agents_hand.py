@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, HostedMCPTool, Runner, RunState, UserError, function_tool
+from agents import Agent, HostedMCPTool, RunConfig, Runner, RunState, UserError, function_tool
 from agents.testing import ScriptedModel
 from openai.types.responses.response_output_item import McpApprovalRequest
 from openai_agents_world import World, call, outputs, say
@@ -186,6 +186,23 @@ class TestByHand:
             with pytest.raises(UserError, match="ana may not decide"):
                 await Runner.run(agent, state)
         assert (world.ran, len(await world.pending())) == ([], 1)
+
+    @pytest.mark.parametrize("handoff", [False, True])
+    async def test_what_comes_late_does_not_run_with_a_model_of_the_run(
+        self, world: World, handoff: bool
+    ) -> None:
+        calls = [[call("transfer_to_clerk", "h1")]] if handoff else []
+        config = RunConfig(model=ScriptedModel([*calls, [call("pay", to="ana")], [say("done")]]))
+        guarded = world.guarded()
+        late = function_tool(pay(world).__wrapped__)
+        if handoff:
+            guarded.agent.handoffs.append(Agent("Clerk", tools=[late]))
+        else:
+            guarded.agent.tools.append(late)
+        async with guarded.thread("t-1") as agent:
+            with pytest.raises(assent.InvalidCall, match="past the gate"):
+                await Runner.run(agent, "go", run_config=config)
+        assert world.ran == []
 
     async def test_without_a_thread_nothing_runs(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")]])

@@ -8,8 +8,8 @@ from agents import Agent, FunctionTool, RunContextWrapper, Tool
 from agents.sandbox import SandboxAgent
 
 from assent.adapters.openai_agents.endings import unless_refused
-from assent.adapters.openai_agents.model import Remembered
-from assent.adapters.openai_agents.reach import behind, check_tool
+from assent.adapters.openai_agents.model import Remembered, check_guarded
+from assent.adapters.openai_agents.reach import behind, check_tool, late_tool
 from assent.adapters.openai_agents.settling import refused
 from assent.adapters.openai_agents.tools import gated, gated_of
 from assent.errors import InvalidCall
@@ -65,11 +65,23 @@ def _guarded(tool: Tool, agent: Agent[Any]) -> Tool:
     return gated(tool, agent) if isinstance(tool, FunctionTool) else tool
 
 
+def _check_late(agent: Agent[Any]) -> None:
+    """Refuse what the agent was given since; whoever brings a model of their own to the run does
+    not come by ours, which looks at the same."""
+    for tool in agent.tools:
+        check_tool(tool, agent)
+        if isinstance(tool, FunctionTool) and gated_of(tool) is None:
+            raise late_tool(tool)
+    for handoff in agent.handoffs:
+        check_guarded(handoff if isinstance(handoff, Agent) else behind(handoff))
+
+
 def _guard_listing(agent: Agent[Any]) -> None:
     """Tools of local MCP servers are listed anew for every turn, also for one that is resumed."""
     listed = agent.get_mcp_tools
 
     async def get_mcp_tools(run_context: RunContextWrapper[Any]) -> list[Tool]:
+        _check_late(agent)
         await refused(run_context)
         tools = await listed(run_context)
         return [tool if gated_of(tool) else _guarded(tool, agent) for tool in tools]
