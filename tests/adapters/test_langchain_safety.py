@@ -9,8 +9,12 @@ import pytest
 from langchain.agents.middleware import AgentMiddleware, AgentState
 from langchain.agents.middleware.types import hook_config
 from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableBranch, RunnableLambda
 from langchain_core.tools import tool
 from langchain_world import CONFIG, World, answer, go, interrupts, says
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, Send
 
 from assent.adapters.langchain import HumanInTheLoopMiddleware, guard
@@ -213,3 +217,37 @@ def test_guard_leaves_the_agent_as_it_was(world: World) -> None:
     assert (world.ran, world.pending()) == ([SENT], [])
     assert guarded.run_sync("go", thread="t").status == "paused"
     assert world.ran == [SENT]
+
+
+AROUND: dict[str, Any] = {
+    "a config": lambda node: node.with_config(tags=["mail"]),
+    "a retry": lambda node: node.with_retry(),
+    "a next step": lambda node: node | RunnableLambda(lambda state: state),
+    "a fallback": lambda node: node.with_fallbacks([node]),
+    "a branch": lambda node: RunnableBranch((lambda state: True, node), node),
+    "several": lambda node: (node.with_retry() | RunnableLambda(lambda state: state)).with_config(
+        tags=["mail"]
+    ),
+}
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+def test_a_tool_node_inside_another_runnable(world: World, around: Any) -> None:
+    """Beside a plain one, so that there is something to guard in any case."""
+    send, look = world.tools()
+    world.agent(ONE, "Done.")
+    chat = world.chat
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node("model", lambda state: {"messages": [chat.invoke(state["messages"])]})
+    builder.add_node("tools", around(ToolNode([send])))
+    builder.add_node("looking", ToolNode([look]))
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges("model", tools_condition)
+    builder.add_edge("tools", "model")
+    builder.add_edge("looking", "model")
+    plain = builder.compile(checkpointer=InMemorySaver())
+    agent = guard(plain, world.gate)
+    assert agent.run_sync("go", thread="t").status == "paused"
+    assert world.ran == []
+    world.decide()
+    assert (agent.resume_sync("t").output, world.ran) == ("Done.", [SENT])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.runnables import Runnable
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt.tool_node import ToolNode
 
@@ -128,14 +130,48 @@ def _gated(agent: Any, tools: ToolGate) -> tuple[Any, int]:
     """The same graph with the gate in its tool nodes, also in those of graphs within it."""
     nodes, found = dict(agent.nodes), 0
     for name, node in nodes.items():
-        if isinstance(node.bound, ToolNode):
-            nodes[name] = node.copy({"bound": _wrapped(node.bound, tools)})
-            found += 1
-        elif isinstance(node.bound, CompiledStateGraph):
-            inner, more = _gated(node.bound, tools)
-            nodes[name] = node.copy({"bound": inner, "subgraphs": [inner]})
+        graphs: list[Any] = []
+        bound, more = _gated_in(node.bound, tools, graphs)
+        if more:
+            subgraphs = {"subgraphs": graphs} if graphs else {}
+            nodes[name] = node.copy({"bound": bound, **subgraphs})
             found += more
     return agent.copy({"nodes": nodes}), found
+
+
+def _gated_in(
+    value: Any, tools: ToolGate, graphs: list[Any], around: frozenset[int] = frozenset()
+) -> tuple[Any, int]:
+    """A runnable, or runnables in a list or a mapping, with the gate in all tool nodes in it:
+    LangChain puts one around another, to give it a config, a retry or a next step."""
+    if isinstance(value, ToolNode):
+        return _wrapped(value, tools), 1
+    if isinstance(value, CompiledStateGraph):
+        inner, found = _gated(value, tools)
+        graphs.append(inner)
+        return inner, found
+    if id(value) in around:  # it holds itself
+        return value, 0
+    held: Any = ()
+    if isinstance(value, Mapping):
+        held = value.items()
+    elif isinstance(value, list | tuple):
+        held = enumerate(value)
+    elif isinstance(value, Runnable):
+        held = getattr(value, "__dict__", {}).items()
+    inside = around | {id(value)}
+    parts = {key: _gated_in(one, tools, graphs, inside) for key, one in held}
+    found = sum(number for _, number in parts.values())
+    if not found:
+        return value, 0
+    changed = {key: one for key, (one, _) in parts.items()}
+    if isinstance(value, Runnable):
+        value = copy.copy(value)
+        vars(value).update(changed)
+        return value, found
+    if isinstance(value, Mapping):
+        return changed, found
+    return type(value)(changed.values()), found
 
 
 def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
