@@ -48,3 +48,33 @@ async def test_an_edit_is_told_once() -> None:
     told = await observed("ana", {"amount": 2})
     assert told.count("A person changed the arguments") == 1
     assert told.endswith("Its result: paid 2 to ana")
+
+
+async def test_a_name_that_only_ends_the_other_loop_is_a_tool_like_any() -> None:
+    ran: list[str] = []
+
+    def submit(order: str) -> str:
+        """Submit an order."""
+        ran.append(order)
+        return "submitted"
+
+    def finish(order: str) -> str:
+        """Finish an order."""
+        ran.append(order)
+        return "finished"
+
+    gate = Gate("memory://", agent="teller", wait=0)
+    model = DummyLM([step("submit", order="4711"), *END])
+    react = guard(dspy.ReAct("question -> answer", tools=[submit]), gate, lm=model)
+    made = (
+        [{"name": "finish", "args": {"order": "4711"}}],
+        [{"name": "submit", "args": {"answer": "Done."}}],
+    )
+    turns = [{"next_thought": "", "tool_calls": json.dumps({"tool_calls": c})} for c in made]
+    second = guard(dspy.ReActV2("question -> answer", tools=[finish]), gate, lm=DummyLM(turns))
+    for agent, thread in ((react, "one"), (second, "two")):
+        stands = await agent.run("go", thread=thread)
+        assert (stands.status, ran) == ("paused", [])
+        stands = await agent.resume(thread, decisions=[stands.interruptions[0].approve()])
+        assert (stands.output, ran) == ("Done.", ["4711"])
+        ran.clear()

@@ -19,30 +19,28 @@ from assent.gate.foreign import ForeignCall, ForeignTool, Outcome
 from assent.policy import Predicate
 from assent.types import Json
 
-#: Tools of the loops themselves: they end it, and have no effect.
-_OWN = ("finish", "submit")
-
 Made = Callable[[Any], list[tuple[str, dict[str, Json]]]]
 
 
 def guarded(agent: Any, needs_approval: bool | Predicate) -> Any:
     """The same agent, remembering and asking; the one given is left as it is."""
     if isinstance(agent, dspy.ReAct):
-        made, extracts = _made_by_react, True
+        made, extracts, own = _made_by_react, True, "finish"
     elif isinstance(agent, dspy.ReActV2):
-        made, extracts = _made_by_react_v2, False
+        made, extracts, own = _made_by_react_v2, False, "submit"
     else:
         raise TypeError("guard a dspy.ReAct or a dspy.ReActV2")
+    # The loop's own tool ends it, and has no effect; in another loop the name means nothing.
     twin = copy.copy(agent)
     faces = {
         name: foreign_tool(tool, needs_approval)
         for name, tool in agent.tools.items()
-        if name not in _OWN
+        if name != own
     }
     twin.tools = {
         name: _asking(tool) if name in faces else tool for name, tool in agent.tools.items()
     }
-    twin.react = Remembering("reply", agent.react, _Step(made, agent.tools, faces))
+    twin.react = Remembering("reply", agent.react, _Step(made, own, agent.tools, faces))
     if extracts:
         twin.extract = Remembering("extract", agent.extract)
     return twin
@@ -128,8 +126,11 @@ def _dumped(value: Any) -> Json:
 class _Step:
     """From a reply of the model to the calls that the loop will make."""
 
-    def __init__(self, made: Made, tools: Mapping[str, Any], faces: Mapping[str, ForeignTool]):
+    def __init__(
+        self, made: Made, own: str, tools: Mapping[str, Any], faces: Mapping[str, ForeignTool]
+    ) -> None:
         self._made = made
+        self._own = own
         self._tools = tools
         self._faces = faces
 
@@ -141,7 +142,7 @@ class _Step:
                 run = _running(self._tools[name])
                 face = self._faces[name]
                 calls.append(ForeignCall(id=call_id, tool=face, args=args, run=run))
-            elif name not in _OWN:
+            elif name != self._own:
                 await now.thread.gone(call_id, name)
         now.expect(calls)
 
