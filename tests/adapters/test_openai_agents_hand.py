@@ -226,6 +226,23 @@ class TestByHand:
             assert (await Runner.run(agent, state)).final_output == "done"
         assert await decided(world) == [("approve", "ana", "openai-agents")]
 
+    async def test_a_no_to_one_of_two_hosted_calls(self, world: World) -> None:
+        wanted = [
+            McpApprovalRequest(
+                id=id, type="mcp_approval_request", name="wipe", server_label="git", arguments="{}"
+            )
+            for id in ("r1", "r2")
+        ]
+        server: Any = {"type": "mcp", "server_label": "git", "server_url": "https://example.com"}
+        world.one(ScriptedModel([wanted]), HostedMCPTool(tool_config=server))
+        async with world.guarded().thread("t-1", by="ana") as agent:
+            result = await Runner.run(agent, "go")
+            state = result.to_state()
+            state.reject(result.interruptions[0], rejection_message="not today")
+            assert len((await Runner.run(agent, state)).interruptions) == 1
+        assert await decided(world) == [("reject", "ana", "openai-agents")]
+        assert len(await world.pending()) == 1
+
     async def test_agents_as_tools(self, world: World) -> None:
         inner = ScriptedModel([[call("pay", to="ana")], [say("paid")]])
         outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])

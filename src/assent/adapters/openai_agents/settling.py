@@ -2,7 +2,7 @@
 
 The SDK tells nobody of either. A yes by hand shows when the tool is invoked although its call
 waits; a no by hand when the run goes on, because the SDK then lists the tools for it; that of a
-guardrail, and of a hosted call, when the model is to be told of it.
+guardrail when the model is to be told of it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,13 @@ async def refused(context: RunContextWrapper[Any]) -> None:
     query = Query(status="pending", run=drive.calls.run, limit=MOST_WAITING)
     for _, row in await look(store, store.page, query):
         id = row.key.removeprefix(drive.path)
-        if id and context.is_tool_approved(row.tool, id) is False:
-            why = context.get_rejection_message(row.tool, id) or ""
-            with drive.watched():
-                await _decide(drive, row, yes=False, why=why)
+        names = (row.tool, row.tool.partition(".")[2])  # a hosted one is known there by the second
+        for name in names if id else ():
+            if name and context.is_tool_approved(name, id) is False:
+                why = context.get_rejection_message(name, id) or ""
+                with drive.watched():
+                    await _decide(drive, row, yes=False, why=why)
+                break
 
 
 async def settle(drive: Drive, conversation: Any) -> None:
