@@ -17,14 +17,12 @@ from agent_framework import (
     MiddlewareFailure,
     UserInputRequiredException,
 )
-from agent_framework._tools import _SECURITY_ARGUMENTS_SNAPSHOT_CONTEXT_KEY as _SEALED
-from agent_framework._tools import _argument_authority_token
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from assent import codec
 from assent.adapters.agent_framework import below, heard, results
-from assent.adapters.agent_framework.tools import BODILESS, NEEDS_APPROVAL
+from assent.adapters.agent_framework.tools import BODILESS, NEEDS_APPROVAL, seal
 from assent.engine.commands import Reask
 from assent.errors import AssentError, CallFailed, InvalidCall, Paused
 from assent.gate import Gate
@@ -244,9 +242,7 @@ class _Made:
             if "approval_response" in self.context.metadata:
                 return await self.tool.invoke(arguments=args, context=self._apart(args))
             self.context.arguments = args
-            # What middleware behind us would make of the arguments, nobody has seen: the framework
-            # refuses to run it.
-            self.context.metadata[_SEALED] = _argument_authority_token(args, boundary="gate")
+            seal(self.context)  # what middleware behind us would make of them, nobody has seen
             await self._next()
         except UserInputRequiredException as wants:
             self._wants = wants
