@@ -309,3 +309,11 @@ def test_the_key_stands_beside_the_file(path: Path, clock: FakeClock) -> None:
         assert stat.S_IMODE(os.stat(f"{path}.key").st_mode) == 0o600
         World(store, clock).ask()
         store.close()
+
+
+def test_a_folder_is_no_store_and_nothing_is_put_beside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with pytest.raises(StoreError, match=r"names a folder: write sqlite:///.*data/assent\.db"):
+        open_store(f"sqlite:///{folder}")
+    assert list(tmp_path.iterdir()) == [folder]

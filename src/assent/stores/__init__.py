@@ -66,4 +66,7 @@ def _sqlite_path(url: str, rest: str) -> Path:
         raise StoreError(
             f"{url!r} names no file: write sqlite:///assent.db or sqlite:////abs/path.db"
         )
-    return Path(rest[1:])
+    path = Path(rest[1:])
+    if path.expanduser().is_dir():
+        raise StoreError(f"{url!r} names a folder: write sqlite:///{path}/assent.db")
+    return path
