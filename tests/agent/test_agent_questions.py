@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -283,3 +284,23 @@ async def test_a_question_within_a_tool_expires_too(slow_world: World, clock: An
     clock.advance(61)
     result = await agent.resume("t")
     assert (result.status, told(agent)) == ("done", ["nobody said"])
+
+
+async def test_a_tool_that_pauses_for_nothing_in_particular_rests_until_somebody_resumes(
+    world: World,
+) -> None:
+    starts: list[int] = []
+
+    @assent.tool
+    async def wait_for_it(ctx: assent.Context) -> str:
+        starts.append(ctx.attempt)
+        if len(starts) < 3:
+            raise assent.Paused(ctx.run, [])
+        return "it came"
+
+    agent = world.agent(call("wait_for_it", {}), say("Done."), tools=[wait_for_it])
+    result = await asyncio.wait_for(agent.run("go", thread="t"), 20)
+    assert (result.status, result.interruptions, starts) == ("paused", (), [1])
+    assert (await agent.resume("t")).status == "paused"
+    assert (await agent.resume("t")).output == "Done."
+    assert (starts, told(agent)) == ([1, 2, 3], ["it came"])

@@ -70,6 +70,12 @@ def test_two_tools_of_one_name_are_refused(world: World) -> None:
         world.agent(tools=[world.pay, world.pay])
 
 
+@pytest.mark.parametrize("tools", [5, "pay", assent.ask_user])
+def test_tools_are_a_list(world: World, tools: Any) -> None:
+    with pytest.raises(TypeError, match="give a list of tools"):
+        world.agent(tools=tools)
+
+
 def test_calling_a_tool_calls_its_function(world: World) -> None:
     assert world.pay(1, to="bo") == "paid 1 to bo"
 

@@ -386,6 +386,8 @@ def _check_thread(name: str, *, inner: bool) -> None:
 
 
 def _named(tools: Iterable[Any]) -> dict[str, Tool]:
+    if not isinstance(tools, Iterable) or isinstance(tools, str):
+        raise TypeError(f"tools={tools!r:.80}: give a list of tools")
     named: dict[str, Tool] = {}
     for value in tools:
         made = as_tool(value)

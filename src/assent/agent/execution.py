@@ -94,7 +94,8 @@ class Execution:
             slot.inner = tuple(r for r in paused.requests if r.run != call.run)
             for request in paused.requests:
                 self.job.tell(Requested(request))
-            return Suspend(**_attempt(call), elsewhere=bool(slot.inner))
+            slot.rests = not paused.requests
+            return Suspend(**_attempt(call), elsewhere=bool(slot.inner) or slot.rests)
         except InnerBroke as broke:
             self._waits = True
             self._broke.append(broke.error)

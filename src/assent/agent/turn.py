@@ -40,6 +40,8 @@ class Slot:
     #: What a call that paused by itself waits for, in this run and in runs of other agents.
     asks: list[Call] = field(default_factory=list)
     inner: tuple[Request, ...] = ()
+    #: It paused here and did not say for what: it starts again when somebody resumes the run.
+    rests: bool = False
     #: It has ended, and nothing of it is left open.
     tidy: bool = False
     # What listeners were told of it:
@@ -67,7 +69,7 @@ class Slot:
     def startable(self) -> bool:
         """Whether it is ready, and waits for no answer to a question of its own."""
         ready = self.call is not None and self.call.status is CallStatus.READY
-        return ready and not self.asks and not self.inner
+        return ready and not (self.asks or self.inner or self.rests)
 
     @property
     def unshown(self) -> bool:
