@@ -107,11 +107,13 @@ class RunScope:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Everything asked in here belongs to this run."""
+        """Everything asked in here belongs to this run; a group of tasks pauses like one."""
         token = _scopes.set((*_scopes.get(), self))
         self.running += 1
         try:
             yield
+        except BaseExceptionGroup as group:
+            raise _ungrouped(group) from None
         finally:
             self.running -= 1
             _scopes.reset(token)
@@ -172,6 +174,21 @@ def _same_store(one: Gate, other: Gate) -> bool:
 def open_scopes() -> tuple[RunScope, ...]:
     """The runs that are entered here, outermost first."""
     return _scopes.get()
+
+
+def _ungrouped(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What a group of tasks came to: its errors, and a pause where there are no others."""
+    pauses, errors = group.split(Paused)
+    if pauses is None or errors is not None:
+        return errors or group
+    found = [one for one in _leaves(pauses) if isinstance(one, Paused)]
+    requests = {request.id: request for pause in found for request in pause.requests}
+    return Paused(found[0].run, tuple(requests.values()))
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for one in group.exceptions:
+        yield from _leaves(one) if isinstance(one, BaseExceptionGroup) else (one,)
 
 
 def told(error: BaseException) -> str:
