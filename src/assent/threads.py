@@ -27,7 +27,7 @@ _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]
 _GRACE = 1.0
 
 
-def leave_soon() -> None:
+def leave_soon(code: int = 0) -> None:
     """End the process in a moment, though functions in threads, which nothing can stop, still run.
 
     For who was told twice to stop, and has written everything.
@@ -38,7 +38,7 @@ def leave_soon() -> None:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
-        os._exit(0)
+        os._exit(code)
 
     threading.Thread(target=leave, name="assent-leave", daemon=True).start()
 

@@ -120,3 +120,22 @@ def test_what_waits_is_that_of_the_thread_and_of_agents_inside_it(
     assert "1 request waits for a person, and the run is paused." in person.ends(75)
     assert beside in pending(world)
     assert len(pending(world)) == 2
+
+
+def test_a_second_control_c_ends_a_tool_that_nothing_can_stop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.folder)
+    body = "@assent.tool\ndef work():\n    print('BEGAN', flush=True)\n    time.sleep(60)\n"
+    agent_file(world, "call('work', {}), say('Done.')", body)
+    person = world.person("chat", "mine:agent", "--thread", "t")
+    person.at_prompt("go", YOU)
+    person.sees("BEGAN")
+    person.process.sendintr()
+    person.sees("Ctrl-C cuts it")
+    person.process.sendintr()
+    screen = person.ends(75)
+    assert "1 request waits for a person, to say how it ended." in screen
+    assert "To come back: assent chat mine:agent" in screen
+    (doubt,) = world.json("inbox")["items"]
+    assert doubt["kind"] == "in_doubt"

@@ -28,6 +28,7 @@ from assent.cli.views import subject
 from assent.errors import AssentError, Conflict, NotFound
 from assent.inbox import Inbox
 from assent.rows import LIVE, Run
+from assent.threads import leave_soon
 from assent.types import Request
 
 #: What a line that begins with a slash does, and what the help says of it.
@@ -88,6 +89,7 @@ class Conversation:
         self._skipped: set[str] = set()
         self._running: set[str] = set()
         self._runner = asyncio.Runner()
+        self._cut = False
         agent.listeners.append(self._track)
         take_over(agent)
 
@@ -101,19 +103,25 @@ class Conversation:
         except (_Leave, KeyboardInterrupt):
             self.screen.say("")
         finally:
-            self._runner.close()
+            if not self._cut:  # else it would wait for a tool in a thread, which nothing can stop
+                self._runner.close()
 
     def goodbye(self) -> Exit:
         """Say what waits and how to come back; the exit code says whether something waits."""
         waiting = self._pending()
         if waiting:
             count = "1 request waits" if len(waiting) == 1 else f"{len(waiting)} requests wait"
-            self.screen.say(f"{count} for a person, and the run is paused.", "bold yellow")
+            live = self.agent.store.live_run(self.thread) is not None
+            why = "and the run is paused" if live else "to say how it ended"
+            self.screen.say(f"{count} for a person, {why}.", "bold yellow")
         if self.agent.store.url.startswith("memory:"):
             self.screen.say("This agent keeps nothing: its store ends with this process.", "dim")
         else:
             show_command("To come back:", self.again)
-        return Exit.PENDING if waiting else Exit.OK
+        code = Exit.PENDING if waiting else Exit.OK
+        if self._cut:
+            leave_soon(code)
+        return code
 
     # -- coming and going
 
@@ -142,7 +150,11 @@ class Conversation:
 
     def _pending(self) -> Sequence[Request]:
         run = self.agent.store.live_run(self.thread)
-        return () if run is None else self._waiting_in(run)
+        if run is None:  # what was called off may have left a doubt
+            return self.inbox.pending_sync(
+                agent=self.agent.name, thread=self.thread, kind="in_doubt"
+            ).items
+        return self._waiting_in(run)
 
     def _waiting_in(self, run: Run) -> Sequence[Request]:
         """What a run waits for, and the agents that are tools in it."""
@@ -295,17 +307,19 @@ class Conversation:
         self.screen.say("")
         if self._running:
             self.screen.say("Stopping; what has begun is not cut short (Ctrl-C cuts it).", "yellow")
-        self._runner.run(self._called_off())
+        try:
+            self._runner.run(self._called_off())
+        except KeyboardInterrupt:
+            self._runner.run(_end_tasks())
+            self._cut = True
+            raise
         self.screen.say("Stopped.", "bold yellow")
 
     async def _called_off(self) -> None:
         await self._call_off("stopped by the user")
         while self._running:
             await asyncio.sleep(_SOON)
-        rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        await _end_tasks()
 
     async def _call_off(self, reason: str) -> None:
         with contextlib.suppress(NotFound):  # nothing was written yet, so nothing is to stop
@@ -319,6 +333,14 @@ class Conversation:
             self._running.discard(event.id)
         elif isinstance(event, Ended):
             self._running.clear()
+
+
+async def _end_tasks() -> None:
+    """Cut short what is still at work on this loop; a call that had begun is in doubt then."""
+    rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
 
 
 def converse(agent: Agent, thread: str, who: Caller, screen: Screen, again: Sequence[str]) -> Exit:
