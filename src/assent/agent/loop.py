@@ -33,6 +33,7 @@ from assent.agent.turn import Turn
 from assent.engine.commands import Finish, Look, NewCall, Propose
 from assent.errors import Cancelled, Conflict, StoreError
 from assent.gate.begun import take_back
+from assent.gate.inside import is_left
 from assent.rows import LIVE, CallStatus, Run
 from assent.twin import hop, look, write, write_start
 from assent.types import Json, Verdict
@@ -85,7 +86,7 @@ class Advance:
             raise
         finally:
             self.hold.drop()
-        if self.job.parent_call is not None and result.status != "paused":
+        if self.job.parent_call is not None and result.status not in LIVE:
             await wake_outer(self.store, self.job.parent_call)
         self.job.tell(Ended(result))
         return result
@@ -134,6 +135,8 @@ class Advance:
         """Read where the run stands; a result if it is over."""
         run = await look(self.store, self.hold.the_run) if seen is None else seen
         while run.status in LIVE and self.hold.elsewhere(run):
+            if is_left(run.id):
+                return self._stored(run)
             await self.hold.wait()
             run = await look(self.store, self.hold.the_run)
         if self.hold.over(run):

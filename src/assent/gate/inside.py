@@ -64,3 +64,21 @@ def refuse_own_run(place: str, run: str) -> None:
             f"run {run} is what runs here, and would wait for itself: use another thread, or do it "
             "when this run has ended"
         )
+
+
+_unless_taken: contextvars.ContextVar[str] = contextvars.ContextVar("assent_unless", default="")
+
+
+@contextmanager
+def unless_taken(run: str) -> Iterator[None]:
+    """In here this run is left to whoever works on it already, and not waited for."""
+    token = _unless_taken.set(run)
+    try:
+        yield
+    finally:
+        _unless_taken.reset(token)
+
+
+def is_left(run: str) -> bool:
+    """Whether a run that somebody else works on is to be left to them."""
+    return _unless_taken.get() == run

@@ -20,7 +20,8 @@ from assent.agent.events import Ended
 from assent.agent.resumable import Resumable, Standing, elsewhere
 from assent.engine.commands import Doubt, Expire
 from assent.errors import AssentError
-from assent.rows import Run
+from assent.gate.inside import unless_taken
+from assent.rows import Run, RunStatus
 from assent.stores.base import Store
 from assent.twin import hop, look
 from assent.types import Micros
@@ -229,8 +230,10 @@ class Worker:
         status = "broke"
         self.steps.tell(Step("taken", run.agent, run.id))
         try:
-            with self.steps.during():
+            with self.steps.during(), unless_taken(run.id):
                 status = await self._watched(run)
+            if status == RunStatus.RUNNING:
+                status = "left"  # another worker was faster, and has it
             self._backoff.forget(run.id)
         except asyncio.CancelledError:
             raise
@@ -251,13 +254,17 @@ class Worker:
         if run.agent in self._speak:
             return await self._resumed(agent, run.id)
         thread = await hop(self.store.thread, run.thread)
+        status = ""
         try:
-            return await self._resumed(agent, run.id)
+            status = await self._resumed(agent, run.id)
         finally:
-            with suppress(AssentError):  # it is only told; how the run stands is known already
-                chain = await hop(self.store.chain, run.thread, 0 if thread is None else thread.seq)
-                for step in recorded([e for e in chain if e.run == run.id], run.agent):
-                    self.steps.tell(step)
+            if status != RunStatus.RUNNING:  # else whoever has it tells
+                with suppress(AssentError):  # it is only told; how the run stands is known already
+                    seen = 0 if thread is None else thread.seq
+                    chain = await hop(self.store.chain, run.thread, seen)
+                    for step in recorded([e for e in chain if e.run == run.id], run.agent):
+                        self.steps.tell(step)
+        return status
 
     async def _resumed(self, agent: Resumable, run: str) -> str:
         if self._streams and isinstance(agent, Agent):
