@@ -244,7 +244,7 @@ def nginx() -> dict[str, list[str]]:
 
 def test_the_proxy_lets_through_what_the_server_takes() -> None:
     said = nginx()
-    assert said["server"] == [f"127.0.0.1:{PORT}"]
+    assert said["server"] == [f"127.0.0.1:{PORT} max_fails=0"]
     assert said["client_max_body_size"] == [f"{MOST_BYTES // 1024**2}m"]
     api: Any = create_app(auth=False, store="memory://").openapi()
     _, wait = api["paths"]["/api/requests/{request_id}/wait"]["get"]["parameters"]
