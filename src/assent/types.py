@@ -325,6 +325,9 @@ class Request:
     decision: DecisionMade | None
     execution: Execution
     original: Mapping[str, Json] | None = None
+    #: What else its rule asks of who decides.
+    requester_decides: bool = True
+    assurance: str = "code"
 
     def approve(self) -> Approve:
         """Yes to what this object shows."""

@@ -99,6 +99,8 @@ def request_of(call: Call, tool: Tool | None) -> Request:
         decision=None if in_doubt else decision_made(call),
         execution=_execution(call),
         original=None if call.original is None else codec.loads(call.original),
+        requester_decides=terms.requester_decides,
+        assurance=terms.assurance,
     )
 
 
@@ -170,6 +172,8 @@ def request_json(request: Request) -> dict[str, Json]:
         "decision": None if request.decision is None else decision_json(request.decision),
         "execution": asdict(request.execution),
         "original": None if request.original is None else dict(request.original),
+        "requester_decides": request.requester_decides,
+        "assurance": request.assurance,
     }
 
 

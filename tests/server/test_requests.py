@@ -9,6 +9,8 @@ import httpx
 import pytest
 from served import Serve, Served, opened
 
+from assent import Policy, Rule
+
 NOT_DECISIONS: list[Any] = [
     {},
     {"type": None},
@@ -257,3 +259,22 @@ def test_lists_are_paged_filtered_and_searched(open_server: Served) -> None:
         answer = client.get("/api/requests", params=bad)
         assert answer.status_code == 422, bad
         assert answer.json()["field"] in bad
+
+
+def test_what_a_person_can_do_is_what_they_may(serve: Serve) -> None:
+    rules = [Rule("own", requester_decides=False), Rule("sure", assurance="session"), Rule("*")]
+    server = serve(policy=Policy(rules))
+    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
+    for tool, status, why in (
+        ("own", 403, "you asked"),
+        ("sure", 403, "session"),
+        ("any", 200, ""),
+    ):
+        made = opened(bot, key=tool, tool=tool, requester="ana")
+        listed = ana.get("/api/requests", params={"tool": tool}).json()["items"]
+        for seen in (ana.get(f"/api/requests/{made['id']}").json(), *listed):
+            assert bool(seen["can"]) == (status == 200)
+            assert why in seen["why_not"]
+        yes = {"type": "approve", "seen_digest": made["digest"]}
+        answer = ana.post(f"/api/requests/{made['id']}/decision", json=yes)
+        assert answer.status_code == status, answer.text

@@ -19,7 +19,15 @@ _KINDS: dict[str, type[Decision]] = {
 }
 _CONTENT = ("args", "message", "value")
 #: What the store knows better, or what only a store can vouch for.
-_LEFT_OUT = ("schema", "votes", "decision", "execution", "original")
+_LEFT_OUT = (
+    "schema",
+    "votes",
+    "decision",
+    "execution",
+    "original",
+    "requester_decides",
+    "assurance",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ def request_from(body: Body) -> Request:
         decision=None if body["decision"] is None else _decision(body["decision"]),
         execution=Execution(**body["execution"]),
         original=body["original"],
+        requester_decides=body.get("requester_decides", True),
+        assurance=body.get("assurance", "code"),
     )
 
 

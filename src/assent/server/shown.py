@@ -147,9 +147,12 @@ def abilities(request: Request, by: Reviewer) -> tuple[list[str], str]:
     ours = {by.name, *(f"group:{name}" for name in by.groups)}
     if request.reviewers and not ours & set(request.reviewers):
         return [], f"it is for {', '.join(request.reviewers)}"
-    least = "token" if request.quorum > 1 else "code"
-    if ASSURANCE.index(by.assurance) < ASSURANCE.index(least):
+    if not request.requester_decides and request.requester == by.name:
+        return [], "you asked for it, and somebody else has to decide"
+    if request.quorum > 1 and ASSURANCE.index(by.assurance) < ASSURANCE.index("token"):
         return [], "it needs more than one person, and each has to be signed in"
+    if ASSURANCE.index(by.assurance) < ASSURANCE.index(request.assurance):
+        return [], f"it needs a decision with assurance {request.assurance}"
     if any(vote.by == by.name for vote in request.votes):
         return [name for name in request.allowed if name == "reject"], "you voted already"
     return [name for name in request.allowed if name in _LIKE_CALLS], ""
