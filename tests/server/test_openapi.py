@@ -10,10 +10,11 @@ from typing import Any
 import httpx
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from served import Serve, mailer
+from served import Serve, Served, mailer
 
 from assent.server import create_app
 from assent.stores import open_store
+from assent.types import Request
 
 
 class Script:
@@ -135,3 +136,9 @@ def test_nothing_that_fits_the_document_breaks_the_server(tmp_path: Path) -> Non
     store.close()
     assert tried[200] > 50  # not everything was refused at the door
     assert tried[404] > 50
+
+
+def test_the_document_names_every_field_of_a_request(open_server: Served) -> None:
+    document = open_server.client().get("/api/openapi.json").json()
+    named = document["components"]["schemas"]["RequestView"]["properties"]
+    assert set(Request.__dataclass_fields__) - set(named) == set()

@@ -229,6 +229,12 @@ class RequestView(View):
     thread: str
     tool: str | None
     args: dict[str, Any]
+    schema_: dict[str, Any] | None = Field(alias="schema", description="of the arguments")
+    question: dict[str, Any] | None
+    description: str
+    note: str = Field(description="the agent's own words, unverified")
+    preview: Any
+    original: dict[str, Any] | None = Field(description="the arguments before an edit")
     digest: str | None = Field(description="null where something is masked: reveal it first")
     revision: int
     allowed: list[str]
@@ -238,12 +244,15 @@ class RequestView(View):
     risk: dict[str, Any]
     rule: str
     requester: str
+    requester_decides: bool
+    assurance: str = Field(description="the least that a decision needs")
     created_at: datetime
     expires_at: datetime | None
     decision: dict[str, Any] | None
     execution: dict[str, Any]
     masked: bool
-    can: list[str]
+    can: list[str] = Field(description="the decisions that are open to you now")
+    why_not: str
     shown: dict[str, Any]
 
 
