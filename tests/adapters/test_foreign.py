@@ -293,6 +293,37 @@ async def test_new_words_wait_for_a_drive_and_supersede_a_pause(world: World) ->
     assert all("something new" in text for text in stands.output)
 
 
+async def test_who_looked_just_before_another_took_the_thread_waits_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two people write on a new thread in the same moment: one drive at a time all the same."""
+    at_work: list[str] = []
+    let_go, together = asyncio.Event(), 0
+
+    class Slow(Poster):
+        async def begin(self, input: Any, thread: str) -> Any:
+            nonlocal together
+            at_work.append(input)
+            together = max(together, len(at_work))
+            await let_go.wait()
+            at_work.remove(input)
+            return input
+
+    first = asyncio.create_task(Slow(world).run("one", thread="t"))
+    while not at_work:
+        await asyncio.sleep(0.001)
+    looked = [None]
+    live_run = world.store.live_run
+    monkeypatch.setattr(
+        world.store, "live_run", lambda thread: looked.pop() if looked else live_run(thread)
+    )
+    second = asyncio.create_task(Slow(world).run("two", thread="t"))
+    await asyncio.sleep(0.05)
+    let_go.set()
+    assert [(await first).output, (await second).output] == ["one", "two"]
+    assert together == 1
+
+
 async def test_an_error_leaves_the_run_where_it_stood(world: World) -> None:
     poster = Poster(world)
 

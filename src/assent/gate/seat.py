@@ -103,7 +103,8 @@ class Seat:
                 await hop(supersede, self.store, live, requester or "user")
             run = await look(self.store, run_of, self.store, self.gate.agent, thread)
             agent = self.gate.agent
-            propose = Propose(thread=thread, run=run, agent=agent, requester=requester)
+            # Whoever took it since that look has it: their lease stays, and is waited for.
+            propose = Propose(thread=thread, run=run, agent=agent, requester=requester, hold=True)
             began = time.monotonic()
             _, claimed = await write(self.store, propose, self._claim(thread, run))
             if (taken := self._keep(claimed, began)) is not None:
