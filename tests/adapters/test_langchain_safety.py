@@ -223,6 +223,7 @@ AROUND: dict[str, Any] = {
     "a config": lambda node: node.with_config(tags=["mail"]),
     "a retry": lambda node: node.with_retry(),
     "a next step": lambda node: node | RunnableLambda(lambda state: state),
+    "a step before": lambda node: RunnableLambda(lambda state: state) | node,
     "a fallback": lambda node: node.with_fallbacks([node]),
     "a branch": lambda node: RunnableBranch((lambda state: True, node), node),
     "several": lambda node: (node.with_retry() | RunnableLambda(lambda state: state)).with_config(

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.errors import GraphBubbleUp, ParentCommand
 
 from assent.adapters.langchain._answers import Answers, read_one, shown
@@ -96,6 +97,17 @@ class ToolGate:
         return ForeignThread(self.gate, thread_id(config), policy=self.policy)
 
     async def _called(
+        self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Result:
+        known = var_child_runnable_config.get()
+        # Inside a sequence LangChain does not say in which config its later steps are.
+        token = var_child_runnable_config.set(known or request.runtime.config)
+        try:
+            return await self._settled(request, run)
+        finally:
+            var_child_runnable_config.reset(token)
+
+    async def _settled(
         self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Result:
         made, config = request.tool_call, request.runtime.config
