@@ -15,6 +15,14 @@ _WRITER = ("journal_mode=WAL", "synchronous=FULL")
 _READER = ("query_only=1",)
 
 
+class _Connection(sqlite3.Connection):
+    """Closes by itself when nobody has it any more: a store that was not closed has lost nothing,
+    and newer Pythons (3.13) would complain of each of its connections."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 def connected(path: Path, *, writable: bool = True) -> sqlite3.Connection:
     """A connection to the file, which is made if it is not there."""
     connection = None
@@ -23,7 +31,11 @@ def connected(path: Path, *, writable: bool = True) -> sqlite3.Connection:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     try:
         connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, cached_statements=256
+            path,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            factory=_Connection,
         )
         for setting in (f"busy_timeout={_BUSY_MS}", *(_WRITER if writable else _READER)):
             connection.execute(f"PRAGMA {setting}")
