@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sqlite3
+from contextlib import closing
 from typing import Any
 
 import assent
@@ -57,4 +58,5 @@ async def main(model: str | Model) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=ScriptedModel(SCRIPT))
-    asyncio.run(main(parser.parse_args().model))
+    with closing(database):
+        asyncio.run(main(parser.parse_args().model))
