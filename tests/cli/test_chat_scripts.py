@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -135,7 +138,23 @@ def test_a_second_control_c_ends_a_tool_that_nothing_can_stop(
     person.sees("Ctrl-C cuts it")
     person.process.sendintr()
     screen = person.ends(75)
-    assert "1 request waits for a person, to say how it ended." in screen
+    assert "1 request waits for a person, " in screen
     assert "To come back: assent chat mine:agent" in screen
+    (doubt,) = world.json("inbox")["items"]
+    assert doubt["kind"] == "in_doubt"
+
+
+def test_control_c_on_a_pipe_does_not_wait_for_a_tool_that_nothing_can_stop(world: World) -> None:
+    body = "@assent.tool\ndef work():\n    print('BEGAN', flush=True)\n    time.sleep(60)\n"
+    agent_file(world, "call('work', {}), say('Done.')", body)
+    command = [sys.executable, "-m", "assent.cli.main", "chat", "mine:agent", "--message", "go"]
+    with subprocess.Popen(
+        [*command, "--store", world.url], cwd=world.folder, stdout=subprocess.PIPE, text=True
+    ) as talking:
+        assert talking.stdout is not None
+        while "BEGAN" not in talking.stdout.readline():
+            assert talking.poll() is None
+        talking.send_signal(signal.SIGINT)
+        assert talking.wait(30) == 75
     (doubt,) = world.json("inbox")["items"]
     assert doubt["kind"] == "in_doubt"

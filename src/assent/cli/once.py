@@ -8,13 +8,14 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from assent.agent import Agent, Ended, Result
+from assent.agent import Agent, Ended, Result, streaming
 from assent.agent.events import AgentEvent
 from assent.cli import views
 from assent.cli.agents import take_over
 from assent.cli.exits import Exit, Usage
 from assent.cli.marks import Marks, show_command
 from assent.cli.opening import Caller
+from assent.threads import leave_soon
 from assent.views import request_json
 
 _EXITS = {"done": Exit.OK, "paused": Exit.NO_REVIEWER}
@@ -55,11 +56,17 @@ def _events(agent: Agent, thread: str, who: Caller, words: str) -> AsyncIterator
 
 async def _followed(events: AsyncIterator[AgentEvent], marks: Marks | None) -> Result:
     result: Result | None = None
-    async for event in events:
-        if marks is not None:
-            marks(event)
-        if isinstance(event, Ended):
-            result = event.result
+    try:
+        async for event in events:
+            if marks is not None:
+                marks(event)
+            if isinstance(event, Ended):
+                result = event.result
+    except asyncio.CancelledError:
+        streaming.cut_short()  # what had begun is in doubt, and is not waited for
+        await streaming.drained()
+        leave_soon(Exit.PENDING)
+        raise
     assert result is not None
     return result
 
