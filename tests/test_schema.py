@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import subprocess
 import sys
 from decimal import Decimal
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
+from assent.hiding import hidden
 from assent.schema import Signature, docstring
 
 
@@ -207,6 +209,19 @@ def _sentinel(a: int, b: Any = object()) -> None: ...  # noqa: B008
 def test_functions_that_cannot_be_tools(fn: Any, advice: str) -> None:
     with pytest.raises(TypeError, match=f"(?s){advice}"):
         Signature.of(fn)
+
+
+@pytest.mark.parametrize("mark", [{"writeOnly": True}, {"format": "password"}])
+def test_a_text_may_be_declared_secret(mark: dict[str, Any]) -> None:
+    def login(user: str, password: str) -> None: ...
+
+    login.__annotations__["password"] = Annotated[str, Field(json_schema_extra=mark)]
+    signature = Signature.of(login)
+    data = signature.intake({"user": "ana", "password": "hunter2"})
+    assert json.loads(data)["password"] == "hunter2"
+    shown = hidden(json.loads(data), signature.parameters)
+    assert "hunter2" not in str(shown.value)
+    assert not shown.masked  # as good as shown
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "x" * 65, "naïve", "a\n"])

@@ -142,8 +142,9 @@ def _complete(tool: str, schema: dict[str, Any], meanings: Mapping[str, str]) ->
 def _refuse_unstorable(tool: str, parameter: str, node: dict[str, Any]) -> None:
     if node.get("uniqueItems") is True:
         fault = "is a set, whose order changes from run to run; take a list"
-    elif node.get("writeOnly") is True:
+    elif node.get("writeOnly") is True and node.get("format") == "password":
         fault = "is a secret type, which hides its value from its JSON form; take a str"
+        fault += ", and declare it: Annotated[str, Field(json_schema_extra={'writeOnly': True})]"
     else:
         return
     raise TypeError(f"the parameter {parameter!r} of {tool}() {fault}")
