@@ -18,6 +18,7 @@ from agent_framework import (
     Workflow,
     WorkflowBuilder,
     WorkflowExecutor,
+    tool,
 )
 from agent_framework_bench import Bench, call, pay_of
 
@@ -110,11 +111,13 @@ async def test_what_nobody_has_seen_does_not_run(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("mode", ["never_require", "always_require"])
 async def test_rules_stand_in_front_of_every_agent_in_a_workflow(
-    bench: Bench, nested: bool
+    bench: Bench, nested: bool, mode: Any
 ) -> None:
     storage = InMemoryCheckpointStorage()
-    clerk = bench.agent([call("pay", to="ana")], "Paid.", name="clerk", tools=[pay_of(bench)])
+    pay = tool(pay_of(bench), approval_mode=mode)
+    clerk = bench.agent([call("pay", to="ana")], "Paid.", name="clerk", tools=[pay])
 
     def build() -> Workflow:
         office = WorkflowBuilder(name="office", start_executor=AgentExecutor(clerk)).build()
@@ -131,4 +134,5 @@ async def test_rules_stand_in_front_of_every_agent_in_a_workflow(
     assert (await guarded.resume("t")).status == "done"
     assert bench.ran == [("bob", 1)]
     # By itself the agent is as it was.
-    assert (await clerk.run("go")).text == "Paid."
+    response = await clerk.run("go", session=clerk.create_session())
+    assert len(response.user_input_requests) == (mode == "always_require")

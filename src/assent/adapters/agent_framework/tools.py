@@ -15,13 +15,14 @@ from assent.errors import InvalidCall
 NEEDS_APPROVAL, BODILESS = "_assent_needs_approval", "_assent_bodiless"
 
 
-def open_tools(options: Mapping[str, Any] | None) -> None:
+def open_tools(options: Mapping[str, Any] | None, *, bodiless: bool = True) -> None:
     """Let the framework call what it would stop at; the gate asks in its place."""
     tools: Any = options.get("tools") if options else None
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if not isinstance(tool, FunctionTool):
             continue
-        if tool.declaration_only or tool.approval_mode == "always_require":
+        always = tool.approval_mode == "always_require" and not tool.declaration_only
+        if always or (bodiless and tool.declaration_only):
             tools[index] = _opened(tool)
 
 

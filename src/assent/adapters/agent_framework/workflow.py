@@ -15,6 +15,8 @@ from typing import Any
 from agent_framework import (
     AgentExecutor,
     AgentResponse,
+    ChatContext,
+    ChatMiddleware,
     CheckpointStorage,
     Content,
     FileCheckpointStorage,
@@ -34,6 +36,7 @@ from assent.adapters.agent_framework.below import check_layers
 from assent.adapters.agent_framework.gated import Gated, driven
 from assent.adapters.agent_framework.heard import CHANNEL
 from assent.adapters.agent_framework.talk import Talk
+from assent.adapters.agent_framework.tools import open_tools
 from assent.errors import AssentError, Paused, Refused
 from assent.gate import Gate
 from assent.gate.driven import Driven
@@ -85,19 +88,24 @@ class GuardedWorkflow(Driven):
     def build(self) -> Workflow:
         """The workflow, a fresh one where there is a function to build it."""
         workflow = self._workflow if isinstance(self._workflow, Workflow) else self._workflow()
-        if (self.policy or self.gate.policy).rules:
-            self._guard_agents(workflow)
+        self._guard_agents(workflow, bool((self.policy or self.gate.policy).rules))
         return workflow
 
-    def _guard_agents(self, workflow: Workflow) -> None:
+    def _guard_agents(self, workflow: Workflow, ruled: bool) -> None:
         """Where there are rules, they stand in front of the functions of every agent in it."""
         for executor in workflow.executors.values():
             if isinstance(executor, WorkflowExecutor):
-                self._guard_agents(executor.workflow)
+                self._guard_agents(executor.workflow, ruled)
             agent = executor.agent if isinstance(executor, AgentExecutor) else None
-            if isinstance(agent, RawAgent) and not _comes_by(agent, self.gate):
+            if not isinstance(agent, RawAgent):
+                continue
+            if ruled and not _comes_by(agent, self.gate):
                 check_layers(agent)
                 agent.middleware = [*(agent.middleware or ()), _Inside(self.gate, self.policy)]
+            given = agent.middleware or ()
+            opens = any(isinstance(one, _Opening) for one in given)
+            if _comes_by(agent, self.gate) and not opens:
+                agent.middleware = [*given, _Opening(self.gate)]
 
     def storage(self, talk: Talk) -> CheckpointStorage:
         """Where the checkpoints of one turn of one thread are."""
@@ -118,6 +126,19 @@ class _Inside(Gated):
             await super().process(context, call_next)
         else:
             await call_next()
+
+
+class _Opening(ChatMiddleware):
+    """Has the framework make calls of ``always_require`` functions at once, so that only the gate
+    asks about them."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        if driven(self._gate):
+            open_tools(context.options, bodiless=False)
+        await call_next()
 
 
 class _Step:
