@@ -173,6 +173,15 @@ def test_a_tool_whose_predicate_raises_asks() -> None:
     assert terms.requester_decides is False
 
 
+def test_a_predicate_that_forgot_to_return_asks() -> None:
+    for terms in (
+        judge(Policy(), needs_approval=lambda args: None),
+        judge(Policy([Rule(when=lambda args: None, verdict="allow", name="needs_approval")])),
+    ):
+        assert (terms.verdict, terms.rule, terms.risk.level) == (ASK, "needs_approval", "high")
+        assert "gave None: let it return True or False" in terms.risk.reasons[0]
+
+
 def test_a_rule_that_raises_keeps_its_terms_and_a_higher_risk() -> None:
     rule = Rule(when=boom, quorum=2, risk="critical", reasons=["money"], requester_decides=True)
     terms = judge(Policy([rule]))

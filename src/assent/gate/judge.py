@@ -38,7 +38,7 @@ def judge_sync(judging: Judging, timeout: float = PREDICATE_SECONDS) -> Terms:
 
 def _said(predicate: Predicate, args: dict[str, Any], timeout: float) -> object:
     try:
-        return bool(in_thread(partial(_evaluate, predicate, args), timeout))
+        return in_thread(partial(_evaluate, predicate, args), timeout)
     except Exception as error:
         return error
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from assent.policy.condition import Condition
-from assent.policy.policy import Heard, Policy, fresh
+from assent.policy.policy import Heard, Policy, fresh, meant
 from assent.policy.rule import DAYS, Args, Predicate, Rule
 from assent.types import Terms, ToolCall
 
@@ -79,14 +79,14 @@ def explain(
     return Explanation(terms, tuple(steps), certain=not left_out)
 
 
-def _ask(predicate: Predicate, args: Args) -> bool | Exception | None:
+def _ask(predicate: Predicate, args: Args) -> bool | BaseException | None:
     """What a sync predicate says or raises; None of an async one."""
     if inspect.iscoroutinefunction(predicate):
         return None
     try:
         said = predicate(args)
         if not inspect.isawaitable(said):
-            return bool(said)
+            return meant(said)
     except Exception as error:
         return error
     if inspect.iscoroutine(said):

@@ -101,7 +101,7 @@ class Policy:
             name, unmet = rule.name or f"rule {index + 1}", rule.unmet(call, agent, now)
             said: bool | BaseException = not unmet
             if said and rule.when is not None:
-                said = _answer((yield rule.when, fresh(call.args)))
+                said = meant((yield rule.when, fresh(call.args)))
             if trace is not None:
                 trace.append(Heard(index, name, unmet, said))
             if said is True:
@@ -110,9 +110,9 @@ class Policy:
                 terms = terms_of(rule, name, own, call)
                 failed = _with(failed, _failed(terms, name, said))
         if callable(needs_approval):
-            said = _answer((yield needs_approval, fresh(call.args)))
+            said = meant((yield needs_approval, fresh(call.args)))
         else:
-            said = _answer(needs_approval)
+            said = meant(needs_approval)
         if trace is not None:
             trace.append(Heard(None, OWN, "", said))
         return _with(failed, _by_tool(own, said))
@@ -131,7 +131,7 @@ def _copied(value: Json) -> Json:
     return value
 
 
-def _answer(said: object) -> bool | BaseException:
+def meant(said: object) -> bool | BaseException:
     """What a predicate meant; what is neither yes nor no counts as having raised."""
     if isinstance(said, BaseException):
         return said
@@ -139,6 +139,8 @@ def _answer(said: object) -> bool | BaseException:
         if inspect.iscoroutine(said):
             said.close()
         return TypeError("the predicate is async, and nobody awaited it")
+    if said is None:  # as where its return was forgotten
+        return TypeError("the predicate gave None: let it return True or False")
     try:
         return bool(said)
     except Exception as error:
