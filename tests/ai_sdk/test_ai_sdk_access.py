@@ -14,6 +14,7 @@ import assent
 import assent.demo
 from assent import audit
 from assent.adapters import ai_sdk
+from assent.adapters.ai_sdk.painter import Painter
 from assent.stores.base import Store
 from assent.stores.sqlite import SqliteStore
 from assent.testing import ScriptedModel, call, say
@@ -206,3 +207,11 @@ async def test_a_guest_sees_no_secrets(store: Store) -> None:
     after = await seen(guest)
     assert "s3cret" not in after
     assert "hunter2" not in after
+
+
+def test_a_guest_is_told_of_a_failure_without_its_secrets() -> None:
+    key = "sk-" + "b" * 40
+    failed = {"type": "error", "errorText": f"the server refused {key}"}
+    (told,) = Painter(recipe=False, guest=Reviewer("rita")).finish(failed)
+    assert key not in told["errorText"]
+    assert list(Painter(recipe=False).finish(failed)) == [failed]

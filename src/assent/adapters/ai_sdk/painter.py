@@ -16,6 +16,7 @@ from assent.adapters.ai_sdk import card
 from assent.adapters.ai_sdk.faces import Face, faces_of, words_of
 from assent.adapters.ai_sdk.reading import Reply
 from assent.adapters.ai_sdk.wire import Chunk
+from assent.hiding import hidden
 from assent.rows import Call
 from assent.types import Json, Reviewer
 
@@ -111,7 +112,7 @@ class Painter:
             yield {"type": "tool-output-error", "toolCallId": name, "errorText": _UNKNOWN}
         if self._stepping:
             yield {"type": "finish-step"}
-        yield chunk
+        yield chunk if self._guest is None else hidden(chunk).value
 
     # -- steps and text
 
