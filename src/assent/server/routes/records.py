@@ -126,37 +126,41 @@ async def facts(
 
     `order=newest` begins at the end and goes back; `next` then leads to older ones.
     """
-    store = service_of(request).store
+    service = service_of(request)
+    store = service.store
     if order == "newest":
         found = await hop(store.newest, after or "", limit)
     else:
         found = await hop(store.events, after or "", limit)
-    items = await hop(lambda: list(_facts(store, who.reviewer, found)))
+    items = await hop(lambda: list(_facts(service, who.reviewer, found)))
     following = found[-1][0] if len(found) == limit else None
     return JsonAnswer({"items": items, "next": following})
 
 
-def _facts(store: Store, by: Reviewer, found: list[tuple[str, Event]]) -> Iterator[dict[str, Json]]:
-    audiences, ours = Audiences(store), names_of(by)
-    masks = {name: _masks(store, name) for name in {subject_of(event) for _, event in found}}
+def _facts(
+    service: Service, by: Reviewer, found: list[tuple[str, Event]]
+) -> Iterator[dict[str, Json]]:
+    audiences, ours = Audiences(service.store), names_of(by)
+    masks: dict[str, bool] = {}
     for cursor, event in found:
         veiled = by.role != "admin" and not audiences.of(event).holds(ours)
+        subject = "" if veiled else subject_of(event)
+        if subject not in masks:
+            masks[subject] = _masks(service, subject)
         yield {
             "cursor": cursor,
             "thread": event.thread,
             "seq": event.seq,
             "digest": event.digest,
             "hash": event.hash,
-            **told(event, masked=masks[subject_of(event)], veiled=veiled),
+            **told(event, masked=masks[subject], veiled=veiled),
         }
 
 
-def _masks(store: Store, call_id: str) -> bool:
+def _masks(service: Service, call_id: str) -> bool:
     """Whether a request is shown without something that looks like a secret."""
-    call = store.call(call_id) if call_id else None
-    if call is None:
-        return False
-    return is_masked(request_of(call, store.tool(call.tool_digest) if call.tool_digest else None))
+    call = service.store.call(call_id) if call_id else None
+    return call is not None and is_masked(service.inbox.request_of(call))
 
 
 @router.post(
