@@ -104,6 +104,10 @@ def test_calls_for_others_are_veiled_wherever_their_conversation_is_shown(bank: 
     assert [turn.get("veiled", False) for turn in results] == [True, False]
     assert "mailed ana" in results[1]["text"]
     assert "DE-payee" in cleo.get("/api/chat/c1/messages").text  # it is their chat
+    parts = [p for m in ana.get("/api/chat/c1/messages").json()["messages"] for p in m["parts"]]
+    (veiled,) = [part for part in parts if part["type"] == "tool-pay"]
+    assert (veiled["input"], veiled["state"]) == ({}, "output-available")  # over, and no failure
+    assert "other reviewers" in veiled["output"]
 
 
 def test_who_asked_for_a_call_may_see_it(serve: Serve) -> None:

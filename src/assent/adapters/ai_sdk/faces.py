@@ -85,7 +85,7 @@ def _masked(face: Face) -> Face:
 
 def _veiled(call: Call) -> Face:
     """A call that is for other reviewers: that it was made, and whether it is over."""
-    end = None if call.status in OPEN else _error(_FOR_OTHERS)
+    end = None if call.status in OPEN else _output(_FOR_OTHERS)
     return Face(call.id, _name(call), {}, end=end)
 
 
