@@ -142,3 +142,15 @@ def test_the_document_names_every_field_of_a_request(open_server: Served) -> Non
     document = open_server.client().get("/api/openapi.json").json()
     named = document["components"]["schemas"]["RequestView"]["properties"]
     assert set(Request.__dataclass_fields__) - set(named) == set()
+
+
+def test_the_document_says_how_a_chat_refuses_and_what_is_open_to_all(open_server: Served) -> None:
+    client = open_server.client()
+    paths = client.get("/api/openapi.json").json()["paths"]
+    refused = client.post("/api/chat", json={})
+    documented = paths["/api/chat"]["post"]["responses"][str(refused.status_code)]["content"]
+    assert list(documented) == [refused.headers["content-type"].partition(";")[0]] == ["text/plain"]
+    for path, method in (("/healthz", "get"), ("/metrics", "get"), ("/api/login", "post")):
+        assert paths[path][method]["security"] == []
+    nobody = client.post("/api/chat", json={}, headers={"Authorization": "Bearer nope"})
+    assert (nobody.status_code, nobody.headers["www-authenticate"]) == (401, "Bearer")

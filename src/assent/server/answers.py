@@ -96,14 +96,18 @@ def told(error: AssentError) -> dict[str, Json]:
 
 def answer(error: AssentError) -> JsonAnswer:
     """An error of ours, as an answer."""
-    status = status_of(error)
+    return JsonAnswer(told(error), status_of(error), headers_of(error))
+
+
+def headers_of(error: AssentError) -> dict[str, str]:
+    """What a program reads of a refusal: how to sign in, when to come back."""
     headers = {}
-    if status == 401:
+    if status_of(error) == 401:
         headers["WWW-Authenticate"] = "Bearer"
     wait = getattr(error, "wait", None)
     if wait is not None:
         headers["Retry-After"] = str(max(1, round(wait)))
-    return JsonAnswer(told(error), status, headers)
+    return headers
 
 
 async def refused(request: HttpRequest, error: Exception) -> Response:

@@ -16,13 +16,15 @@ _MEANS = {
     "thread": "the thread's id, which is a chat's id",
     "tool": "the tool's name",
 }
+#: Where nobody has to be signed in.
+_OPEN = ("/healthz", "/metrics", "/api/login")
 _OF_LISTS = {"agent": "the agent's name"}
 _SAID = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Welcome ana"}]}
 _POST = {"id": "chat-1", "trigger": "submit-message", "messages": [_SAID]}
 
 
 def worded(document: dict[str, Any]) -> None:
-    """Describe every parameter, and give a chat's stream no other form than it has."""
+    """Describe every parameter, and give a chat's answers no other form than they have."""
     for path, operations in document["paths"].items():
         chat = path.startswith(("/api/chat/", "/api/chat-recipe")) or path == "/api/chat"
         for operation in operations.values():
@@ -33,10 +35,18 @@ def worded(document: dict[str, Any]) -> None:
                     parameter.setdefault("description", means)
             if chat and "requestBody" in operation:
                 operation["requestBody"]["content"]["application/json"]["example"] = _POST
-            for response in operation["responses"].values():
-                content = response.get("content", {})
-                if "text/event-stream" in content:
-                    content.pop("application/json", None)
-                for kind, form in content.items():
-                    if kind.startswith("text/"):
-                        form.setdefault("schema", {"type": "string"})
+            if path in _OPEN:
+                operation["security"] = []
+            _word_answers(operation["responses"], chat)
+
+
+def _word_answers(responses: dict[str, Any], chat: bool) -> None:
+    for code, response in responses.items():
+        content = response.get("content", {})
+        if chat and code.startswith("4"):  # the client shows it as it is: one line of text
+            response["content"] = content = {"text/plain": {}}
+        if "text/event-stream" in content:
+            content.pop("application/json", None)
+        for kind, form in content.items():
+            if kind.startswith("text/"):
+                form.setdefault("schema", {"type": "string"})

@@ -15,7 +15,7 @@ from assent import codec
 from assent.adapters import ai_sdk
 from assent.agent import Agent
 from assent.errors import AssentError, NotFound
-from assent.server.answers import JsonAnswer, status_of
+from assent.server.answers import JsonAnswer, headers_of, status_of
 from assent.server.auth import AChatter, Who, needs
 from assent.server.docs import gives, refusals
 from assent.server.plain import PlainRoute
@@ -108,7 +108,7 @@ def _add(app: FastAPI, prefix: str, recipe: bool) -> None:
             post,
             methods=["POST"],
             summary=f"Write to {name}",
-            responses={200: _STREAM[200], **refusals(400, 413, 422), **bad},
+            responses={200: _STREAM[200], **refusals(400, 413, 429), **bad},
             openapi_extra=_BODY,
         )
         add(
@@ -144,7 +144,7 @@ def _agent(service: Service, name: str | None) -> Agent:
 def _refused(error: AssentError) -> Response:
     """The client shows the body as it is: one line of text."""
     status = status_of(error)
-    return PlainTextResponse(str(error), 400 if status == 422 else status)
+    return PlainTextResponse(str(error), 400 if status == 422 else status, headers_of(error))
 
 
 async def _until_the_end(frames: Frames, driving: ExitStack) -> Frames:

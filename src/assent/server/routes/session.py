@@ -58,7 +58,7 @@ async def login(request: Request) -> Response:
     summary="Sign out",
     status_code=204,
     response_class=Response,
-    responses=refusals(401),
+    responses=refusals(401, 403),
 )
 async def logout(request: Request, who: Anyone) -> Response:
     """End this session, here and in the store."""
