@@ -188,6 +188,12 @@ def test_a_standby_is_no_place_to_write(pg: World, server: PostgresServer) -> No
     assert checks(pg)["durable"]["state"] == "ok"
 
 
+def test_a_server_that_lets_nobody_write_is_told(pg: World) -> None:
+    pg.mail()
+    pg.url += "&options=-cdefault_transaction_read_only%3Don"
+    assert "nothing can be written" in checks(pg, code=1)["server"]["text"]
+
+
 def test_a_restored_database_is_told(pg: World) -> None:
     pg.mail()
     sql(pg.url, "UPDATE assent.meta SET value = '1.00000001.2.3' WHERE key = 'identity'")

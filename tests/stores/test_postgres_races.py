@@ -6,8 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import Any
 
 import psycopg
@@ -17,7 +15,6 @@ from pg_places import PgOpener, Place
 from assent.errors import AlreadyDecided, Conflict, StoreError
 from assent.stores.postgres import PostgresStore, watcher
 from assent.stores.postgres import attempt as attempts
-from assent.stores.postgres import pool as pools
 from assent.stores.postgres.attempt import Attempt
 from assent.testing.world import World
 
@@ -298,60 +295,6 @@ def test_more_threads_than_connections_take_turns(open_pg: PgOpener) -> None:
         thread.join()
     assert len(world.store.threads()) == 10
     assert len(world.store._pool._idle) <= 2  # type: ignore[attr-defined]
-
-
-def test_where_the_server_has_no_more_connections_one_that_is_given_back_will_do(
-    open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = open_pg(size=2)
-    refused = threading.Event()
-
-    def full() -> Any:
-        refused.set()
-        raise psycopg.errors.TooManyConnections("remaining connection slots are reserved")
-
-    with ThreadPoolExecutor(1) as elsewhere:
-        with store._pool.connection(time.monotonic() + 20):
-            monkeypatch.setattr(store._pool, "_connect", full)
-            waiting = elsewhere.submit(store.threads)
-            assert refused.wait(20)
-        assert waiting.result(20) == []
-
-
-def test_a_change_that_the_server_cuts_short_is_made_again(open_pg: PgOpener, place: Place) -> None:
-    """Many services set ``statement_timeout``; what has run must be recorded all the same."""
-    mark = "&" if "?" in place.url else "?"
-    url = f"{place.url}{mark}options=-cstatement_timeout%3D100"
-    world = a_world(open_pg(url))
-    world.ask("pay")
-    with psycopg.connect(place.url) as somebody, ThreadPoolExecutor(1) as elsewhere:
-        somebody.execute(f'LOCK TABLE "{place.schema}".run IN ACCESS EXCLUSIVE MODE')
-        asking = elsewhere.submit(world.ask, "pay", run="r2", thread="t2", id="second")
-        time.sleep(0.5)
-        assert not asking.done()
-        somebody.rollback()
-        assert asking.result(30).status == "asked"
-    world.check()
-
-
-def test_connections_that_rest_are_let_go(
-    open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a rush each process would keep as many as it ever had, and others get none."""
-    store = open_pg(size=5)
-    end = time.monotonic() + 20
-    with ExitStack() as rush:
-        for _ in range(5):
-            rush.enter_context(store._pool.connection(end))
-    assert len(store._pool._idle) == 5
-    for _ in range(10):
-        store.threads()
-    assert len(store._pool._idle) == 5
-    monkeypatch.setattr(pools, "_REST", 0.5)
-    time.sleep(0.6)
-    for _ in range(10):
-        store.threads()
-    assert len(store._pool._idle) == 1
 
 
 def test_a_forked_child_has_connections_of_its_own(open_pg: PgOpener) -> None:

@@ -72,6 +72,12 @@ class Database:
             words = "this is a standby, which can only be read: give the address of the primary"
             yield Check("server", "wrong", words)
             return False
+        if self._ask("SHOW transaction_read_only") == [("on",)]:
+            words = (
+                "nothing can be written: default_transaction_read_only is on, as some services set "
+                "it while their disk is full"
+            )
+            yield Check("server", "wrong", words)
         ((encoding,),) = self._ask("SHOW server_encoding")
         if encoding not in ("UTF8", "SQL_ASCII"):
             words = f"the database is in {encoding}, which cannot keep every text: make one in UTF8"

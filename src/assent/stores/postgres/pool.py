@@ -14,8 +14,8 @@ from psycopg.pq import TransactionStatus
 from assent.errors import StoreError
 from assent.stores.postgres.wire import Connection, is_hopeless
 
-_FIRST_NAP = 0.01
-_LONGEST_NAP = 0.5
+FIRST_NAP = 0.01
+LONGEST_NAP = 0.5
 #: How long a connection may rest while others are used: the server has only so many for everybody.
 _REST = 30.0
 
@@ -62,7 +62,7 @@ class Pool:
             self._free.release()
 
     def _take(self, end: float) -> Connection:
-        nap = _FIRST_NAP
+        nap = FIRST_NAP
         while True:
             while self._idle:
                 with suppress(IndexError):  # another thread was faster
@@ -75,7 +75,7 @@ class Pool:
                 if is_hopeless(error) or time.monotonic() + nap > end:
                     raise StoreError(f"cannot connect to {self._url}: {error}") from error
                 time.sleep(nap)
-                nap = min(2 * nap, _LONGEST_NAP)
+                nap = min(2 * nap, LONGEST_NAP)
 
     def _give_back(self, connection: Connection, age: int) -> None:
         """Keep a connection that is at rest; whatever it was in the middle of is undone."""

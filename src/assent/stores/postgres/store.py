@@ -35,7 +35,7 @@ from assent.stores.postgres.clock import Clock
 from assent.stores.postgres.own import OwnTransaction
 from assent.stores.postgres.pipe import Pipe
 from assent.stores.postgres.place import Place, refused, shown, split
-from assent.stores.postgres.pool import Pool
+from assent.stores.postgres.pool import FIRST_NAP, LONGEST_NAP, Pool
 from assent.stores.postgres.stream import HORIZON, Stream, horizon_of
 from assent.stores.postgres.transaction import PgTransaction, news
 from assent.stores.postgres.watcher import Watcher
@@ -170,7 +170,7 @@ class PostgresStore(SqlReads):
             self._check_timeline(attempt)
             self._cross(name, "before")
 
-        end = time.monotonic() + self._patience
+        end, nap = time.monotonic() + self._patience, 0.0
         while True:
             with self._pool.connection(end) as connection:
                 attempt = self._attempt(connection)
@@ -186,6 +186,8 @@ class PostgresStore(SqlReads):
             if attempt.sent and self._was_committed(attempt, end):
                 result = attempt.result
                 break
+            time.sleep(nap)  # who may only read is refused at once, and would be again
+            nap = min(max(2 * nap, FIRST_NAP), LONGEST_NAP)
         self._cross(name, "after")
         return result
 

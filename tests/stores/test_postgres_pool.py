@@ -1,0 +1,101 @@
+"""PostgreSQL: a server with too few connections, too little time, or no leave to write."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+import pytest
+from pg_places import PgOpener, Place
+
+from assent.errors import StoreError
+from assent.stores.postgres import pool as pools
+from assent.stores.postgres.attempt import Attempt
+from assent.testing.world import World
+
+
+def a_world(store: Any) -> World:
+    return World(store, None)  # type: ignore[arg-type]
+
+
+def with_setting(place: Place, setting: str) -> str:
+    """The address of a server on which this is set."""
+    mark = "&" if "?" in place.url else "?"
+    return f"{place.url}{mark}options=-c{setting.replace('=', '%3D')}"
+
+
+def test_where_the_server_has_no_more_connections_one_that_is_given_back_will_do(
+    open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_pg(size=2)
+    refused = threading.Event()
+
+    def full() -> Any:
+        refused.set()
+        raise psycopg.errors.TooManyConnections("remaining connection slots are reserved")
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        with store._pool.connection(time.monotonic() + 20):
+            monkeypatch.setattr(store._pool, "_connect", full)
+            waiting = elsewhere.submit(store.threads)
+            assert refused.wait(20)
+        assert waiting.result(20) == []
+
+
+def test_a_change_that_the_server_cuts_short_is_made_again(open_pg: PgOpener, place: Place) -> None:
+    """Many services set ``statement_timeout``; what has run must be recorded all the same."""
+    url = with_setting(place, "statement_timeout=100")
+    world = a_world(open_pg(url))
+    world.ask("pay")
+    with psycopg.connect(place.url) as somebody, ThreadPoolExecutor(1) as elsewhere:
+        somebody.execute(f'LOCK TABLE "{place.schema}".run IN ACCESS EXCLUSIVE MODE')
+        asking = elsewhere.submit(world.ask, "pay", run="r2", thread="t2", id="second")
+        time.sleep(0.5)
+        assert not asking.done()
+        somebody.rollback()
+        assert asking.result(30).status == "asked"
+    world.check()
+
+
+def test_who_may_only_read_is_asked_again_now_and_then(
+    open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may pass, as when a disk was full or a standby takes over; till then nothing spins."""
+    open_pg()
+    url = with_setting(place, "default_transaction_read_only=on")
+    world = a_world(open_pg(url, patience=1.0))
+    tried: list[Attempt] = []
+    run = Attempt.run
+
+    def counted(attempt: Attempt, *args: Any) -> Any:
+        tried.append(attempt)
+        return run(attempt, *args)
+
+    monkeypatch.setattr(Attempt, "run", counted)
+    with pytest.raises(StoreError, match="read-only"):
+        world.ask("pay")
+    assert 2 <= len(tried) < 20
+
+
+def test_connections_that_rest_are_let_go(
+    open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a rush each process would keep as many as it ever had, and others get none."""
+    store = open_pg(size=5)
+    end = time.monotonic() + 20
+    with ExitStack() as rush:
+        for _ in range(5):
+            rush.enter_context(store._pool.connection(end))
+    assert len(store._pool._idle) == 5
+    for _ in range(10):
+        store.threads()
+    assert len(store._pool._idle) == 5
+    monkeypatch.setattr(pools, "_REST", 0.5)
+    time.sleep(0.6)
+    for _ in range(10):
+        store.threads()
+    assert len(store._pool._idle) == 1
