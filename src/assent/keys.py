@@ -119,7 +119,8 @@ class Ed25519Key:
         if self._private is None:
             raise KeyMissing(
                 f"this process has only the public half of key {self.id}: decisions are signed by "
-                "the server, so send them there (its web app, HTTP API or command line)"
+                "the server, so send them there (its web app, HTTP API or command line); a worker "
+                "with tools that nobody is asked about needs the whole key"
             )
         return f"{self.id}.{_encode(self._private.sign(_SIGN + data))}"
 

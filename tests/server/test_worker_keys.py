@@ -1,0 +1,92 @@
+"""A worker with the public half of the key: it runs what people decided, and decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import assent
+from assent.audit import verify
+from assent.errors import KeyMissing
+from assent.inbox import Inbox
+from assent.keys import Keyring, new_key, public_key
+from assent.stores.base import Store
+from assent.stores.sqlite import SqliteStore
+from assent.testing import ScriptedModel, call, say
+from assent.worker import Worker
+
+WHOLE = new_key("ed25519")
+
+
+def shop(store: Store, *, asks: bool) -> tuple[assent.Agent, list[str]]:
+    """An agent that pays, which needs a person, and then packs, which may need none."""
+    ran: list[str] = []
+
+    @assent.tool(needs_approval=True)
+    def pay(to: str) -> str:
+        ran.append(f"pay {to}")
+        return "paid"
+
+    @assent.tool(needs_approval=asks)
+    def pack(to: str) -> str:
+        ran.append(f"pack {to}")
+        return "packed"
+
+    steps = [call("pay", {"to": "ana"}), call("pack", {"to": "ana"}), say("Done.")]
+    model = ScriptedModel(steps, by_turn=True)
+    return assent.Agent("shop", model=model, tools=[pay, pack], store=store), ran
+
+
+async def decided_at_the_server(agent: assent.Agent) -> None:
+    (request,) = (await agent.run("Go.")).interruptions
+    await Inbox(agent.store).decide(request.id, request.approve(), by="ana")
+
+
+async def step_of(store: Store, worker: Worker) -> None:
+    (run,) = store.ready(worker.names, 1)
+    task = worker.begin(run)
+    assert task is not None
+    await asyncio.wait_for(task, 60)
+
+
+async def test_it_runs_what_was_decided_and_cannot_decide(tmp_path: Path) -> None:
+    path = tmp_path / "assent.db"
+    with (
+        closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
+        closing(SqliteStore(path, keys=Keyring.parse(public_key(WHOLE)))) as elsewhere,
+    ):
+        agent, _ = shop(server, asks=True)
+        await decided_at_the_server(agent)
+        worker_agent, ran = shop(elsewhere, asks=True)
+        worker = Worker([worker_agent], elsewhere)
+        await step_of(elsewhere, worker)
+        assert ran == ["pay ana"]
+        (request,) = (await Inbox(elsewhere).pending()).items
+        with pytest.raises(KeyMissing, match="signed by the server"):
+            await Inbox(elsewhere).decide(request.id, request.approve(), by="eve")
+        await Inbox(server).decide(request.id, request.approve(), by="ana")
+        await step_of(elsewhere, worker)
+        assert ran == ["pay ana", "pack ana"]
+        assert verify(elsewhere).ok
+
+
+async def test_what_needs_no_person_needs_the_whole_key(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "assent.db"
+    with (
+        closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
+        closing(SqliteStore(path, keys=Keyring.parse(public_key(WHOLE)))) as elsewhere,
+    ):
+        agent, _ = shop(server, asks=False)
+        await decided_at_the_server(agent)
+        worker_agent, ran = shop(elsewhere, asks=False)
+        await step_of(elsewhere, Worker([worker_agent], elsewhere))
+        assert ran == ["pay ana"]
+        assert "needs the whole key" in caplog.text
+        whole, ran = shop(server, asks=False)
+        await step_of(server, Worker([whole], server))
+        assert ran == ["pack ana"]
