@@ -99,3 +99,20 @@ def test_connections_that_rest_are_let_go(
     for _ in range(10):
         store.threads()
     assert len(store._pool._idle) == 1
+
+
+def test_a_machine_that_says_nothing_is_not_waited_for_unless_the_address_says_so(
+    open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a primary whose power is cut is waited for, while its standby is up."""
+    monkeypatch.delenv("PGCONNECT_TIMEOUT", raising=False)
+    mark = "&" if "?" in place.url else "?"
+    url = f"{place.url}{mark}tcp_user_timeout=60000&connect_timeout=20"
+    for store, timeout, silence in (open_pg(), "5", "15000"), (open_pg(url), "20", "60000"):
+        with store._pool.connection(time.monotonic() + 20) as connection:
+            said = connection.info.get_parameters()
+        assert (said["connect_timeout"], said["tcp_user_timeout"]) == (timeout, silence)
+        assert said["keepalives_idle"] == "10"
+    monkeypatch.setenv("PGCONNECT_TIMEOUT", "7")
+    with open_pg()._pool.connection(time.monotonic() + 20) as connection:
+        assert connection.info.get_parameters()["connect_timeout"] == "7"

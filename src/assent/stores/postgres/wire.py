@@ -6,6 +6,7 @@ for one transaction. So a pooler may stand in between that gives each transactio
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -14,6 +15,7 @@ from typing import Any
 
 import psycopg
 from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict
 
 from assent.errors import AssentError, Conflict, StoreError
 
@@ -50,6 +52,15 @@ _UNFIT = (psycopg.DataError, psycopg.ProgrammingError, errors.ProgramLimitExceed
 _PARTING = ("080", "57P")
 #: Classes of errors that trying again does not mend: who are you, what database.
 _HOPELESS = ("28", "3D")
+#: A machine that is gone says nothing; left alone, that is believed for a quarter of an hour.
+_WATCHFUL = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+_CONNECT_TIMEOUT = "PGCONNECT_TIMEOUT"
 
 
 Translate = Callable[[str], bytes]
@@ -83,8 +94,13 @@ def is_pooled(connection: Connection) -> bool:
 
 def connect(url: str, *, prepare: bool) -> Connection:
     """A new connection; each statement is its own transaction until somebody says BEGIN."""
+    said = {*conninfo_to_dict(url)}
+    if _CONNECT_TIMEOUT in os.environ:
+        said.add("connect_timeout")
+    watchful: dict[str, Any] = {name: _WATCHFUL[name] for name in _WATCHFUL if name not in said}
     return Connection.connect(
         url,
+        **watchful,
         autocommit=True,
         prepare_threshold=5 if prepare else None,
         cursor_factory=psycopg.RawCursor,
