@@ -8,11 +8,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sqlite3
-from contextlib import closing
 from typing import Any
 
 import assent
-from assent.agent.models import Model
 from assent.testing import ScriptedModel, call, say
 
 database = sqlite3.connect(":memory:", check_same_thread=False)
@@ -44,7 +42,7 @@ SCRIPT: list[Any] = [
 ]
 
 
-async def main(model: str | Model) -> None:
+async def main(model: Any) -> None:
     agent = assent.Agent("sql", model=model, tools=[read_data, execute_sql], policy=POLICY)
     result = await agent.run("Delete old records from the database", thread="sql-1")
     while result.status == "paused":
@@ -58,5 +56,5 @@ async def main(model: str | Model) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=ScriptedModel(SCRIPT))
-    with closing(database):
-        asyncio.run(main(parser.parse_args().model))
+    asyncio.run(main(parser.parse_args().model))
+    database.close()

@@ -50,14 +50,24 @@ def hidden(value: Json, schema: Mapping[str, Any] | None = None) -> Hidden:
     return Hidden(shown, any(found))
 
 
-def _walk(value: Json, name: str, said: list[Any], root: Any, found: list[bool]) -> Json:
-    """The value under a name, with what the schema says of it; ``root`` is where it refers to."""
+def declared(value: Mapping[str, Json], schema: Mapping[str, Any] | None) -> dict[str, Json]:
+    """Arguments without what their tool declares secret, and nothing else taken out."""
+    root = schema or {}
+    shown: dict[str, Json] = _walk(dict(value), "", [root] if root else [], root, None)
+    return shown
+
+
+def _walk(value: Json, name: str, said: list[Any], root: Any, found: list[bool] | None) -> Json:
+    """The value under a name, with what the schema says of it; ``root`` is where it refers to.
+
+    Without a list to note it in, nothing is taken for a secret by its looks.
+    """
     forms = list(_forms(said, root)) if said else []
     if any(form.get("writeOnly") is True or form.get("format") == "password" for form in forms):
         if value is None or value == "":
             return value
         return text.fingerprint(value if isinstance(value, str) else codec.dumps(value))
-    looks_secret = bool(_NAMES.search(_CAMEL.sub("_", name)))
+    looks_secret = found is not None and bool(_NAMES.search(_CAMEL.sub("_", name)))
     if isinstance(value, dict):
         # What stands anywhere under such a name is meant by it.
         return {
@@ -66,6 +76,11 @@ def _walk(value: Json, name: str, said: list[Any], root: Any, found: list[bool])
         }
     if isinstance(value, list):
         return [_walk(v, name, _items(forms, n), root, found) for n, v in enumerate(value)]
+    return value if found is None else _unguessed(value, name, looks_secret, found)
+
+
+def _unguessed(value: Json, name: str, looks_secret: bool, found: list[bool]) -> Json:
+    """A value that holds no others, without what looks like a secret."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if abs(value) < 1000 or not _NUMBERS.search(_CAMEL.sub("_", name)):
             return value

@@ -18,6 +18,7 @@ from assent.channels.editor import as_json, parsed, skeleton
 from assent.channels.layout import Line, block, name, numbered, rows, wrapped
 from assent.channels.prompt import keys_for
 from assent.channels.screen import console, show
+from assent.cli.views import summary
 from assent.errors import InvalidCall
 
 NOW = datetime(2026, 3, 31, 12, 0, tzinfo=UTC)
@@ -25,6 +26,18 @@ NOW = datetime(2026, 3, 31, 12, 0, tzinfo=UTC)
 
 def drawn(request: Request, width: int = 80) -> list[str]:
     return [row.plain for row in rows(card(request, NOW), width)]
+
+
+def test_what_the_tool_declares_secret_is_shown_by_its_fingerprint(request_: Request) -> None:
+    schema = {"properties": {"to": {"type": "string"}, "body": {"type": "string"}}}
+    schema["properties"]["body"]["format"] = "password"
+    args = {"to": "ana", "body": "hush"}
+    secret = replace(request_, args=args, original={**args, "body": "psst"}, schema=schema)
+    for shown in ("\n".join(drawn(secret)), summary(secret)):
+        assert "hush" not in shown
+        assert "psst" not in shown
+        assert "ana" in shown
+        assert "4 chars" in shown
 
 
 # -- rows

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer, opened
 
-from assent.hiding import hidden
+from assent.hiding import declared, hidden
 from assent.testing import call, say
 from assent.text import fingerprint
 
@@ -52,6 +52,9 @@ def test_what_does_not_is_shown(args: dict[str, Any]) -> None:
 def test_what_the_tool_declares_secret_counts_as_shown() -> None:
     schema = {"properties": {"code": {"type": "string", "writeOnly": True}}}
     assert hidden({"code": "1234"}, schema) == ({"code": fingerprint("1234")}, False)
+    args = {"code": "1234", "api_key": "sk-" + "a" * 30}
+    assert declared(args, schema) == {**args, "code": fingerprint("1234")}
+    assert declared(args, None) == args
 
 
 SECRET = {"type": "string", "writeOnly": True}

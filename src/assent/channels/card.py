@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from assent import text
 from assent.channels.layout import Line, block, listed, name, numbered
+from assent.hiding import declared
 from assent.rows import Event
 from assent.types import DecisionMade, Json, Request, moment
 
@@ -115,11 +116,12 @@ def _arguments(request: Request) -> Iterator[Line]:
     yield Line("")
     ran = request.execution.status in ("running", "done", "failed", "in_doubt")
     yield Line("What was started" if ran else "What will run", "bold")
-    yield from numbered(dict(request.args)) if request.args else [_fact("", "(no arguments)")]
+    args = declared(request.args, request.schema)
+    yield from numbered(args) if args else [_fact("", "(no arguments)")]
     if request.original is not None:
         yield Line("")
         yield Line("Edited by a person: what changed", "bold")
-        yield from diff(request.original, request.args)
+        yield from diff(declared(request.original, request.schema), args)
 
 
 def _bare_approval(request: Request) -> Iterator[Line]:

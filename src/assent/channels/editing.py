@@ -9,6 +9,7 @@ from assent.channels.card import diff
 from assent.channels.editor import NoEditor, as_json, edited, parsed
 from assent.channels.layout import Line
 from assent.errors import InvalidCall
+from assent.hiding import declared
 from assent.types import Edit, Json
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def _arguments(talk: Talk, written: str) -> dict[str, Json] | None:
 
 
 def _put(talk: Talk, args: dict[str, Json], written: str) -> tuple[Outcome | None, str | None]:
-    lines = [Line("What you changed", "bold"), *diff(talk.request.args, args)]
+    schema = talk.request.schema
+    before, after = declared(talk.request.args, schema), declared(args, schema)
+    lines = [Line("What you changed", "bold"), *diff(before, after)]
     unseen = "" if talk.show(lines) else "you did not see all of your changes"
     key = talk.choose("[a]pprove with these changes, [e]dit again, [b]ack >", ("a", "e", "b"))
     if key == "e":

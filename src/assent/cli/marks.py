@@ -16,6 +16,7 @@ from assent.channels.layout import Line, name
 from assent.channels.screen import console, show, width_of
 from assent.cli.speech import Speech
 from assent.cli.views import cut, subject
+from assent.hiding import declared
 from assent.rows import Call
 from assent.types import Json, Request
 
@@ -76,7 +77,9 @@ class Marks:
         call = self._agent.store.call(event.id)
         words = name(event.tool)
         if call is not None:
-            words += _in_brackets(codec.loads(call.args))
+            face = self._agent.store.tool(call.tool_digest)
+            schema = None if face is None else codec.loads(face.schema)["parameters"]
+            words += _in_brackets(declared(codec.loads(call.args), schema))
             words += " as edited" if call.original is not None else ""
         again = f", attempt {event.attempt}" if event.attempt > 1 else ""
         self.line("▸", f"{words} runs{again}", "dim")

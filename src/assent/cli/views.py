@@ -14,6 +14,7 @@ from assent import codec, text
 from assent.channels.card import RISKY, length, utc_now
 from assent.channels.layout import Line, hard_cut, name, wrapped
 from assent.channels.screen import console, show
+from assent.hiding import declared
 from assent.inbox import Page
 from assent.inbox.standing import scope_of
 from assent.rows import Principal
@@ -57,7 +58,7 @@ def summary(request: Request) -> str:
     if request.tool is None:
         return ""
     parts, size = [], 0
-    for key, value in request.args.items():
+    for key, value in declared(request.args, request.schema).items():
         parts.append(f"{name(key)}={_brief(value)}")
         size += len(parts[-1])
         if size > _SUMMARY:
