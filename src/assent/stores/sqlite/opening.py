@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from assent.errors import StoreError
@@ -20,7 +21,8 @@ class _Connection(sqlite3.Connection):
     and newer Pythons (3.13) would complain of each of its connections."""
 
     def __del__(self) -> None:
-        self.close()
+        with suppress(sqlite3.Error):  # one that could not be opened
+            self.close()
 
 
 def connected(path: Path, *, writable: bool = True) -> sqlite3.Connection:
