@@ -162,14 +162,13 @@ class SqlReads:
         now, said = self._said_now()
         expired = (
             f"SELECT thread, run, id FROM call WHERE {WAITS} AND shelf = 'asked' "
-            f"AND {END} <= {now} ORDER BY {END}, n LIMIT ?"
+            f"AND {END} <= {now} ORDER BY {END}, n LIMIT {limit:d}"
         )
         lapsed = (
             f"SELECT thread, id, NULL FROM run WHERE ready_at <= {now} AND owner IS NOT NULL "
-            "ORDER BY ready_at LIMIT ?"
+            f"ORDER BY ready_at LIMIT {limit:d}"
         )
-        values = (*said, limit)
-        return [Due(*row) for row in self._rows(_both(expired, lapsed), (*values, *values))]
+        return [Due(*row) for row in self._rows(_both(expired, lapsed), (*said, *said))]
 
     def next_due(self, after: Micros = 0) -> Micros | None:
         ends = (
