@@ -80,7 +80,7 @@ def postgres(effort: Effort) -> Measured:
     durability=f"{SQLITE}; {POSTGRES}",
     shown="per_second",
     explanation=(
-        "One interpreter: 16 at once cost the CPU of a cycle each (6 ms on SQLite, 10 ms on "
+        "One interpreter: 16 at once cost the CPU of a cycle each (5 ms on SQLite, 9 ms on "
         "PostgreSQL, where 16 threads also wait for their turns at it), and so do the peer's. "
         "More processes on one store are the way to more; this row is about one."
     ),
