@@ -11,6 +11,7 @@ from typing import Any
 
 from assent import codec, text
 from assent.hiding import hidden
+from assent.inbox.seeing import names_of
 from assent.types import ASSURANCE, Json, Request, Reviewer
 from assent.views import request_json
 
@@ -144,8 +145,7 @@ def abilities(request: Request, by: Reviewer) -> tuple[list[str], str]:
         return [], "an agent cannot decide"
     if request.status != "pending":
         return [], f"it is {request.status}"
-    ours = {by.name, *(f"group:{name}" for name in by.groups)}
-    if request.reviewers and not ours & set(request.reviewers):
+    if request.reviewers and names_of(by).isdisjoint(request.reviewers):
         return [], f"it is for {', '.join(request.reviewers)}"
     if not request.requester_decides and request.requester == by.name:
         return [], "you asked for it, and somebody else has to decide"
