@@ -27,7 +27,7 @@ from assent.cli.main import app
 from assent.cli.serving import PORT
 from assent.keys import new_key
 from assent.server import create_app, serving
-from assent.server.guards import MOST_BYTES
+from assent.server.access.guards import MOST_BYTES
 from assent.testing.postgres_server import shared_url, why_not
 
 ROOT = Path(__file__).resolve().parent.parent

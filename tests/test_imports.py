@@ -98,7 +98,7 @@ def test_a_server_starts_without_what_it_may_need_later() -> None:
     loaded = modules_loaded_by("""
 import assent.cli.agents, assent.cli.entry, assent.cli.serving, assent.server.serving
 from assent.server import create_app
-from assent.server.shapes import OpenBody, RequestView
+from assent.server.wire.shapes import OpenBody, RequestView
 create_app(store="memory://")
 assert not OpenBody.__pydantic_complete__ and not RequestView.__pydantic_complete__
 """)

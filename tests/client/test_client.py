@@ -13,7 +13,7 @@ from remote_world import People, Server, reserved, yes
 import assent
 from assent.client import Client, Unreachable
 from assent.client.options import header_key
-from assent.server.limits import Limits
+from assent.server.access.limits import Limits
 
 
 def test_ask_wait_claim_report(client: Client, people: People) -> None:

@@ -9,7 +9,7 @@ import pytest
 from served import Serve, Served, mailer, opened
 
 from assent.inbox import revoke_token
-from assent.server.signing_in import COOKIE, new_link
+from assent.server.access.signing_in import COOKIE, new_link
 
 ROUTES: list[tuple[str, str, tuple[str, ...]]] = [
     ("GET", "/api/agents", ("agent", "chat", "reviewer", "admin")),

@@ -12,7 +12,7 @@ from served import Serve, mailer
 
 from assent.adapters.ai_sdk.reading import RunView
 from assent.errors import StoreError
-from assent.server.streamed import Streamed
+from assent.server.wire.streamed import Streamed
 from assent.testing import say
 
 WORDS = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Welcome ana"}]}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from served import Serve, Served, opened
 
-from assent.server import cards
+from assent.server.showing import cards
 
 
 def listed(served: Served, token: str, **params: Any) -> list[dict[str, Any]]:

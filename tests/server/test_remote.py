@@ -239,7 +239,7 @@ def test_bad_calls_are_refused_with_their_field(open_server: Served) -> None:
 
 
 def test_only_so_many_requests_may_be_open(serve: Serve) -> None:
-    from assent.server.limits import Limits
+    from assent.server.access.limits import Limits
 
     server = serve(auth=False, limits=Limits(open_requests=3))
     client = server.client()
@@ -253,7 +253,7 @@ def test_only_so_many_requests_may_be_open(serve: Serve) -> None:
 
 
 def test_writes_are_limited_per_principal(serve: Serve) -> None:
-    from assent.server.limits import Limits
+    from assent.server.access.limits import Limits
 
     server = serve(limits=Limits(per_minute=60, burst=5))
     ana, ben = (server.client(server.token(name)) for name in ("ana", "ben"))

@@ -168,7 +168,7 @@ def check_open(host: str, *, no_auth: bool) -> None:
 
 def link(app: FastAPI, url: str) -> str:
     """A link that signs the user of the system in, once."""
-    from assent.server.signing_in import new_link
+    from assent.server.access.signing_in import new_link
 
     return f"{url}/login#{new_link(app.state.assent.store, os_user().name)}"
 

@@ -11,16 +11,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assent.server.answers import JsonAnswer
+    from assent.server.access.auth import AChatter, AnAgent, Anyone, AReviewer
     from assent.server.app import create_app
-    from assent.server.auth import AChatter, AnAgent, Anyone, AReviewer
+    from assent.server.wire.answers import JsonAnswer
 
 __all__ = ["AChatter", "AReviewer", "AnAgent", "Anyone", "JsonAnswer", "create_app"]
 
-_HOMES = {"create_app": "assent.server.app", "JsonAnswer": "assent.server.answers"}
+_HOMES = {"create_app": "assent.server.app", "JsonAnswer": "assent.server.wire.answers"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'assent.server' has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "assent.server.auth")), name)
+    return getattr(import_module(_HOMES.get(name, "assent.server.access.auth")), name)

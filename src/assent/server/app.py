@@ -20,12 +20,9 @@ from assent.errors import AssentError
 from assent.gate import Gate
 from assent.inbox import Inbox
 from assent.policy import Policy
-from assent.server import answers, docs
-from assent.server.cards import Cards
+from assent.server.access.guards import Guards
+from assent.server.access.limits import Limits
 from assent.server.feed import Feed
-from assent.server.guards import Guards
-from assent.server.judging import judge_of
-from assent.server.limits import Limits
 from assent.server.metrics import Metrics
 from assent.server.pulse import Pulse
 from assent.server.routes import chat, deciding, events, grants, health, records, session
@@ -33,6 +30,9 @@ from assent.server.routes import remote as elsewhere
 from assent.server.routes import requests as requests_
 from assent.server.routes.pages import add_pages
 from assent.server.service import Service
+from assent.server.showing.cards import Cards
+from assent.server.showing.judging import judge_of
+from assent.server.wire import answers, docs
 from assent.stores import open_store
 from assent.stores.base import Store
 from assent.worker import Worker

@@ -18,7 +18,7 @@ from itertools import islice
 from assent.errors import AssentError
 from assent.inbox.seeing import Audience
 from assent.rows import SYSTEM_THREAD, Event
-from assent.server.audiences import Audiences
+from assent.server.showing.audiences import Audiences
 from assent.stores.base import Store
 from assent.twin import News, hop
 from assent.types import Reviewer, moment

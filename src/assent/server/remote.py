@@ -22,9 +22,9 @@ from assent.gate.recheck import recheck
 from assent.gate.verify import verify
 from assent.policy import tightened
 from assent.rows import LIVE, Call, CallStatus, Run, Tool
-from assent.server.judging import judging
 from assent.server.service import Service
-from assent.server.shapes import OpenBody, OptionBody, QuestionBody, ResultBody
+from assent.server.showing.judging import judging
+from assent.server.wire.shapes import OpenBody, OptionBody, QuestionBody, ResultBody
 from assent.stores.base import Query, Store
 from assent.twin import News, hop, look, write
 from assent.types import (

@@ -10,11 +10,11 @@ from assent.agent.resumable import Resumable
 from assent.errors import NotFound
 from assent.gate import Gate
 from assent.inbox import Inbox
-from assent.server.cards import Cards
+from assent.server.access.limits import Limits
 from assent.server.feed import Feed
-from assent.server.limits import Limits
 from assent.server.metrics import Metrics
 from assent.server.pulse import Pulse
+from assent.server.showing.cards import Cards
 from assent.stores.base import Store
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from assent import codec
 from assent.adapters import ai_sdk
 from assent.agent import Agent
 from assent.errors import AssentError, NotFound
-from assent.server.answers import JsonAnswer, headers_of, status_of
-from assent.server.auth import AChatter, Who, needs
-from assent.server.docs import gives, refusals
-from assent.server.plain import PlainRoute
+from assent.server.access.auth import AChatter, Who, needs
 from assent.server.service import Service, service_of
-from assent.server.shapes import Items
-from assent.server.streamed import Streamed
+from assent.server.wire.answers import JsonAnswer, headers_of, status_of
+from assent.server.wire.docs import gives, refusals
+from assent.server.wire.plain import PlainRoute
+from assent.server.wire.shapes import Items
+from assent.server.wire.streamed import Streamed
 from assent.text import inline
 from assent.twin import hop
 from assent.types import Json, moment

@@ -9,12 +9,15 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from assent.errors import AssentError, Conflict, InvalidDecision, Refused
-from assent.server.answers import JsonAnswer, told
-from assent.server.auth import AChatter, Anyone, AReviewer, check_sees
-from assent.server.bodies import read
-from assent.server.docs import gives, refusals, takes
+from assent.server.access.auth import AChatter, Anyone, AReviewer, check_sees
+from assent.server.access.traces import traced
 from assent.server.service import Service, service_of
-from assent.server.shapes import (
+from assent.server.showing.shown import shown_request
+from assent.server.showing.trying import tried
+from assent.server.wire.answers import JsonAnswer, told
+from assent.server.wire.bodies import read
+from assent.server.wire.docs import gives, refusals, takes
+from assent.server.wire.shapes import (
     CancelBody,
     CheckBody,
     DecisionBody,
@@ -22,9 +25,6 @@ from assent.server.shapes import (
     OneOfMany,
     RequestView,
 )
-from assent.server.shown import shown_request
-from assent.server.traces import traced
-from assent.server.trying import tried
 from assent.twin import look
 from assent.types import Approve, Decision, Edit, Reject, Respond
 

@@ -11,10 +11,10 @@ from starlette.responses import StreamingResponse
 
 from assent.errors import StoreError
 from assent.inbox.seeing import names_of
-from assent.server.auth import AReviewer, Who
-from assent.server.docs import refusals
+from assent.server.access.auth import AReviewer, Who
 from assent.server.feed import Item
 from assent.server.service import Service, service_of
+from assent.server.wire.docs import refusals
 from assent.twin import hop, look
 
 router = APIRouter(prefix="/api", tags=["live"])

@@ -10,13 +10,13 @@ from assent.errors import NotFound
 from assent.hiding import hidden
 from assent.inbox.seeing import names_of
 from assent.inbox.standing import scope_of
-from assent.server.answers import JsonAnswer
-from assent.server.audiences import audience_of_scope
-from assent.server.auth import AReviewer, Who
-from assent.server.docs import gives, refusals
+from assent.server.access.auth import AReviewer, Who
 from assent.server.service import Service, service_of
-from assent.server.shapes import Items
-from assent.server.shown import inert
+from assent.server.showing.audiences import audience_of_scope
+from assent.server.showing.shown import inert
+from assent.server.wire.answers import JsonAnswer
+from assent.server.wire.docs import gives, refusals
+from assent.server.wire.shapes import Items
 from assent.text import inline, lines
 from assent.types import Grant, Json, Micros, moment
 

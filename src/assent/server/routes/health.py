@@ -7,9 +7,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from assent.server.answers import JsonAnswer
-from assent.server.docs import gives
 from assent.server.service import service_of
+from assent.server.wire.answers import JsonAnswer
+from assent.server.wire.docs import gives
 
 router = APIRouter(tags=["health"])
 

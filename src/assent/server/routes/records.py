@@ -10,15 +10,15 @@ from fastapi import APIRouter, Query, Request
 from assent.errors import InvalidCall, NotFound
 from assent.inbox.seeing import audience_of_run, may_see, names_of
 from assent.rows import Event, Run, RunStatus
-from assent.server.about import conversation, run_json, told
-from assent.server.answers import JsonAnswer
-from assent.server.audiences import Audiences, subject_of
-from assent.server.auth import AReviewer
-from assent.server.docs import gives, refusals
+from assent.server.access.auth import AReviewer
 from assent.server.service import Service, service_of
-from assent.server.shapes import Items
-from assent.server.shown import is_masked, shown_request
-from assent.server.stats import stats
+from assent.server.showing.about import conversation, run_json, told
+from assent.server.showing.audiences import Audiences, subject_of
+from assent.server.showing.shown import is_masked, shown_request
+from assent.server.showing.stats import stats
+from assent.server.wire.answers import JsonAnswer
+from assent.server.wire.docs import gives, refusals
+from assent.server.wire.shapes import Items
 from assent.stores.base import Store
 from assent.text import inline
 from assent.twin import hop

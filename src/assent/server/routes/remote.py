@@ -11,14 +11,21 @@ from assent.errors import Conflict, NotAllowed, NotFound
 from assent.inbox.seeing import may_see
 from assent.rows import Call
 from assent.server import remote
-from assent.server.answers import JsonAnswer
-from assent.server.auth import AnAgent
-from assent.server.bodies import read
-from assent.server.docs import gives, refusals, takes
-from assent.server.judging import came_from_elsewhere
+from assent.server.access.auth import AnAgent
 from assent.server.service import Service, service_of
-from assent.server.shapes import ClaimBody, ClaimView, OpenBody, RequestView, ResultBody, TokenBody
-from assent.server.shown import shown_request
+from assent.server.showing.judging import came_from_elsewhere
+from assent.server.showing.shown import shown_request
+from assent.server.wire.answers import JsonAnswer
+from assent.server.wire.bodies import read
+from assent.server.wire.docs import gives, refusals, takes
+from assent.server.wire.shapes import (
+    ClaimBody,
+    ClaimView,
+    OpenBody,
+    RequestView,
+    ResultBody,
+    TokenBody,
+)
 from assent.twin import hop
 from assent.types import Reviewer
 

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Query, Request
 
 from assent.errors import NotFound
 from assent.server import remote
-from assent.server.about import about
-from assent.server.answers import JsonAnswer, Written
-from assent.server.auth import Anyone, AReviewer, check_sees
-from assent.server.docs import gives, refusals
+from assent.server.access.auth import Anyone, AReviewer, check_sees
 from assent.server.service import Service, service_of
-from assent.server.shapes import STATUSES, RequestPage, RequestView
-from assent.server.shown import shown_request
+from assent.server.showing.about import about
+from assent.server.showing.shown import shown_request
+from assent.server.wire.answers import JsonAnswer, Written
+from assent.server.wire.docs import gives, refusals
+from assent.server.wire.shapes import STATUSES, RequestPage, RequestView
 from assent.twin import hop, look
 from assent.types import Request as Asked
 

@@ -12,14 +12,14 @@ from assent import codec
 from assent.agent import Agent
 from assent.agent.resumable import Resumable
 from assent.agent.tool import Tool
-from assent.server.answers import JsonAnswer
-from assent.server.auth import Anyone
-from assent.server.bodies import read
-from assent.server.docs import gives, refusals, takes
+from assent.server.access.auth import Anyone
+from assent.server.access.signing_in import COOKIE, SESSION_SECONDS, sign_in, sign_out
 from assent.server.service import service_of
-from assent.server.shapes import Items, LoginBody
-from assent.server.shown import inert
-from assent.server.signing_in import COOKIE, SESSION_SECONDS, sign_in, sign_out
+from assent.server.showing.shown import inert
+from assent.server.wire.answers import JsonAnswer
+from assent.server.wire.bodies import read
+from assent.server.wire.docs import gives, refusals, takes
+from assent.server.wire.shapes import Items, LoginBody
 from assent.twin import hop
 from assent.types import Json
 

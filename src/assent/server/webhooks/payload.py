@@ -7,7 +7,7 @@ from typing import NamedTuple
 from assent import codec
 from assent.hiding import hidden
 from assent.rows import Call, CallStatus, Event
-from assent.server.shown import inert
+from assent.server.showing.shown import inert
 from assent.server.webhooks.endpoint import Endpoint
 from assent.stores.base import Store
 from assent.types import Json, Micros, moment

@@ -11,8 +11,8 @@ from assent.hiding import hidden
 from assent.inbox.seeing import may_see
 from assent.rows import Call, Event, Run
 from assent.server.service import Service
-from assent.server.shown import inert, summary
-from assent.server.veil import FOR_OTHERS, Veil
+from assent.server.showing.shown import inert, summary
+from assent.server.showing.veil import FOR_OTHERS, Veil
 from assent.stores.base import Query, Store
 from assent.stores.call_events import events_about
 from assent.text import inline, lines

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
 import assent
-from assent.server.shapes import ErrorView
-from assent.server.wording import worded
+from assent.server.wire.shapes import ErrorView
+from assent.server.wire.wording import worded
 
 _ABOUT = """
 The HTTP face of Assent, a durable yes or no for AI agents.

@@ -19,10 +19,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assent.errors import NotAllowed
-from assent.server import crossing
-from assent.server.answers import TooLarge, WrongHost, answer
+from assent.server.access import crossing
+from assent.server.access.signing_in import COOKIE
 from assent.server.metrics import Metrics
-from assent.server.signing_in import COOKIE
+from assent.server.wire.answers import TooLarge, WrongHost, answer
 
 log = logging.getLogger("assent.access")
 

@@ -9,7 +9,7 @@ from assent import codec, schema, text
 from assent.errors import InvalidCall
 from assent.policy import tightened
 from assent.server.service import Service
-from assent.server.shown import seen
+from assent.server.showing.shown import seen
 from assent.types import Json, Request, Reviewer
 
 

@@ -15,9 +15,9 @@ from fastapi import Request as HttpRequest
 from assent.errors import NotAllowed, NotFound, Unauthenticated
 from assent.inbox.seeing import may_see
 from assent.rows import Call
+from assent.server.access.signing_in import COOKIE, who_is
+from assent.server.access.traces import note_refusal
 from assent.server.service import Service, service_of
-from assent.server.signing_in import COOKIE, who_is
-from assent.server.traces import note_refusal
 from assent.stores.base import Store
 from assent.twin import look
 from assent.types import Request, Reviewer

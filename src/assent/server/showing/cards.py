@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from assent.inbox import Inbox
 from assent.inbox.seeing import may_see, names_of
 from assent.rows import Call
-from assent.server.answers import as_json
-from assent.server.shown import abilities, drawn
+from assent.server.showing.shown import abilities, drawn
+from assent.server.wire.answers import as_json
 from assent.types import Request, Reviewer
 
 #: How many pages are looked through for somebody who may see few of the requests.

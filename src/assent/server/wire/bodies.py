@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 
 from assent import codec
 from assent.errors import InvalidCall
-from assent.server.answers import Malformed
+from assent.server.wire.answers import Malformed
 
 T = TypeVar("T")
 

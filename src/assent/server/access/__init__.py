@@ -1,0 +1,1 @@
+"""Who may come in: origins and hosts, names and sessions, how much, and what was refused."""
