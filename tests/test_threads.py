@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from assent.threads import Threads
+from assent.threads import Threads, in_thread
 
 
 async def test_gives_what_the_function_gives_or_raises() -> None:
@@ -88,7 +89,7 @@ def test_what_was_begun_is_done_before_the_interpreter_goes(tmp_path: Path) -> N
     code = """
 import asyncio, sys, threading, time
 from pathlib import Path
-from assent.threads import Threads
+from assent.threads import Threads, in_thread
 threads, began = Threads(2), threading.Event()
 
 def work():
@@ -105,3 +106,22 @@ asyncio.run(main())
     place = tmp_path / "told"
     subprocess.run([sys.executable, "-c", code, str(place)], check=True, timeout=60)
     assert place.read_text() == "done"
+
+
+async def test_one_that_waits_for_another_does_not_count() -> None:
+    threads = Threads(1)
+
+    def outer(depth: int) -> int:
+        async def inner() -> int:
+            return 1 + await threads.run(lambda: outer(depth - 1))
+
+        return asyncio.run(inner()) if depth else 0
+
+    answers = [threads.run(lambda: outer(3)) for _ in range(4)]
+    assert await asyncio.wait_for(asyncio.gather(*answers), 60) == [3] * 4
+
+
+async def test_a_function_sees_the_context_that_called_it() -> None:
+    mark = contextvars.ContextVar("mark", default="none")
+    mark.set("ours")
+    assert await in_thread(mark.get) == "ours"

@@ -1,22 +1,27 @@
 """Threads that do for an event loop what would block it.
 
 ``ThreadPoolExecutor`` does the same at twice the price (98 µs of CPU a call, here 44): each call
-goes through two futures and their conditions, which is more work than most reads of a store.
+goes through two futures and their conditions, which is more work than most reads of a store. And
+the loop's own has few threads (six on two cores), which look up the names of hosts as well: six
+slow tools would hold up every other run, and every new connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache, partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Where the answer goes, and what is to be called.
@@ -25,6 +30,23 @@ _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]
 
 #: How long what ends by itself is given to do so.
 _GRACE = 1.0
+#: How many functions of users run at once.
+_MOST = 256
+
+
+@cache
+def _for_functions() -> Threads:
+    return Threads(_MOST)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_for_functions.cache_clear)  # threads do not cross a fork
+
+
+async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that somebody else wrote, and that may take its time."""
+    context = contextvars.copy_context()
+    return await _for_functions().run(partial(context.run, function, *args, **kwargs))
 
 
 def leave_soon(code: int = 0) -> None:
@@ -44,7 +66,10 @@ def leave_soon(code: int = 0) -> None:
 
 
 class Threads:
-    """At most so many, each started when the others are busy; at exit they end what they do."""
+    """At most so many, each started when the others are busy; at exit they end what they do.
+
+    One that waits for another of them does not count, or all might wait for one more.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -60,7 +85,7 @@ class Threads:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         with self._lock:
-            if self._free <= 0 and len(self._threads) < self._most:
+            if self._free <= 0 and (len(self._threads) < self._most or self._is_one_of_them()):
                 self._start()
             self._free -= 1
         self._jobs.put((loop, answer, function))
@@ -72,6 +97,9 @@ class Threads:
         thread.start()
         self._threads.append(thread)
         self._free += 1
+
+    def _is_one_of_them(self) -> bool:
+        return threading.current_thread() in self._threads
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -102,7 +130,7 @@ def _tell(answer: asyncio.Future[T], value: T, error: BaseException | None) -> N
     if error is None:
         answer.set_result(value)
     elif isinstance(error, StopIteration):  # no future can carry it, as no coroutine can
-        wrapped = RuntimeError("a function that was called in a thread raised StopIteration")
+        wrapped = RuntimeError(f"StopIteration: {error}")
         wrapped.__cause__ = error
         answer.set_exception(wrapped)
     else:

@@ -40,6 +40,27 @@ async def test_sync_tools_run_off_the_loop_and_side_by_side(world: World) -> Non
     assert told(agent) == ["false", "false"]
 
 
+async def test_many_slow_tools_hold_up_neither_each_other_nor_the_loops_own_threads(
+    world: World,
+) -> None:
+    meet = threading.Barrier(41, timeout=60)
+
+    @assent.tool
+    def work(n: int) -> int:
+        """Work."""
+        meet.wait()
+        return n
+
+    agent = world.agent(calls(*(call("work", {"n": n}) for n in range(40))), say("Done."))
+    agent.tools = {"work": work}
+    running = asyncio.create_task(agent.run("go", thread="t"))
+    while meet.n_waiting < 40:
+        await asyncio.sleep(0.001)
+    assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 60) == "free"
+    meet.wait()
+    assert (await running).status == "done"
+
+
 @pytest.mark.parametrize("error", [ValueError("bad"), StopIteration("end"), TimeoutError("late")])
 @pytest.mark.parametrize("colour", ["sync", "async"])
 async def test_a_tool_error_is_told_without_a_traceback(
