@@ -107,6 +107,12 @@ async def test_unknown_runs_are_not_found(world: World) -> None:
         ({"max_turns": 0}, "max_turns"),
         ({"max_turns": True}, "max_turns"),
         ({"name": " "}, "name"),
+        ({"tool_choice": 5}, "tool_choice"),
+        ({"tool_choice": None}, "tool_choice"),
+        ({"tool_choice": ""}, "tool_choice"),
+        ({"tool_choice": {}}, "tool_choice"),
+        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {}}}, "tool_choice"),
+        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": 5}}, "tool_choice"),
     ],
 )
 def test_an_agent_says_what_is_wrong_with_its_options(

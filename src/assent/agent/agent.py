@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from assent import codec
+from assent.agent.asking import checked_choice
 from assent.agent.events import AgentEvent, Result
 from assent.agent.job import RUN, Emit, Job
 from assent.agent.loop import Advance
@@ -86,7 +87,7 @@ class Agent:
         self.instructions = instructions
         self.tools = _named(tools)
         self.max_turns = _checked_turns(max_turns)
-        self.tool_choice = tool_choice
+        self.tool_choice = checked_choice(tool_choice)
         self.parallel_tool_calls = parallel_tool_calls
         self.settings = dict(settings or {})
         self.on_change = on_change

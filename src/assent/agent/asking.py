@@ -70,6 +70,21 @@ def _clean(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
+def checked_choice(choice: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
+    """The choice, if it has a form that can be given to a model; that one knows the rest."""
+    if isinstance(choice, str) and choice:
+        return choice
+    if isinstance(choice, Mapping) and isinstance(choice.get("type"), str):
+        inner = choice.get("allowed_tools", choice)
+        named = inner.get("tools") if isinstance(inner, Mapping) else None
+        if choice["type"] != "allowed_tools" or isinstance(named, list | tuple):
+            return choice
+    raise ValueError(
+        f"tool_choice={choice!r:.80}: use 'auto', 'none', 'required', a tool's name, or a mapping "
+        "that says its type, as OpenAI does"
+    )
+
+
 def unforced(choice: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
     """The choice after the first turn: who is always forced to call never comes to an answer."""
     if choice in ("auto", "none"):
