@@ -160,3 +160,12 @@ class Paused(BaseException):
             f"run {run!r} waits for {ids}; decide (assent inbox), then come back "
             f"with the same run: gate.run({run!r})"
         )
+
+
+def told(error: BaseException) -> str:
+    """An error as text that can be stored, whatever it says of itself."""
+    try:
+        said = str(error)
+    except Exception:
+        said = "it cannot say what happened"
+    return f"{type(error).__name__}: {said}".encode("utf-8", "backslashreplace").decode()

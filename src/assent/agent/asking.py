@@ -30,9 +30,10 @@ class Asking:
         text, refusal = _clean(reply.text), _clean(reply.refusal)
         if reply.finish in ("length", "filter", "refusal"):
             return replace(reply, text=text, refusal=refusal, calls=(), approvals=())
-        made = ((c.id, _clean(c.name), _clean(c.arguments)) for c in reply.calls)
+        made = ((_clean(c.id), _clean(c.name), _escaped(c.arguments)) for c in reply.calls)
         calls = with_ids(made, request.messages) if reply.calls else ()
-        return replace(reply, text=text, refusal=refusal, calls=calls)
+        hosted = tuple(replace(a, arguments=_escaped(a.arguments)) for a in reply.approvals)
+        return replace(reply, text=text, refusal=refusal, calls=calls, approvals=hosted)
 
     async def _whole(self, request: ModelRequest) -> ModelReply:
         reply = await self.job.agent.model.reply(request)
@@ -68,6 +69,11 @@ class Asking:
 def _clean(text: str) -> str:
     """The text without half surrogate pairs, which no store takes."""
     return text.encode(errors="replace").decode()
+
+
+def _escaped(json: str) -> str:
+    """JSON text with half surrogate pairs written out: it can be stored, and is refused by name."""
+    return json.encode(errors="backslashreplace").decode()
 
 
 def checked_choice(choice: str | Mapping[str, Any]) -> str | Mapping[str, Any]:

@@ -14,7 +14,7 @@ from assent.agent.nested import InnerBroke
 from assent.agent.offloop import called
 from assent.agent.turn import Slot, Turn
 from assent.engine.commands import Doubt, Look, Record, Suspend
-from assent.errors import AssentError, InvalidCall, Paused
+from assent.errors import AssentError, InvalidCall, Paused, told
 from assent.gate.inside import working
 from assent.rows import Call, Run
 from assent.twin import write_whole
@@ -101,7 +101,7 @@ class Execution:
             self._broke.append(broke.error)
             return Suspend(**_attempt(call), elsewhere=True)
         except Exception as error:
-            ended = False, f"{type(error).__name__}: {error}"
+            ended = False, told(error)
         else:
             ended = True, result
         finally:

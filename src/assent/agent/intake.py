@@ -15,7 +15,7 @@ from assent.agent.models.base import HostedApproval, ModelCall
 from assent.agent.offloop import called
 from assent.agent.tool import Tool
 from assent.engine.commands import NewCall
-from assent.errors import InvalidCall
+from assent.errors import InvalidCall, told
 from assent.gate.guard import PREVIEW_SECONDS
 from assent.gate.options import bound_facts, question_terms
 from assent.gate.plan import Plan
@@ -125,8 +125,8 @@ def _facts(job: Job, name: str, binds: Callable[..., Mapping[str, Json]]) -> dic
         takes_deps = bool(inspect.signature(binds).parameters)
         return bound_facts(binds, *((job.deps,) if takes_deps else ()))
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        raise InvalidCall(f"the surroundings of {name} cannot be looked at: {said}") from error
+        said = f"the surroundings of {name} cannot be looked at: {told(error)}"
+        raise InvalidCall(said) from error
 
 
 async def preview_of(job: Job, tool: Tool, text: str, revision: int = 1) -> str:
@@ -142,5 +142,5 @@ async def preview_of(job: Job, tool: Tool, text: str, revision: int = 1) -> str:
     except TimeoutError:
         text = codec.dumps(f"no preview within {PREVIEW_SECONDS:g} seconds")
     except Exception as error:
-        text = codec.dumps(f"no preview: {type(error).__name__}: {error}")
+        text = codec.dumps(f"no preview: {told(error)}")
     return codec.dumps({"at": at, "revision": revision, "shows": codec.loads(text)})

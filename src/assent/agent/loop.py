@@ -31,7 +31,7 @@ from assent.agent.room import make_room
 from assent.agent.starting import cleared, put_back, show_again
 from assent.agent.turn import Turn
 from assent.engine.commands import Finish, Look, NewCall, Propose
-from assent.errors import Cancelled, Conflict, StoreError
+from assent.errors import Cancelled, Conflict, StoreError, told
 from assent.gate.begun import take_back
 from assent.gate.inside import is_left
 from assent.rows import LIVE, CallStatus, Run
@@ -82,7 +82,7 @@ class Advance:
             result = await work()
         except BaseException as error:
             self.hold.release()
-            self.job.tell(Broke(f"{type(error).__name__}: {error}"))
+            self.job.tell(Broke(told(error)))
             raise
         finally:
             self.hold.drop()

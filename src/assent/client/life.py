@@ -16,11 +16,11 @@ from assent.client.client import LONGEST_POLL, Claim
 from assent.client.heartbeat import Heartbeat
 from assent.client.reading import row_of
 from assent.client.wire import nap
-from assent.errors import AssentError, Conflict, Paused
+from assent.errors import AssentError, Conflict, Paused, told
 from assent.gate.endings import ending
 from assent.gate.inside import refuse_own_call, refuse_own_run, working
 from assent.gate.plan import Plan
-from assent.gate.scope import RunScope, told
+from assent.gate.scope import RunScope
 from assent.types import Request
 from assent.views import question_from
 

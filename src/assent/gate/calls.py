@@ -33,6 +33,7 @@ from assent.errors import (
     Paused,
     Refused,
     StoreError,
+    told,
 )
 from assent.gate.begun import put_back, take_back
 from assent.gate.endings import ending, not_run
@@ -40,7 +41,7 @@ from assent.gate.inside import refuse_own_call, refuse_own_run, working
 from assent.gate.leases import KEEPER, Lease
 from assent.gate.plan import Plan
 from assent.gate.recheck import recheck
-from assent.gate.scope import RunScope, told
+from assent.gate.scope import RunScope
 from assent.gate.verify import verify
 from assent.rows import Call, CallStatus, Run
 from assent.twin import News, hop, look, write, write_start, write_whole

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from assent import codec
-from assent.errors import AssentError
+from assent.errors import AssentError, told
 from assent.gate.calls import CallLife
 from assent.gate.options import bound_facts
 from assent.gate.plan import Plan
-from assent.gate.scope import RunScope, current, told
+from assent.gate.scope import RunScope, current
 from assent.policy import Predicate
 from assent.rows import Call, Tool
 from assent.schema import Signature

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from assent.engine.commands import Finish
-from assent.errors import AssentError, InvalidCall, Paused
+from assent.errors import AssentError, InvalidCall, Paused, told
 from assent.gate.options import MAX_NAME, checked_words
 from assent.rows import LIVE
 from assent.twin import hop, on_loop, run_sync
@@ -189,12 +189,3 @@ def _ungrouped(group: BaseExceptionGroup[BaseException]) -> BaseException:
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
     for one in group.exceptions:
         yield from _leaves(one) if isinstance(one, BaseExceptionGroup) else (one,)
-
-
-def told(error: BaseException) -> str:
-    """An error as text that can be stored, whatever it says of itself."""
-    try:
-        said = str(error)
-    except Exception:
-        said = "it cannot say what happened"
-    return f"{type(error).__name__}: {said}".encode("utf-8", "backslashreplace").decode()

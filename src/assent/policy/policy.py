@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from assent.errors import InvalidPolicy
+from assent.errors import InvalidPolicy, told
 from assent.policy.rule import Args, Predicate, Rule
 from assent.policy.tighten import tightened
 from assent.types import RISKS, Json, Risk, Terms, ToolCall, Verdict
@@ -155,7 +155,7 @@ def _by_tool(own: Terms, said: bool | BaseException) -> Terms:
 
 def _failed(terms: Terms, rule: str, error: BaseException) -> Terms:
     """A rule that cannot say no must not say yes: ask, and show why."""
-    reason = f"{rule} could not be evaluated: {type(error).__name__}: {error}"[:_REASON_LENGTH]
+    reason = f"{rule} could not be evaluated: {told(error)}"[:_REASON_LENGTH]
     level = max(terms.risk.level, "high", key=RISKS.index)
     risk = Risk(level, (*terms.risk.reasons, reason))
     return _guarded(replace(terms, verdict=Verdict.ASK, risk=risk))

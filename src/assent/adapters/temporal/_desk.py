@@ -22,7 +22,7 @@ from assent.adapters.temporal._wire import (
     activity_of,
 )
 from assent.engine.commands import Doubt
-from assent.errors import AssentError, NotFound, Paused, StoreError
+from assent.errors import AssentError, NotFound, Paused, StoreError, told
 from assent.gate import Gate
 from assent.gate.guard import Guard
 from assent.rows import CallStatus
@@ -119,7 +119,7 @@ class Desk:
         except StoreError:
             raise
         except Exception as error:
-            return {"error": "CallFailed", "message": f"{type(error).__name__}: {error}"}
+            return {"error": "CallFailed", "message": told(error)}
 
     async def _outliving(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Wait for it with heartbeats; what Temporal calls off here goes on, and is recorded."""

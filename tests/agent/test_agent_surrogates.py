@@ -1,0 +1,78 @@
+"""Half a surrogate pair is no text: wherever it comes from, the run goes on and nothing is bent."""
+
+from __future__ import annotations
+
+import pytest
+from agent_world import World
+
+import assent
+from assent.agent.models.base import HostedApproval, Message, ModelCall, ModelReply
+from assent.testing.scripted_model import ScriptedModel, call, say
+
+HALF = "\ud800"
+
+
+def last_told(agent: assent.Agent) -> Message:
+    """The last message that the model was given."""
+    assert isinstance(agent.model, ScriptedModel)
+    return agent.model.requests[-1].messages[-1]
+
+
+@pytest.mark.parametrize("raw", [f'{{"what": "x{HALF}"}}', '{"what": "x\\ud800"}'])
+@pytest.mark.parametrize("tool", ["look", "pay"])
+async def test_in_arguments_it_is_told_to_the_model(world: World, raw: str, tool: str) -> None:
+    agent = world.agent(call(tool, raw), say("ok"))
+    result = await agent.run("go", thread="t")
+    assert (result.status, result.output, world.ran) == ("done", "ok", [])
+    assert "half a surrogate pair" in last_told(agent)["content"]
+
+
+async def test_in_the_id_of_a_call_it_is_replaced_once_for_all(world: World) -> None:
+    reply = ModelReply(calls=(ModelCall(f"c{HALF}", "look", '{"what": "x"}'),), finish="calls")
+    agent = world.agent(reply, say("ok"))
+    assert (await agent.run("go", thread="t")).output == "ok"
+    assert last_told(agent)["call_id"] == "c?"
+
+
+async def test_in_the_arguments_of_a_hosted_call_it_is_told(world: World) -> None:
+    asked = HostedApproval("m1", "shop", "buy", f'{{"what": "{HALF}"}}')
+    agent = world.agent(ModelReply(approvals=(asked,), finish="calls"), say("ok"))
+    assert (await agent.run("go", thread="t")).output == "ok"
+    assert "half a surrogate pair" in last_told(agent)["reason"]
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error", [ValueError(f"no file {HALF}"), Mute()])
+async def test_in_what_a_tool_raises_it_is_written_out(world: World, error: Exception) -> None:
+    @assent.tool
+    def broken() -> str:
+        """Break."""
+        raise error
+
+    agent = world.agent(call("broken"), say("ok"), tools=[broken])
+    assert (await agent.run("go", thread="t")).output == "ok"
+    told = last_told(agent)["content"]
+    assert "no file \\\\ud800" in told or "Mute: it cannot say what happened" in told
+
+
+@pytest.mark.parametrize("error", [ValueError(f"no table {HALF}"), Mute()])
+async def test_a_predicate_that_raises_it_asks(world: World, error: Exception) -> None:
+    def asks(args: object) -> bool:
+        raise error
+
+    def shows() -> str:
+        raise error
+
+    @assent.tool(needs_approval=asks, preview=shows)
+    def drop() -> str:
+        """Drop it."""
+        return "gone"
+
+    result = await world.agent(call("drop"), say("ok"), tools=[drop]).run("go", thread="t")
+    (request,) = result.interruptions
+    assert request.risk.level == "high"
+    assert "could not be evaluated" in request.risk.reasons[0]
