@@ -85,6 +85,9 @@ class Question:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():
             raise InvalidCall("a question needs a text", "text")
+        if isinstance(self.options, str | Mapping) or not isinstance(self.options, Iterable):
+            kind = type(self.options).__name__
+            raise InvalidCall(f"options is a list of texts or Options, not {kind}", "options")
         options = tuple(o if isinstance(o, Option) else Option(o) for o in self.options)
         object.__setattr__(self, "options", options)
         if self.free_text is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assent import Gate, InvalidCall, InvalidPolicy, tool
+from assent import Gate, InvalidCall, InvalidPolicy, Question, tool
 
 
 def pay(to: str) -> str:
@@ -65,3 +65,9 @@ def test_surroundings_are_names_and_values(facts: Any) -> None:
 def test_a_tool_is_strict_or_not() -> None:
     with pytest.raises(TypeError, match="strict='no': use True or False"):
         offered(strict="no")
+
+
+@pytest.mark.parametrize("options", ["yes or no", {"yes": 1, "no": 2}, 5, None])
+def test_options_of_a_question_are_a_list(options: Any) -> None:
+    with pytest.raises(InvalidCall, match="options is a list of texts or Options, not"):
+        Question("Sure?", options=options)
