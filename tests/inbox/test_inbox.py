@@ -106,6 +106,7 @@ def test_filters(case: Case) -> None:
         {"limit": "5"},
         {"limit": True},
         {"after": "x"},
+        {"after": [1]},
         {"status": None},
         {"status": ["pending"]},
         {"kind": "aproval"},

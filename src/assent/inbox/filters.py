@@ -52,7 +52,7 @@ def query_of(filters: dict[str, Any]) -> Query:
     if filters.get("after") is not None:
         try:
             filters["after"] = int(filters["after"])
-        except ValueError:
+        except (TypeError, ValueError):
             raise InvalidDecision("after: use the `next` of the page before", "after") from None
     return Query(**filters)
 
