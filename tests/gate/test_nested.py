@@ -112,6 +112,19 @@ async def test_once_takes_coroutines(case: Case) -> None:
     assert case.ran == ["step"]
 
 
+async def test_once_given_the_call_instead_of_the_function_leaves_the_step_open(case: Case) -> None:
+    async def step() -> str:
+        case.ran.append("step")
+        return "done"
+
+    async with case.gate.run(RUN):
+        for wrong in (step(), "done", None):
+            with pytest.raises(InvalidCall, match="give it a function"):
+                await case.gate.once("s", wrong)  # type: ignore[arg-type]
+        assert await case.gate.once("s", step) == "done"
+    assert case.ran == ["step"]
+
+
 def test_once_in_doubt_asks(case: Case) -> None:
     def step() -> str:
         case.ran.append("step")

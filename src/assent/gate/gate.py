@@ -19,7 +19,7 @@ from assent.engine.commands import Cancel
 from assent.errors import InvalidCall, NotFound, Rejected
 from assent.gate.calls import CallLife
 from assent.gate.judge import judge
-from assent.gate.once import once_plan
+from assent.gate.once import check_step, once_plan
 from assent.gate.options import (
     MAX_NAME,
     UNSET,
@@ -198,6 +198,7 @@ class Gate:
             raise InvalidCall(
                 "once() belongs into a named run: with gate.run('order-17'): ...", "run"
             )
+        check_step(function)
 
         async def effect(call: Call) -> tuple[Any, str]:
             value: Any = function(*args, **kwargs)

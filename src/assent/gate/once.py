@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from assent import codec
+from assent.errors import InvalidCall
 from assent.gate.plan import Plan
 from assent.rows import Call, Tool
 from assent.types import Terms, Verdict
+
+
+def check_step(function: object) -> None:
+    """Refuse what is no function before it is written down that the step has failed."""
+    if callable(function):
+        return
+    if inspect.iscoroutine(function):
+        function.close()
+    kind = type(function).__name__
+    raise InvalidCall(
+        f"once() calls the step itself: give it a function and its arguments, not a {kind}",
+        "function",
+    )
 
 
 def once_plan(
