@@ -14,6 +14,7 @@ from assent import (
     Approve,
     Conflict,
     Edit,
+    InvalidCall,
     InvalidDecision,
     NotFound,
     Option,
@@ -385,3 +386,7 @@ async def test_watch_tells_what_is_committed_here(case: Case) -> None:
     await case.inbox.decide(request.id, request.approve(), by="ana")
     await asyncio.wait_for(listening, 20)
     assert heard == ["asked", "decided"]
+    first = await anext(case.inbox.watch(after=""))
+    assert (await anext(case.inbox.watch(after=str(first.pos)))).type == "decided"
+    with pytest.raises(InvalidCall, match="after: give a text"):
+        case.inbox.watch(after=first.pos)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Any
 
 from assent import codec
 from assent.engine.commands import Cancel, Decide, Doubt, Expire, Note, RevokeGrant
-from assent.errors import AssentError, Conflict, Expired, InvalidDecision, NotFound
+from assent.errors import AssentError, Conflict, Expired, InvalidCall, InvalidDecision, NotFound
 from assent.inbox.answers import (
     check_alike,
     check_kind,
@@ -327,6 +327,8 @@ class Inbox:
 
         ``after`` replays from a place in the stream: ``str(event.pos)`` of the last event seen.
         """
+        if not isinstance(after, str | None):
+            raise InvalidCall("after: give a text, such as str(event.pos)", "after")
         return self._watch(self.store.tail() if after is None else after)
 
     async def _watch(self, cursor: str) -> AsyncIterator[Event]:

@@ -42,6 +42,8 @@ _LAST = f"SELECT {_PLACE} FROM event {{}} ORDER BY era DESC, event.xid DESC, pos
 #: How long to wait for a transaction of somebody else's, once for each.
 PATIENCE = 1.0
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,20})\.([0-9]{1,18})")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_PLACE_OF = "SELECT era, xid::text, pos FROM event WHERE pos = ?"
 _NAP = 0.002
 
 
@@ -59,13 +61,13 @@ class Stream:
 
     def events(self, after: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
         """The next events that are safe to give out."""
-        era, xid, pos = _parsed(after)
+        era, xid, pos = self._parsed(after)
         rows = self._when_safe(_AFTER, (era, xid, pos, limit))
         return [_placed(row) for row in rows if row[-2]]
 
     def newest(self, before: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
         """The events before a place, the newest first."""
-        rows = self._rows(_BEFORE, (*_parsed(before or _END), limit))
+        rows = self._rows(_BEFORE, (*self._parsed(before or _END), limit))
         return [_placed(row) for row in rows]
 
     def tail(self) -> Cursor:
@@ -74,6 +76,21 @@ class Stream:
         if rows and not rows[0][-2]:
             rows = self._rows(_LAST.format(f"WHERE {_SAFE}"), ())
         return ".".join(map(str, rows[0][:3])) if rows else ""
+
+    def _parsed(self, cursor: Cursor) -> tuple[int, str, int]:
+        """The era, the transaction and the number that a place is made of.
+
+        The number of an event alone, which is all that the event tells, is looked up.
+        """
+        if cursor in ("", "0"):
+            return 0, "0", 0
+        found = _CURSOR.fullmatch(cursor)
+        if found is not None and int(found[2]) < 1 << 64:
+            return int(found[1]), found[2], int(found[3])
+        if _NUMBER.fullmatch(cursor) and (rows := self._rows(_PLACE_OF, (int(cursor),))):
+            era, xid, pos = rows[0]
+            return era, xid, pos
+        raise InvalidCall(f"{cursor!r:.60} is no place among the events: use one you were given")
 
     def _when_safe(self, statement: str, values: Sequence[Any]) -> list[Any]:
         """Read, and again for a moment if the first event that is there is not yet safe."""
@@ -90,11 +107,3 @@ class Stream:
 
 def _placed(row: Any) -> tuple[Cursor, Event]:
     return ".".join(map(str, row[-5:-2])), event_from(row)
-
-
-def _parsed(cursor: Cursor) -> tuple[int, str, int]:
-    """The era, the transaction and the number that a place is made of."""
-    found = _CURSOR.fullmatch(cursor or "0.0.0")
-    if found is None or int(found[2]) >= 1 << 64:
-        raise InvalidCall(f"{cursor!r:.60} is no place among the events: use one you were given")
-    return int(found[1]), found[2], int(found[3])

@@ -28,6 +28,10 @@ class Recording:
             assert all_events(world.store, page=size) == whole
         assert world.store.events(whole[2][0]) == whole[3:]
         assert world.store.events(whole[2][0], limit=1) == whole[3:4]
+        # An event itself tells no more than its number.
+        assert world.store.events(str(whole[2][1].pos)) == whole[3:]
+        assert world.store.newest(str(whole[2][1].pos)) == whole[:2][::-1]
+        assert world.store.events("0") == whole
         tail = world.store.tail()
         assert world.store.events(tail) == []
         world.decide(world.store.calls_of("r0")[0])
