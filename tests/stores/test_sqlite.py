@@ -53,7 +53,10 @@ def test_what_a_url_opens(
         store.close()
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite://assent.db", "mysql://x", "x"])
+@pytest.mark.parametrize(
+    "url",
+    ["sqlite://", "sqlite:///", "sqlite://assent.db", "sqlite:///:memory:", "mysql://x", "x"],
+)
 def test_what_no_url_opens(url: str) -> None:
     with pytest.raises(StoreError, match="sqlite:///"):
         open_store(url)

@@ -67,6 +67,8 @@ def _sqlite_path(url: str, rest: str) -> Path:
             f"{url!r} names no file: write sqlite:///assent.db or sqlite:////abs/path.db"
         )
     path = Path(rest[1:])
+    if path.name == ":memory:":
+        raise StoreError(f"{url!r} names a file: a store in memory is memory://")
     if path.expanduser().is_dir():
         raise StoreError(f"{url!r} names a folder: write sqlite:///{path}/assent.db")
     return path
