@@ -122,6 +122,12 @@ def test_an_agent_says_what_is_wrong_with_its_options(
         world.agent(**options)
 
 
+@pytest.mark.parametrize("listeners", [5, ["log"], [asyncio.sleep]])
+def test_a_listener_is_a_plain_function(world: World, listeners: Any) -> None:
+    with pytest.raises(TypeError, match="listener"):
+        Agent("a", model=ScriptedModel([]), listeners=listeners)
+
+
 def test_an_agent_is_resumable(world: World) -> None:
     assert isinstance(world.agent(), Resumable)
 

@@ -62,6 +62,12 @@ def test_surroundings_are_names_and_values(facts: Any) -> None:
         paying("ana")
 
 
+@pytest.mark.parametrize("channels", [5, [5], ["mail"], None])
+def test_a_channel_can_be_called(channels: Any) -> None:
+    with pytest.raises(TypeError, match="give a list of async functions"):
+        Gate(channels=channels)
+
+
 def test_a_tool_is_strict_or_not() -> None:
     with pytest.raises(TypeError, match="strict='no': use True or False"):
         offered(strict="no")

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from assent import codec
 from assent.agent.asking import checked_choice
-from assent.agent.events import AgentEvent, Result
+from assent.agent.events import AgentEvent, Result, checked_listeners
 from assent.agent.job import RUN, Emit, Job
 from assent.agent.loop import Advance
 from assent.agent.models import Model, resolve
@@ -91,7 +91,7 @@ class Agent:
         self.parallel_tool_calls = parallel_tool_calls
         self.settings = dict(settings or {})
         self.on_change = on_change
-        self.listeners = list(listeners)
+        self.listeners = checked_listeners(listeners)
         self.output = None
         if output_type not in (None, str):  # which an answer is anyway
             from assent.agent.output import OutputType

@@ -5,7 +5,8 @@ There is one stream of them: ``agent.stream`` yields it, and every listener of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -156,3 +157,16 @@ class Broke(AgentEvent):
     """The last event where something raised: the run stands where it stood, and can be resumed."""
 
     error: str
+
+
+def checked_listeners(
+    listeners: Iterable[Callable[[AgentEvent], None]],
+) -> list[Callable[[AgentEvent], None]]:
+    """The listeners, if each can be told: nobody would await an async one."""
+    if not isinstance(listeners, Iterable):
+        raise TypeError(f"listeners={listeners!r:.80}: give a list of functions")
+    given = list(listeners)
+    for one in given:
+        if not callable(one) or inspect.iscoroutinefunction(one):
+            raise TypeError(f"the listener {one!r:.80} is no plain function: give one of the event")
+    return given

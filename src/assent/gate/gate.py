@@ -27,6 +27,7 @@ from assent.gate.options import (
     GuardOptions,
     Wait,
     check_known,
+    checked_channels,
     checked_functions,
     checked_lease,
     checked_needs,
@@ -77,7 +78,7 @@ class Gate:
     ) -> None:
         self.store = open_store(store)
         self.agent = checked_words(agent, "agent", MAX_NAME)
-        self.channels = tuple(channels)
+        self.channels = checked_channels(channels)
         self.lease = checked_lease(lease)
         self.lease_micros = round(lease * 1_000_000)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"

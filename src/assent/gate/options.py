@@ -7,11 +7,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from assent.errors import InvalidCall
 from assent.policy import Predicate, Rule, allowed_decisions
 from assent.types import Json, Risk, Terms, Verdict
+
+T = TypeVar("T")
 
 
 class Unset(Enum):
@@ -120,6 +122,15 @@ def checked_wait(wait: float | None) -> float | None:
     if not _is_time(wait) or wait < 0:
         raise InvalidCall(f"wait={wait!r}: give seconds, 0 to pause at once, or None", "wait")
     return float(wait)
+
+
+def checked_channels(channels: Iterable[T]) -> tuple[T, ...]:
+    """Ways to people, if each can be called at all."""
+    given = tuple(channels) if isinstance(channels, Iterable) else (channels,)
+    for one in given:
+        if not callable(one):
+            raise TypeError(f"channels={one!r:.80}: give a list of async functions of the request")
+    return given
 
 
 def checked_lease(lease: float) -> float:
