@@ -52,6 +52,36 @@ async def test_the_limit_of_one_run_survives_its_pauses(world: World) -> None:
     assert asked(other) == []
 
 
+class Foreign:
+    """A model of somebody else's, which gives what it is told to give."""
+
+    name = "foreign"
+
+    def __init__(self, gives: Any) -> None:
+        self.gives = gives
+
+    async def reply(self, request: Any) -> Any:
+        return self.gives
+
+    async def stream(self, request: Any) -> Any:
+        yield self.gives
+
+
+@pytest.mark.parametrize("gives", ["Hello.", 5, {"role": "assistant", "content": "Hello."}])
+async def test_what_is_no_reply_is_an_error_of_the_model(world: World, gives: Any) -> None:
+    agent = world.agent(model=Foreign(gives))
+    with pytest.raises(assent.ModelError, match=r"foreign gave a .*: a model answers with"):
+        await agent.run("go", thread="t")
+    with pytest.raises(assent.ModelError, match=r"foreign gave a .*: a model answers with"):
+        [event async for event in agent.stream("go", thread="t")]
+
+
+async def test_a_reply_without_words_may_say_so(world: World) -> None:
+    silent: Any = None
+    reply = ModelReply(silent, calls=PAY.calls, finish="calls")
+    assert (await world.agent(model=Foreign(reply)).run("go", thread="t")).status == "paused"
+
+
 @pytest.mark.parametrize(
     ("reply", "error"),
     [

@@ -36,7 +36,7 @@ class Asking:
         return replace(reply, text=text, refusal=refusal, calls=calls, approvals=hosted)
 
     async def _whole(self, request: ModelRequest) -> ModelReply:
-        reply = await self.job.agent.model.reply(request)
+        reply = _checked(await self.job.agent.model.reply(request), self.job.agent.model.name)
         if reply.text:
             self.job.tell(Text(reply.text))
         return reply
@@ -50,7 +50,7 @@ class Asking:
                 reply = piece
         if reply is None:
             raise ModelError(f"{self.job.agent.model.name} ended its answer without a reply")
-        return reply
+        return _checked(reply, self.job.agent.model.name)
 
     def _request(self) -> ModelRequest:
         agent = self.job.agent
@@ -66,9 +66,17 @@ class Asking:
         )
 
 
-def _clean(text: str) -> str:
-    """The text without half surrogate pairs, which no store takes."""
-    return text.encode(errors="replace").decode()
+def _checked(reply: Any, model: str) -> ModelReply:
+    """What a model gave, if it is a reply: models may be anybody's."""
+    if isinstance(reply, ModelReply):
+        return reply
+    kind = type(reply).__name__
+    raise ModelError(f"{model} gave a {kind}: a model answers with a ModelReply")
+
+
+def _clean(text: str | None) -> str:
+    """The text, if any, without half surrogate pairs, which no store takes."""
+    return text.encode(errors="replace").decode() if text else ""
 
 
 def _escaped(json: str) -> str:
