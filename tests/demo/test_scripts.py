@@ -89,6 +89,9 @@ NEEDS_NOBODY = [
     ("What time is it in Tokyo?", ("getLocalTime", {"location": "Tokyo"})),
     ("time", ("getLocalTime", {"location": "New York"})),
     ("deploy v3.0.0 to staging", ("deploy_to_staging", {"version": "3.0.0"})),
+    ("deploy version 3 to staging", ("deploy_to_staging", {"version": "3"})),
+    ("Deploy v4 to staging.", ("deploy_to_staging", {"version": "4"})),
+    ("deploy 2.6.0-rc.1 to staging", ("deploy_to_staging", {"version": "2.6.0-rc.1"})),
     ("Roll back staging", ("rollback", {"environment": "staging", "version": "2.4.0"})),
 ]
 

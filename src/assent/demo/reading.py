@@ -10,7 +10,8 @@ _NOT_A_CITY = re.compile(
     r"\s+(?:today|tonight|tomorrow|now|please|right|this|on|at|for|and|but|with|slow\w*|thanks)\b.*",
     re.I | re.S,
 )
-_VERSION = re.compile(r"\bv?(\d+(?:\.\d+)+)\b")
+_VERSION = re.compile(r"\bv?(\d+(?:\.\d+)+(?:[-+][0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*)?)\b")
+_WHOLE_VERSION = re.compile(r"\bv(?:ersion)?\s*(\d+)\b", re.I)
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _NUMBER = re.compile(r"(?<![\w.])(\d{1,3}(?:,\d{3})+|\d+)(?![\w.]*\d)")
 _PLACE = re.compile(r"\bto\s+([A-Z][\w'-]*(?:\s+[A-Z][\w'-]*)*)")
@@ -35,8 +36,8 @@ def city(text: str) -> str:
 
 
 def version(text: str, otherwise: str) -> str:
-    """A version such as 2.5.0."""
-    found = _VERSION.search(text)
+    """A version such as 2.5.0, 2.5.0-rc1 or v3."""
+    found = _VERSION.search(text) or _WHOLE_VERSION.search(text)
     return found[1] if found else otherwise
 
 
