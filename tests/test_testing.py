@@ -10,10 +10,22 @@ from typing import Any
 import pytest
 
 import assent.testing
-from assent import Approve, Gate, Inbox, Paused, Reject, Rejected, Request, Respond, Reviewer
+from assent import (
+    Agent,
+    Approve,
+    Gate,
+    Inbox,
+    Paused,
+    Reject,
+    Rejected,
+    Request,
+    Respond,
+    Reviewer,
+    ask_user,
+)
 from assent.errors import NotAllowed
 from assent.stores import open_store
-from assent.testing import FakeClock, ScriptedReviewer, StoreSuite
+from assent.testing import FakeClock, ScriptedModel, ScriptedReviewer, StoreSuite, call, say
 from assent.testing.suite import moving
 
 # -- the package
@@ -170,6 +182,21 @@ def test_a_reviewer_answers_questions() -> None:
     reviewer = ScriptedReviewer(gate.store, {"question": Respond("blue")})
     gate.channels = (reviewer,)
     assert gate.ask_sync("Which colour?") == "blue"
+
+
+def test_a_reviewer_answers_the_questions_of_a_model() -> None:
+    wanted = {"question": "Which colour?", "options": None, "free_text": True}
+    store = open_store("memory://")
+    reviewer = ScriptedReviewer(store, {"question": Respond("blue"), "*": Reject("never")})
+    agent = Agent(
+        "painter",
+        model=ScriptedModel([call("ask_user_question", wanted), say("Blue.")]),
+        tools=[ask_user],
+        store=store,
+        channels=[reviewer],
+    )
+    assert agent.run_sync("Paint it").output == "Blue."
+    assert [request.status for request in reviewer.decided] == ["responded"]
 
 
 async def test_a_reviewer_answers_on_a_loop() -> None:

@@ -26,7 +26,7 @@ class ScriptedReviewer:
     """A channel that decides: ``ScriptedReviewer(store, [Request.approve])``, given to a gate.
 
     ``decisions`` is one answer per request in the order in which they come, or a mapping from a
-    tool's name to its answer (``"*"`` for all others; a question has the name ``"question"``). An
+    tool's name to its answer (``"question"`` for questions, ``"*"`` for all others). An
     answer is a ``Decision``, or a function that gets the request and gives one, async or not:
     ``Request.approve``, ``lambda request: request.edit({"to": "bo"})``. ``None``, or no answer
     left, leaves the request pending.
@@ -97,8 +97,8 @@ class ScriptedReviewer:
 
     def _next(self, request: Request) -> Answer:
         if self._by_tool is not None:
-            name = request.tool or request.kind
-            return self._by_tool.get(name, self._by_tool.get("*"))
+            names = (request.tool, request.kind, "*")
+            return next((self._by_tool[name] for name in names if name in self._by_tool), None)
         return self._in_order.pop(0) if self._in_order else None
 
 
