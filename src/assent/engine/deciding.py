@@ -97,7 +97,7 @@ def _check_seen(call: Call, command: Decide, digest: str) -> None:
             )
     elif seen != digest:
         raise Conflict(
-            f"request {call.id} is not what you saw (revision {call.rev}, digest {digest[:12]}): "
+            f"request {call.id} is not what you saw, it is at revision {call.rev}: "
             "read it again and decide on that"
         )
 

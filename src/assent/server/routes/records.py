@@ -196,4 +196,4 @@ async def figures(
     days: Annotated[int, Query(ge=1, le=366)] = 7,
 ) -> JsonAnswer:
     """Time to decision, volumes, approval rates, and decisions made in under three seconds."""
-    return JsonAnswer(await hop(stats, service_of(request).store, days))
+    return JsonAnswer(await hop(stats, service_of(request).store, who.reviewer, days))

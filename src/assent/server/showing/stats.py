@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 
+from assent.inbox.seeing import may_see
 from assent.rows import Call
 from assent.stores.base import Query, Store
 from assent.text import inline
-from assent.types import Json, Micros, moment
+from assent.types import Json, Micros, Reviewer, moment
 from assent.views import public_status
 
 _DAY = 86_400_000_000
@@ -23,15 +24,15 @@ _STEPS = ((3, "< 3 s"), (10, "3-10 s"), (60, "10-60 s"), (600, "1-10 min"), (360
 _LAST = "> 1 h"
 
 
-def stats(store: Store, days: int) -> dict[str, Json]:
-    """Everything that the insights page draws, over the last days."""
+def stats(store: Store, by: Reviewer, days: int) -> dict[str, Json]:
+    """Everything that the insights page draws, over the last days: of what this person may see."""
     now = store.now()
     since = now - days * _DAY
-    calls = list(_since(store, since))
+    calls = [call for call in _since(store, since) if may_see(by, call)]
     decided = [call for call in calls if _seconds(call) is not None]
     return {
         "days": days,
-        "open": _open(store, now),
+        "open": _open(store, by, now),
         "decided": _figures(decided)
         | {"expired": sum(public_status(call) == "expired" for call in calls)},
         "per_day": _per_day(calls, now, days),
@@ -75,16 +76,17 @@ def _figures(decided: list[Call]) -> dict[str, Json]:
     }
 
 
-def _open(store: Store, now: Micros) -> dict[str, Json]:
+def _open(store: Store, by: Reviewer, now: Micros) -> dict[str, Json]:
     steps = ((60, "< 1 min"), (600, "1-10 min"), (3600, "10-60 min"), (86_400, "1-24 h"))
     counts: Counter[str] = Counter()
     total, after, oldest = 0, None, None
     for _ in range(_MOST // _PAGE):
         page = store.page(Query(status="pending", after=after, limit=_PAGE))
         for _, call in page:
-            oldest = oldest or call.created
-            counts[_step((now - call.created) / 1_000_000, steps, "> 1 day")] += 1
-        total += len(page)
+            if may_see(by, call):
+                total += 1
+                oldest = oldest or call.created
+                counts[_step((now - call.created) / 1_000_000, steps, "> 1 day")] += 1
         if len(page) < _PAGE:
             break
         after = page[-1][0]
