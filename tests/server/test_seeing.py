@@ -309,32 +309,3 @@ async def test_calls_of_other_peoples_frameworks_are_veiled_as_well(serve: Serve
         assert "paid to DE-payee" in fin.get(place).text
         assert "DE-payee" not in ana.get(place).text
         assert "mailed bo" in ana.get(place).text
-
-
-def test_figures_count_what_a_reader_may_see(serve: Serve) -> None:
-    server = serve()
-    bot = server.client(server.token("bot", "agent"))
-    _, ana, fin, boss = people(server)
-    opened(bot, "waits", tool="pay", reviewers=["group:finance"])
-    decide(fin, opened(bot, "paid", tool="pay", reviewers=["group:finance"]))
-    decide(ana, opened(bot, "mailed", tool="mail"))
-
-    def told(client: httpx.Client) -> tuple[Any, ...]:
-        figures = client.get("/api/stats").json()
-        tools = {row["tool"]: row["asked"] for row in figures["tools"]}
-        names = {row["name"] for row in figures["reviewers"]}
-        asked = sum(day["asked"] for day in figures["per_day"])
-        return figures["open"]["count"], figures["decided"]["count"], asked, tools, names
-
-    assert told(ana) == (0, 1, 1, {"mail": 1}, {"ana"})
-    assert told(fin) == told(boss) == (1, 2, 3, {"pay": 2, "mail": 1}, {"ana", "fin"})
-
-
-def test_a_conflict_quotes_no_digest(serve: Serve) -> None:
-    server = serve()
-    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
-    made = opened(bot, args={"pin": 4711})
-    body = {"type": "approve", "seen_digest": "0" * 64}
-    refused = ana.post(f"/api/requests/{made['id']}/decision", json=body)
-    assert (refused.status_code, "revision 1" in refused.text) == (409, True)
-    assert made["digest"][:8] not in refused.text

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from assent.rows import Call, Run
 from assent.stores.base import Query, Store
 from assent.types import Request, Reviewer
 from assent.views import is_request
+
+#: What is shown instead of words that are for others.
+WORDS_FOR_OTHERS = "(not shown: this may tell of a call that is for other reviewers)"
 
 
 class Audience(NamedTuple):
@@ -79,3 +82,22 @@ def may_see(by: Reviewer, call: Call | Request) -> bool:
     if by.role == "chat":
         return bool(call.requester) and call.requester == by.name
     return not _wanted(call) or audience_of((call,)).holds(names_of(by))
+
+
+def words_for_others(by: Reviewer, turns: Iterable[Iterable[Call]]) -> Iterator[bool]:
+    """Of what a model says in each turn of a run, given the calls made there, whether it is not
+    for this person.
+
+    From a call on that is for others it may tell of it; what is said beside something that this
+    person is asked stands in that request as well.
+    """
+    others = False
+    for turn in turns:
+        calls = tuple(turn)
+        others = others or any(not may_see(by, call) for call in calls)
+        yield others and not asks(by, calls)
+
+
+def asks(by: Reviewer, calls: Iterable[Call]) -> bool:
+    """Whether one of these calls is a request that this principal may see."""
+    return any(is_request(call) and may_see(by, call) for call in calls)

@@ -13,6 +13,7 @@ from assent.adapters.ai_sdk.answer import Answer, Frames
 from assent.adapters.ai_sdk.deciding import decide
 from assent.adapters.ai_sdk.driving import Drive
 from assent.adapters.ai_sdk.ear import Ear, ear_of
+from assent.adapters.ai_sdk.faces import asked_words
 from assent.adapters.ai_sdk.painter import Painter, held_in
 from assent.adapters.ai_sdk.post import Post, checked_id, read_post
 from assent.adapters.ai_sdk.reading import RunView, exchanges
@@ -194,7 +195,8 @@ class Chat:
             view = self._view(exchange.run)
             for reply in exchange.replies:
                 view.fill(reply)
-            found.append(user_message(exchange.run, exchange.words, guest=self.guest))
+            words = asked_words(exchange, self.guest)
+            found.append(user_message(exchange.run, words, guest=self.guest))
             found.append(assistant_message(exchange, recipe=self.recipe, guest=self.guest))
         return found
 

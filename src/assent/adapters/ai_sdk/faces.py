@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from assent import codec, text
 from assent.adapters.ai_sdk.card import card_of
-from assent.adapters.ai_sdk.reading import Reply, Slot
+from assent.adapters.ai_sdk.reading import Exchange, Reply, Slot
 from assent.adapters.ai_sdk.recipe import DENIED
 from assent.adapters.ai_sdk.wire import Chunk, approval_id
 from assent.hiding import hidden
-from assent.inbox.seeing import may_see
+from assent.inbox.seeing import WORDS_FOR_OTHERS, asks, may_see, words_for_others
 from assent.rows import OPEN, Call, CallStatus
 from assent.types import Json, Reviewer
 
@@ -71,9 +72,29 @@ def faces_of(slot: Slot, *, recipe: bool, guest: Reviewer | None = None) -> list
     ]
 
 
-def words_of(reply: Reply, guest: Reviewer | None) -> str:
-    """What the model said beside its calls."""
-    return reply.text if guest is None else str(hidden(reply.text).value)
+def words_of(replies: Sequence[Reply], guest: Reviewer | None) -> list[str]:
+    """What the model said beside its calls, reply by reply; to guests without its secrets, and not
+    what may tell of calls for others."""
+    if guest is None:
+        return [reply.text for reply in replies]
+    veiled = words_for_others(guest, map(_calls_of, replies))
+    return [
+        WORDS_FOR_OTHERS if others and reply.text else str(hidden(reply.text).value)
+        for reply, others in zip(replies, veiled, strict=True)
+    ]
+
+
+def asked_words(exchange: Exchange, guest: Reviewer | None) -> str:
+    """What the user said; to guests only if something that they may see was asked for it."""
+    if guest is None:
+        return exchange.words
+    calls = [call for reply in exchange.replies for call in _calls_of(reply)]
+    others = any(not may_see(guest, call) for call in calls) and not asks(guest, calls)
+    return WORDS_FOR_OTHERS if others else exchange.words
+
+
+def _calls_of(reply: Reply) -> list[Call]:
+    return [row for slot in reply.slots for row in (slot.call, *slot.asks) if row is not None]
 
 
 def _masked(face: Face) -> Face:

@@ -90,10 +90,11 @@ class Painter:
         if not self._stepping:
             self._steps = min(self._steps, len(replies))  # a client may hold what was never stored
         first = max(self._steps - 1, 0)
+        words = words_of(replies, self._guest)
         for index, reply in enumerate(replies[first:], first):
             if index >= self._steps:
                 yield from self._step(index)
-            yield from self._text(words_of(reply, self._guest), whole=True)
+            yield from self._text(words[index], whole=True)
             for slot in reply.slots:
                 rows = (slot.call, *slot.asks)
                 if self._rows.get(slot.id) != rows:

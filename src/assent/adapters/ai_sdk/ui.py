@@ -32,14 +32,18 @@ def assistant_message(
     exchange: Exchange, *, recipe: bool, guest: Reviewer | None = None
 ) -> dict[str, Any]:
     """The answer so far; its id is that of the run, so that a stream goes on with it."""
-    parts = [part for reply in exchange.replies for part in _parts(reply, recipe, guest)]
+    words = words_of(exchange.replies, guest)
+    said = zip(exchange.replies, words, strict=True)
+    parts = [part for reply, text in said for part in _parts(reply, text, recipe, guest)]
     return {"id": exchange.run, "role": "assistant", "parts": parts}
 
 
-def _parts(reply: Reply, recipe: bool, guest: Reviewer | None) -> Iterator[dict[str, Any]]:
+def _parts(
+    reply: Reply, text: str, recipe: bool, guest: Reviewer | None
+) -> Iterator[dict[str, Any]]:
     yield {"type": "step-start"}
-    if reply.text:
-        yield {"type": "text", "text": words_of(reply, guest), "state": "done"}
+    if text:
+        yield {"type": "text", "text": text, "state": "done"}
     for slot in reply.slots:
         for face in faces_of(slot, recipe=recipe, guest=guest):
             if face.warning:

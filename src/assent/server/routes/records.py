@@ -49,10 +49,15 @@ async def runs(
         lambda: store.runs(status=status, agent=agent, thread=thread, after=after, limit=limit)
     )
     following = found[-1][0] if len(found) == limit else None
-    items = await hop(
-        lambda: [run_json(run) for _, run in found if _open_to(store, who.reviewer, run)]
-    )
+    items = await hop(lambda: list(_listed(store, who.reviewer, found)))
     return JsonAnswer({"items": items, "next": following})
+
+
+def _listed(store: Store, by: Reviewer, found: list[tuple[str, Run]]) -> Iterator[dict[str, Json]]:
+    for _, run in found:
+        if _open_to(store, by, run):
+            calls = [] if by.role == "admin" else store.calls_of(run.id)
+            yield run_json(run, veiled=any(not may_see(by, call) for call in calls))
 
 
 def _open_to(store: Store, by: Reviewer, run: Run) -> bool:
@@ -100,7 +105,7 @@ def _run(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]:
         ]
         after = chain[-1].seq
     return {
-        **run_json(run),
+        **run_json(run, veiled=bool(others)),
         "timeline": timeline,
         "requests": requests,
         "conversation": conversation(store, run.thread, by),

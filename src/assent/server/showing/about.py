@@ -8,11 +8,11 @@ from typing import Any
 from assent import codec
 from assent.errors import InvalidCall
 from assent.hiding import hidden
-from assent.inbox.seeing import may_see
+from assent.inbox.seeing import WORDS_FOR_OTHERS, may_see
 from assent.rows import Call, Event, Run
 from assent.server.service import Service
 from assent.server.showing.shown import inert, summary
-from assent.server.showing.veil import FOR_OTHERS, Veil
+from assent.server.showing.veil import FOR_OTHERS, Veil, Veiled
 from assent.stores.base import Query, Store
 from assent.stores.call_events import events_about
 from assent.text import inline, lines
@@ -54,9 +54,11 @@ def conversation(
 ) -> list[dict[str, Json]]:
     """What was said, as text that is safe to show; the turn that made the call is marked, and of
     calls for others no more than the name is left."""
-    veil = Veil(store, thread, by)
-    messages = store.messages(thread, after)
-    said = [_said(seq, codec.loads(body), veil) for seq, body in messages]
+    stored = store.messages(thread, after)
+    messages = [codec.loads(body) for _, body in stored]
+    veiled = Veil(store, thread, by).over(messages)
+    rows = zip(stored, messages, veiled, strict=True)
+    said = [_said(seq, message, veil) for (seq, _), message, veil in rows]
     if current is not None:
         for turn in reversed(said):
             if any(call["name"] == inline(current.tool) for call in turn.get("calls", ())):
@@ -65,23 +67,23 @@ def conversation(
     return said
 
 
-def _said(seq: int, message: dict[str, Any], veil: Veil) -> dict[str, Json]:
+def _said(seq: int, message: dict[str, Any], veil: Veiled) -> dict[str, Json]:
     content = message.get("content")
     text = content if isinstance(content, str) else "" if content is None else codec.dumps(content)
-    veiled = veil.covers_result(message)
+    veiled = veil.words and bool(text)
     turn: dict[str, Json] = {
         "seq": seq,
         "role": message.get("role", ""),
-        "text": FOR_OTHERS if veiled else inert(hidden(text).value),
+        "text": inert(hidden(text).value),
         "current": False,
     }
     if veiled:
-        turn["veiled"] = True
+        turn |= {"text": FOR_OTHERS if turn["role"] == "tool" else WORDS_FOR_OTHERS, "veiled": True}
     if message.get("name"):
         turn["name"] = inline(str(message["name"]))
     calls = message.get("calls") or ()
     if calls:
-        made = zip(calls, veil.covers(message), strict=True)
+        made = zip(calls, veil.calls, strict=True)
         turn["calls"] = [_made(call, veiled=veiled) for call, veiled in made]
     return turn
 
@@ -165,8 +167,9 @@ def _recent(store: Store, call: Call) -> dict[str, Json]:
     }
 
 
-def run_json(run: Run) -> dict[str, Json]:
-    """A run in a list."""
+def run_json(run: Run, *, veiled: bool = False) -> dict[str, Json]:
+    """A run in a list; where it made calls that are for others (``veiled``), not what it said."""
+    output = None if run.output is None else inert(hidden(_output(run.output)).value)
     return {
         "id": run.id,
         "thread": run.thread,
@@ -176,7 +179,7 @@ def run_json(run: Run) -> dict[str, Json]:
         "requester": inline(run.requester),
         "created_at": moment(run.created).isoformat(),
         "open": run.asked + run.doubted,
-        "output": None if run.output is None else inert(hidden(_output(run.output)).value),
+        "output": WORDS_FOR_OTHERS if veiled and output else output,
     }
 
 
