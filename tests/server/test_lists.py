@@ -73,3 +73,22 @@ def test_what_is_kept_has_an_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) 
     kept = served.app.state.assent.cards._kept
     assert 0 < len(kept) < 8
     assert sum(len(card.json) for card in kept.values()) <= 6_000
+
+
+def test_a_thread_takes_many_requests_of_its_agent(open_server: Served) -> None:
+    client = open_server.client()
+    made = [opened(client, key=f"k{n}", thread="t1") for n in range(2)]
+    assert [one["thread"] for one in made] == ["t1", "t1"]
+    assert made[0]["run"] == made[1]["run"]
+    for one in made:
+        path = f"/api/requests/{one['id']}"
+        unclaimed = client.post(f"{path}/result", json={"token": 0, "result": 1})
+        assert (unclaimed.status_code, "was not claimed" in unclaimed.text) == (409, True)
+        yes = {"type": "approve", "seen_digest": one["digest"]}
+        assert client.post(f"{path}/decision", json=yes).status_code == 200
+        claimed = client.post(f"{path}/claim").json()
+        done = client.post(f"{path}/result", json={"token": claimed["token"], "result": "ok"})
+        assert done.status_code == 200
+    again = opened(client, key="k0", thread="t1")
+    assert (again["id"], again["execution"]["status"]) == (made[0]["id"], "done")
+    assert opened(client, key="k2", thread="t1")["status"] == "pending"

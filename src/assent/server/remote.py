@@ -57,7 +57,7 @@ async def open_call(
     # The same key with another body is a mistake, whatever differs: the digest covers this hash.
     binds = codec.canonical({"body": codec.sha256(codec.canonical(fields))}).decode()
     name = key or secrets.token_hex(16)
-    run = body.run or f"{agent}/{name}"
+    run = body.run or (f"{agent}/thread/{body.thread}" if body.thread else f"{agent}/{name}")
     known, call, now = await look(service.store, _before, service, agent, body, run, name)
     terms = await _terms(service, agent, body, kind, args, now)
     tool = _face(body) if kind == "approval" and body.tool is not None else None
@@ -335,7 +335,7 @@ def report(service: Service, call: Call, body: ResultBody) -> Call:
     """Record what came of a claimed call."""
     # Each attempt has a token of its own; who says which one it was says the same twice.
     attempt = call.attempt if body.attempt is None else body.attempt
-    if (call.token, call.attempt) != (body.token, attempt):
+    if not call.attempt or (call.token, call.attempt) != (body.token, attempt):
         raise Conflict(f"{call.id} was not claimed with this token: it is {call.status}")
     words = codec.canonical(body.result).decode() if body.ok else str(body.result)
     if call.status is (CallStatus.DONE if body.ok else CallStatus.FAILED) and call.result == words:

@@ -155,7 +155,12 @@ class OpenBody(Body):
     agent: str | None = Field(
         None, max_length=200, description="a name for it, where nobody signs in"
     )
-    run: str | None = Field(None, min_length=1, max_length=200)
+    run: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="what belongs together; else all that the agent opens in a thread, or this",
+    )
     thread: str | None = Field(None, min_length=1, max_length=200)
     requester: str = Field("", max_length=200)
     description: str = ""
