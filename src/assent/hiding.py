@@ -23,13 +23,14 @@ _NAMES = re.compile(
 #: Of these, numbers are secrets as well, if they have four digits: others are counts.
 _NUMBERS = re.compile(r"(?i)(^|[_\-. ])(pass(word|wd|code)?|pwd|secret|pin|otp)$")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+#: What may begin anywhere and need not end has a bound, or a long text would take for ever.
 _SHAPES = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
     r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"
     r"|\bsk-[A-Za-z0-9_\-]{20,}|\b[sr]k_(live|test)_[A-Za-z0-9]{10,}"
     r"|\bAKIA[0-9A-Z]{16}\b|\bASIA[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_\-]{30,}"
     r"|\bxox[abprs]-[A-Za-z0-9\-]{10,}|\bglpat-[A-Za-z0-9_\-]{20,}|\bnpm_[A-Za-z0-9]{30,}"
-    r"|\beyJ[A-Za-z0-9_\-]{10,}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}"
+    r"|\beyJ[A-Za-z0-9_\-]{10,400}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}"
     r"|\bassent_[A-Za-z0-9_\-]{40,}"
     r"|://[^/\s:@]+:[^/\s:@]{3,}@"
 )
