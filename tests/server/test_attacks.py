@@ -138,3 +138,16 @@ def test_expired_is_expired_by_a_millisecond(open_server: Served) -> None:
     assert late.status_code == 409
     assert client.get(f"/api/requests/{made['id']}").json()["status"] == "expired"
     assert client.post(f"/api/requests/{made['id']}/claim").status_code == 409
+
+
+def test_a_schema_that_takes_for_ever_holds_nobody_up(open_server: Served) -> None:
+    client = open_server.client()
+    schema = {"properties": {"a": {"type": "string", "pattern": "(a+)+$"}}}
+    body = {"tool": "t", "args": {"a": "a" * 60 + "!"}, "schema": schema}
+    refused = client.post("/api/requests", json=body)
+    assert (refused.status_code, refused.json()["field"]) == (422, "args.a")
+    schema["properties"]["a"]["pattern"] = r"(a)\1"
+    refused = client.post("/api/requests", json={**body, "args": {}})
+    assert (refused.status_code, "look-around" in refused.text) == (422, True)
+    question = {"text": "Which?", "schema": {"pattern": "^(?=a)"}}
+    assert client.post("/api/requests", json={"question": question}).status_code == 422

@@ -2,19 +2,23 @@
 
 Depth is bounded before the stack is full: where the interpreter's own limit strikes inside a
 library written in Rust (jsonschema keeps references in one), that library panics, and a panic is no
-``Exception``.
+``Exception``. Time is bounded as well, since schemas come from agents on other machines: patterns
+are searched for by an engine that never goes back, and the rest is given up after a while.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from assent import codec
 from assent.errors import InvalidCall
+from assent.schema import keywords
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -23,11 +27,18 @@ MAX_SCHEMA_BYTES = 256 * 1024
 MAX_SCHEMA_DEPTH = 50
 MAX_ERRORS = 20
 MAX_MESSAGE = 200
+MAX_SECONDS = 5.0
 
 # The values of these keywords are data: a "$ref" inside them points nowhere.
 _DATA = frozenset({"const", "default", "enum", "examples"})
 # From urllib and re, on addresses and patterns that jsonschema passes on to them unchecked.
 _UNEXPECTED = (ValueError, OverflowError)
+#: When the check that goes on in this thread has to end.
+_clock = threading.local()
+
+
+class _TooLong(Exception):
+    """A check took longer than it may."""
 
 
 def errors(
@@ -37,6 +48,7 @@ def errors(
     from referencing.exceptions import Unresolvable
 
     validator = _validator(_bytes(schema))
+    _clock.ends = time.monotonic() + MAX_SECONDS
     try:
         found = islice(validator.iter_errors(value), limit)
         return [wrong for item in found for wrong in _placed(item)]
@@ -44,6 +56,8 @@ def errors(
         raise _unknown_ref(error.ref) from None
     except RecursionError:
         return [("", "nested too deeply to be checked")]
+    except _TooLong:
+        return [("", "takes too long to be checked against this schema")]
     except _UNEXPECTED:
         return [("", "cannot be checked against this schema")]
 
@@ -71,11 +85,25 @@ def matches(schema: Mapping[str, Any], value: Any) -> bool:
     return not errors(schema, value, limit=1)
 
 
-def check_schema(schema: object) -> None:
-    """Raise InvalidCall unless this is a JSON Schema that can be stored and checked against."""
+def check_schema(schema: object, *, foreign: bool = False) -> None:
+    """Raise InvalidCall unless this is a JSON Schema that can be stored and checked against.
+
+    One that is ``foreign``, of an agent on another machine, has no pattern that may take for ever.
+    """
     if not isinstance(schema, Mapping):
         raise InvalidCall("a schema is a JSON object, such as {'type': 'string'}")
     _validator(_bytes(schema))
+    if not foreign:
+        return
+    names = set(_names(schema))
+    if {"patternProperties", "unevaluatedProperties"} <= names:
+        raise InvalidCall("patternProperties and unevaluatedProperties: use one of them")
+    for pattern in _patterns(schema):
+        if keywords.linear(pattern) is None:
+            raise InvalidCall(
+                f"the pattern {_short(pattern)!r} may take too long to be checked: write it "
+                "without look-around, back-references and very large repeats"
+            )
 
 
 def _bytes(schema: Mapping[str, Any]) -> bytes:
@@ -101,17 +129,21 @@ def _validator_class() -> type[Validator]:
     """Return the validator of Draft 2020-12, but stopping in time where references go round."""
     from jsonschema import Draft202012Validator, validators
 
-    def bounded(keyword: str) -> Callable[..., Any]:
-        follow = Draft202012Validator.VALIDATORS[keyword]
+    def bounded(keyword: str, follow: Callable[..., Any]) -> Callable[..., Any]:
+        refers = keyword in ("$ref", "$dynamicRef")
 
         def follow_if_room(*args: Any) -> Any:
-            _leave_room()
+            if refers:
+                _leave_room()
+            if time.monotonic() > _clock.ends:
+                raise _TooLong
             return follow(*args)
 
         return follow_if_room
 
-    keywords = {keyword: bounded(keyword) for keyword in ("$ref", "$dynamicRef")}
-    kind: type[Validator] = validators.extend(Draft202012Validator, keywords)  # type: ignore[no-untyped-call]
+    ours = {**Draft202012Validator.VALIDATORS, **keywords.OURS}
+    wrapped = {keyword: bounded(keyword, follow) for keyword, follow in ours.items()}
+    kind: type[Validator] = validators.extend(Draft202012Validator, wrapped)  # type: ignore[no-untyped-call]
     return kind
 
 
@@ -160,6 +192,23 @@ def _children(node: object) -> Iterable[Any]:
     if isinstance(node, dict):
         return node.values()
     return node if isinstance(node, list) else ()
+
+
+def _names(node: object) -> Iterator[str]:
+    if isinstance(node, dict):
+        yield from node
+    for child in _children(node):
+        yield from _names(child)
+
+
+def _patterns(node: object) -> Iterator[str]:
+    if isinstance(node, dict):
+        pattern, named = node.get("pattern"), node.get("patternProperties")
+        yield from (pattern,) if isinstance(pattern, str) else ()
+        yield from named if isinstance(named, dict) else ()
+        node = [item for key, item in node.items() if key not in _DATA]
+    for child in _children(node):
+        yield from _patterns(child)
 
 
 def _refs(node: object) -> Iterator[str]:

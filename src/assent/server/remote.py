@@ -52,7 +52,8 @@ async def open_call(
     service: Service, agent: str, body: OpenBody, key: str | None
 ) -> tuple[Call, bool]:
     """Put a call to people, or find it under its key; also whether it is new."""
-    kind, args = _content(body)
+    # To check a value against a schema of somebody else's may take a while.
+    kind, args = _content(body) if body.schema_ is None else await hop(_content, body)
     fields = body.model_dump(by_alias=True, exclude_defaults=True)
     # The same key with another body is a mistake, whatever differs: the digest covers this hash.
     binds = codec.canonical({"body": codec.sha256(codec.canonical(fields))}).decode()
@@ -149,7 +150,7 @@ def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
             raise InvalidCall("say what is to be approved", "text")
         return "approval", {"text": body.text, "details": body.details}
     if body.schema_ is not None:
-        schema.check_schema(body.schema_)
+        schema.check_schema(body.schema_, foreign=True)
         wrong = schema.errors(body.schema_, body.args)
         if wrong:
             path, message = wrong[0]
@@ -159,7 +160,7 @@ def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
 
 def _question(body: QuestionBody) -> Question:
     if body.schema_ is not None:
-        schema.check_schema(body.schema_)
+        schema.check_schema(body.schema_, foreign=True)
     return Question(
         body.text,
         tuple(_option(option) for option in body.options),
@@ -182,7 +183,7 @@ def _face(body: OpenBody) -> Tool:
         raise InvalidCall("a tool needs a name", "tool")
     description = checked_words(body.description, "description")
     if body.returns is not None:
-        schema.check_schema(body.returns)
+        schema.check_schema(body.returns, foreign=True)
     face = {"parameters": body.schema_ or {"type": "object"}, "returns": body.returns}
     whole = {"name": name, "schema": face, "description": description, "remote": True}
     return Tool(codec.digest(whole), name, codec.dumps(face), description)

@@ -1,0 +1,73 @@
+"""Checking against a schema takes its time and no more, whoever wrote it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from assent.errors import InvalidCall
+from assent.schema import check_schema, errors, validation
+
+
+def _levels(count: int) -> dict[str, Any]:
+    """Each level asks the next one twice."""
+    twice = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range(count)}
+    return {"$ref": "#/$defs/l0", "$defs": {**twice, f"l{count}": {"type": "null"}}}
+
+
+SLOW = [
+    ({"pattern": "(a+)+$"}, "a" * 100 + "!"),
+    ({"pattern": "a*a*a*b"}, "a" * 1_000_000),
+    ({"patternProperties": {"(a|a)*$": False}, "additionalProperties": False}, {"a" * 50 + "!": 1}),
+    ({"uniqueItems": True}, [*({"n": n} for n in range(50_000)), {"n": 1}]),
+]
+
+
+@pytest.mark.parametrize(("schema", "value"), SLOW)
+def test_what_would_take_for_ever_is_answered_in_time(schema: dict[str, Any], value: Any) -> None:
+    check_schema(schema, foreign=True)
+    began = time.process_time()
+    assert errors(schema, value)
+    assert time.process_time() - began < 4
+
+
+def test_what_goes_on_for_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "MAX_SECONDS", 0.2)
+    began = time.process_time()
+    assert errors(_levels(40), "x") == [("", "takes too long to be checked against this schema")]
+    assert time.process_time() - began < 4
+    assert errors(_levels(3), None) == []
+
+
+def test_patterns_mean_what_they_meant() -> None:
+    schema = {
+        "properties": {"a": {"pattern": "b.$"}},
+        "patternProperties": {"^x-": {"type": "integer"}},
+        "additionalProperties": {"type": "boolean"},
+    }
+    assert errors(schema, {"a": "abc", "x-1": 2, "other": True}) == []
+    wrong = {path for path, _ in errors(schema, {"a": "cab", "x-1": "2", "other": 1})}
+    assert wrong == {"a", '["x-1"]', "other"}
+    assert errors({"uniqueItems": True}, [1, True, "1", {"a": 1}, {"a": 2}, [1]]) == []
+    assert errors({"uniqueItems": True}, [{"a": 1, "b": 2}, {"b": 2, "a": 1}]) != []
+    assert errors({"pattern": r"^(?=.*\d)\w+$"}, "abc") != []
+    assert errors({"pattern": r"^(?=.*\d)\w+$"}, "abc1") == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"pattern": "^(?=a)"},
+        {"items": [{"properties": {"a": {"pattern": r"(a)\1"}}}][0]},
+        {"patternProperties": {"(?!x)": {}}},
+        {"pattern": "(a{1000}){1000}"},
+        {"patternProperties": {"a": {}}, "unevaluatedProperties": False},
+    ],
+)
+def test_a_foreign_schema_has_no_pattern_that_may_take_for_ever(schema: dict[str, Any]) -> None:
+    check_schema(schema)
+    with pytest.raises(InvalidCall, match="pattern"):
+        check_schema(schema, foreign=True)
+    check_schema({"properties": {"pattern": {"const": {"pattern": "(?=a)"}}}}, foreign=True)
