@@ -85,25 +85,42 @@ def matches(schema: Mapping[str, Any], value: Any) -> bool:
     return not errors(schema, value, limit=1)
 
 
-def check_schema(schema: object, *, foreign: bool = False) -> None:
-    """Raise InvalidCall unless this is a JSON Schema that can be stored and checked against.
-
-    One that is ``foreign``, of an agent on another machine, has no pattern that may take for ever.
-    """
+def check_schema(schema: object) -> None:
+    """Raise InvalidCall unless this is a JSON Schema that can be stored and checked against."""
     if not isinstance(schema, Mapping):
         raise InvalidCall("a schema is a JSON object, such as {'type': 'string'}")
     _validator(_bytes(schema))
-    if not foreign:
-        return
-    names = set(_names(schema))
-    if {"patternProperties", "unevaluatedProperties"} <= names:
+
+
+def foreign_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of an agent on another machine, checked, without patterns that may take for ever.
+
+    Those look around or back, as in ``^(?!x)``; they are left to the agent, which runs the call.
+    """
+    check_schema(schema)
+    if {"patternProperties", "unevaluatedProperties"} <= set(_names(schema)):
         raise InvalidCall("patternProperties and unevaluatedProperties: use one of them")
-    for pattern in _patterns(schema):
-        if keywords.linear(pattern) is None:
+    kept: dict[str, Any] = _in_time(dict(schema))
+    return kept
+
+
+def _in_time(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_in_time(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    for pattern in node.get("patternProperties", ()):
+        if isinstance(pattern, str) and keywords.linear(pattern) is None:
             raise InvalidCall(
                 f"the pattern {_short(pattern)!r} may take too long to be checked: write it "
                 "without look-around, back-references and very large repeats"
             )
+    slow = isinstance(node.get("pattern"), str) and keywords.linear(node["pattern"]) is None
+    return {
+        name: item if name in _DATA else _in_time(item)
+        for name, item in node.items()
+        if not (slow and name == "pattern")
+    }
 
 
 def _bytes(schema: Mapping[str, Any]) -> bytes:
@@ -199,16 +216,6 @@ def _names(node: object) -> Iterator[str]:
         yield from node
     for child in _children(node):
         yield from _names(child)
-
-
-def _patterns(node: object) -> Iterator[str]:
-    if isinstance(node, dict):
-        pattern, named = node.get("pattern"), node.get("patternProperties")
-        yield from (pattern,) if isinstance(pattern, str) else ()
-        yield from named if isinstance(named, dict) else ()
-        node = [item for key, item in node.items() if key not in _DATA]
-    for child in _children(node):
-        yield from _patterns(child)
 
 
 def _refs(node: object) -> Iterator[str]:

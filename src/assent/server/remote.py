@@ -150,8 +150,7 @@ def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
             raise InvalidCall("say what is to be approved", "text")
         return "approval", {"text": body.text, "details": body.details}
     if body.schema_ is not None:
-        schema.check_schema(body.schema_, foreign=True)
-        wrong = schema.errors(body.schema_, body.args)
+        wrong = schema.errors(schema.foreign_schema(body.schema_), body.args)
         if wrong:
             path, message = wrong[0]
             raise InvalidCall(f"args.{path}: {message}", f"args.{path}" if path else "args")
@@ -159,14 +158,12 @@ def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
 
 
 def _question(body: QuestionBody) -> Question:
-    if body.schema_ is not None:
-        schema.check_schema(body.schema_, foreign=True)
     return Question(
         body.text,
         tuple(_option(option) for option in body.options),
         multiple=body.multiple,
         free_text=body.free_text,
-        schema=body.schema_,
+        schema=None if body.schema_ is None else schema.foreign_schema(body.schema_),
     )
 
 
@@ -182,9 +179,10 @@ def _face(body: OpenBody) -> Tool:
     if not name.strip():
         raise InvalidCall("a tool needs a name", "tool")
     description = checked_words(body.description, "description")
-    if body.returns is not None:
-        schema.check_schema(body.returns, foreign=True)
-    face = {"parameters": body.schema_ or {"type": "object"}, "returns": body.returns}
+    face = {
+        "parameters": schema.foreign_schema(body.schema_ or {"type": "object"}),
+        "returns": None if body.returns is None else schema.foreign_schema(body.returns),
+    }
     whole = {"name": name, "schema": face, "description": description, "remote": True}
     return Tool(codec.digest(whole), name, codec.dumps(face), description)
 
