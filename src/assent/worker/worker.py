@@ -39,6 +39,8 @@ _LONG_BREATH = 0.025
 #: How long a commit may take until others see what came due in it, in microseconds.
 _LATE = 2_000_000
 _SWEEP = 100
+#: How long a look at the store may still take when it has to stop: the store may be away.
+_GRACE = 1.0
 
 
 class Worker:
@@ -73,6 +75,7 @@ class Worker:
         self._left: Counter[str] = Counter()
         self._backoff = Backoff()
         self._stopping = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
         #: Something may have become due, or there is room again, or it has to stop.
         self._again = asyncio.Event()
         #: Up to when everything was looked at, on the store's clock, and when to do so anyway.
@@ -106,16 +109,23 @@ class Worker:
     async def run(self) -> None:
         """Work until ``stop``; what was begun by then is finished first."""
         news = self.store.subscribe(None, partial(self._heard, asyncio.get_running_loop()))
+        self._looking = looking = asyncio.create_task(self._look_on())
         try:
-            while not self._stopping.is_set():
-                self._again.clear()
-                began = time.monotonic()
-                await self._rest(await self._safely())
-                breath = _LONG_BREATH if self._left else _BREATH
-                await asyncio.sleep(max(began + breath - time.monotonic(), 0))
+            await asyncio.wait({looking})
         finally:
+            looking.cancel()
             news.cancel()
+        if not looking.cancelled():
+            looking.result()
         await self.drained()
+
+    async def _look_on(self) -> None:
+        while not self._stopping.is_set():
+            self._again.clear()
+            began = time.monotonic()
+            await self._rest(await self._safely())
+            breath = _LONG_BREATH if self._left else _BREATH
+            await asyncio.sleep(max(began + breath - time.monotonic(), 0))
 
     def _heard(self, loop: asyncio.AbstractEventLoop) -> None:
         """From any thread: something was committed."""
@@ -127,6 +137,8 @@ class Worker:
         """Take nothing more; ``run`` returns when what is being worked on has paused or ended."""
         self._stopping.set()
         self._again.set()
+        if self._looking is not None:
+            self._looking.get_loop().call_later(_GRACE, self._looking.cancel)
 
     def cut_short(self) -> None:
         """Stop, and end what is being worked on: a call that had started is in doubt."""

@@ -24,6 +24,8 @@ _NUL = b"\0"
 #: So many statements are prepared on one connection; few take part in nearly all of the work.
 _MOST = 200
 _MOST_COUNTED = 2000
+#: Who waits for an answer looks up after so many seconds.
+LOOK_UP = 2.0
 
 
 class Answer:
@@ -139,11 +141,16 @@ class Pipe:
         return result
 
     def _got(self) -> pq.abc.PGresult | None:
-        """What comes next, waited for as long as it takes; what is left is sent meanwhile."""
+        """What comes next, waited for while the server lives; what is left is sent meanwhile."""
         wire = self._wire
         unsent = wire.flush()
+        silence = 0.0
         while unsent or wire.is_busy():
-            _wait(wire.socket, unsent)
+            if not _wait(wire.socket, unsent):
+                silence += LOOK_UP
+                self._connection.check_life(silence)
+                continue
+            silence = 0.0
             wire.consume_input()
             unsent = wire.flush() if unsent else 0
         return wire.get_result()
@@ -168,11 +175,10 @@ def _sent(value: Any) -> bytes | None:
     raise TypeError(f"a {type(value).__name__} is not kept in a column")
 
 
-def _wait(socket: int, unsent: int) -> None:
-    """Until something came, or more can be sent."""
+def _wait(socket: int, unsent: int) -> bool:
+    """Until something came, or more can be sent; no if neither is so for a while."""
     if hasattr(select, "poll"):
         poll = select.poll()
         poll.register(socket, select.POLLIN | (select.POLLOUT if unsent else 0))
-        poll.poll()
-    else:  # Windows
-        select.select([socket], [socket] if unsent else [], [])
+        return bool(poll.poll(LOOK_UP * 1000))
+    return any(select.select([socket], [socket] if unsent else [], [], LOOK_UP))  # Windows

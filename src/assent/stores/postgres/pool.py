@@ -44,8 +44,7 @@ class Pool:
         """A connection for a moment; until ``end``, a server that is away is waited for."""
         if self._pid != os.getpid():
             self._after_fork()
-        if self.closed:
-            raise StoreError(f"{self._url} is closed: open it again")
+        self._check_open()
         if not self._free.acquire(timeout=max(end - time.monotonic(), 0.0)):
             raise StoreError(
                 f"all {self._size} connections to {self._url} are busy: open the store with a "
@@ -61,9 +60,14 @@ class Pool:
         finally:
             self._free.release()
 
+    def _check_open(self) -> None:
+        if self.closed:
+            raise StoreError(f"{self._url} is closed: open it again")
+
     def _take(self, end: float) -> Connection:
         nap = FIRST_NAP
         while True:
+            self._check_open()  # who waits for a server that is away does not hold up the end
             while self._idle:
                 with suppress(IndexError):  # another thread was faster
                     return self._idle.pop()

@@ -97,6 +97,7 @@ class PostgresStore(SqlReads):
         self.keys = keys or Keyring.for_store(None)
         self._clock = clock
         self._patience = patience
+        self._leaving = False
         self._prepare = prepare
         self._time = Clock(self._ask_time)
         self._means = means_of(self.keys)
@@ -121,6 +122,7 @@ class PostgresStore(SqlReads):
 
     def _connect(self) -> Connection:
         connection = connect(self._address, prepare=self._prepare)
+        connection.leaving = lambda: self._leaving
         try:
             self._place.greet(connection)
             if connection.prepare_threshold is not None and is_pooled(connection):
@@ -181,7 +183,8 @@ class PostgresStore(SqlReads):
                 except psycopg.Error as error:
                     again = self._may_try_again(error, connection, attempt)
                     again = again or is_cut_short(error)
-                    if not again or time.monotonic() > end:
+                    late = time.monotonic() > end and not attempt.sent
+                    if not again or late:
                         raise explained(error, self.url) from error
             if attempt.sent and self._was_committed(attempt, end):
                 result = attempt.result
@@ -364,6 +367,7 @@ class PostgresStore(SqlReads):
         """Seal what moved and let go of the connections."""
         if self._pool.closed:
             return
+        self._leaving = True
         self._patience = min(self._patience, _FAREWELL)
         try:
             if self._unsealed:

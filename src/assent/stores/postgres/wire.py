@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from itertools import count
 from typing import Any
@@ -28,6 +29,13 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         self.used: dict[bytes, int] = {}
         self.names: dict[bytes, bytes] = {}
         self.numbers = count()
+        #: Whether nobody wants to wait any longer.
+        self.leaving: Callable[[], bool] = lambda: False
+
+    def check_life(self, silence: float) -> None:
+        """An answer that takes long is waited for; a server that is frozen counts as lost."""
+        if self.leaving() or (silence >= SILENCE and not lets_in(self.info)):
+            raise psycopg.OperationalError(f"the server has not answered for {silence:.0f} s")
 
 
 _TABLES = (
@@ -61,6 +69,10 @@ _WATCHFUL = {
     "tcp_user_timeout": 15_000,
 }
 _CONNECT_TIMEOUT = "PGCONNECT_TIMEOUT"
+#: How long an answer may take, in seconds, until the server is looked after.
+SILENCE = 10.0
+#: A server that is well lets somebody in within so many seconds, or says why not.
+_AT_THE_DOOR = 5
 
 
 Translate = Callable[[str], bytes]
@@ -107,6 +119,20 @@ def connect(url: str, *, prepare: bool) -> Connection:
         client_encoding="utf8",
         fallback_application_name="assent",
     )
+
+
+def lets_in(server: psycopg.ConnectionInfo) -> bool:
+    """Whether a server speaks to who is new, be it to refuse: one that is frozen does not."""
+    there: dict[str, Any] = {"host": server.host, "port": server.port}
+    if server.hostaddr:
+        there["hostaddr"] = server.hostaddr
+    there |= {"target_session_attrs": "any", "connect_timeout": _AT_THE_DOOR}
+    with suppress(psycopg.Error):
+        try:
+            psycopg.connect(server.dsn, **there).close()
+        except errors.ConnectionTimeout:
+            return False
+    return True
 
 
 def is_lost(error: BaseException, connection: Connection) -> bool:

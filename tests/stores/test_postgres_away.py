@@ -1,0 +1,226 @@
+"""PostgreSQL: a server that is frozen counts as one that is away, and who leaves waits for none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from assent.errors import AssentError, StoreError
+from assent.keys import Keyring, new_key
+from assent.rows import CallStatus
+from assent.stores.postgres import PostgresStore, pipe, wire
+from assent.testing.postgres_server import PostgresServer, why_not
+from assent.testing.world import World
+
+pytestmark = [
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "there is one"),
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
+]
+
+
+@contextmanager
+def a_server() -> Iterator[PostgresServer]:
+    """A server of its own; its socket needs a short path."""
+    folder = Path(tempfile.mkdtemp(prefix="assent-away-"))
+    folder.chmod(0o755)
+    made = PostgresServer(folder, fsync=False)
+    made.start()
+    yield made
+    made.stop(signal.SIGQUIT)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with a_server() as made:
+        yield made
+
+
+@pytest.fixture
+def other() -> Iterator[PostgresServer]:
+    with a_server() as made:
+        yield made
+
+
+@pytest.fixture
+def open_store(server: PostgresServer, keys: Keyring) -> Iterator[Callable[..., PostgresStore]]:
+    opened: list[PostgresStore] = []
+    schema = f"away_{new_key()[-6:]}"
+
+    def opener(**options: Any) -> PostgresStore:
+        options = {"keys": keys, "schema": schema, **options}
+        opened.append(PostgresStore(server.url, **options))
+        return opened[-1]
+
+    yield opener
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipe, "LOOK_UP", 0.1)
+    monkeypatch.setattr(wire, "SILENCE", 0.5)
+    monkeypatch.setattr(wire, "_AT_THE_DOOR", 2)
+    monkeypatch.setattr(wire, "_WATCHFUL", {**wire._WATCHFUL, "connect_timeout": 2})
+
+
+def everybody(server: PostgresServer) -> list[int]:
+    """The server's processes, whoever started them."""
+    assert server._process is not None
+    pids = [server._process.pid]
+    for pid in pids:
+        with suppress(OSError):
+            pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return pids
+
+
+@contextmanager
+def frozen(server: PostgresServer) -> Iterator[None]:
+    """All of it stopped, as on a machine whose disk hangs; the system still takes connections."""
+    stopped = everybody(server)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def a_world(store: PostgresStore) -> World:
+    return World(store, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("brisk")
+def test_a_frozen_server_is_an_error_in_the_end_and_nothing_was_changed(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    store = open_store(patience=1.0)
+    world = a_world(store)
+    call = world.ask()
+    with frozen(server):
+        began = time.monotonic()
+        with pytest.raises(StoreError, match=r"cannot connect|has not answered"):
+            store.threads()
+        with pytest.raises(StoreError, match=r"cannot connect|has not answered"):
+            world.decide(call, "approve")
+        assert time.monotonic() - began < 20
+    assert world.call(call).status is CallStatus.ASKED
+    world.decide(call, "approve")
+    assert world.call(call).status is CallStatus.READY
+    world.check()
+
+
+@pytest.mark.usefixtures("brisk")
+def test_a_server_that_freezes_for_a_while_is_waited_for(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    store = open_store(patience=30.0)
+    world = a_world(store)
+    call = world.ask()
+    with ThreadPoolExecutor(1) as elsewhere:
+        with frozen(server):
+            deciding = elsewhere.submit(world.decide, call, "approve")
+            time.sleep(4)
+            assert not deciding.done()
+        assert deciding.result(30).status is CallStatus.READY
+    world.check()
+
+
+@pytest.mark.usefixtures("brisk")
+def test_who_was_committing_then_is_told_that_nobody_knows(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    store = open_store(patience=1.0)
+    world = a_world(store)
+    call = world.ask()
+    freezing = frozen(server)
+    store.boundary = lambda name, when: freezing.__enter__() if when == "before" else None
+    try:
+        with pytest.raises(StoreError, match="cannot be asked whether it was"):
+            world.decide(call, "approve")
+    finally:
+        store.boundary = None
+        freezing.__exit__(None, None, None)
+    with suppress(AssentError):  # it may have been committed when the server woke up
+        world.decide(call, "approve")
+    assert world.call(call).status is CallStatus.READY
+    world.check()
+
+
+@pytest.mark.usefixtures("brisk")
+def test_an_answer_that_takes_long_is_waited_for(
+    open_store: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    real = wire.lets_in
+
+    def counted(server: Any) -> bool:
+        asked.append(server)
+        return real(server)
+
+    monkeypatch.setattr(wire, "lets_in", counted)
+    assert open_store(patience=0.1)._rows("SELECT 7 FROM pg_sleep(1.5)") == [(7,)]
+    assert asked
+
+
+@pytest.mark.usefixtures("brisk")
+def test_it_is_the_server_that_was_asked_which_has_to_be_alive(
+    server: PostgresServer, other: PostgresServer
+) -> None:
+    """An address may name several, of which another one has taken over."""
+    both = f"postgresql://postgres@/postgres?host={server.folder},{other.folder}"
+    with psycopg.connect(both) as connection:
+        assert connection.info.host == str(server.folder)
+        assert wire.lets_in(connection.info)
+        with frozen(server):
+            assert not wire.lets_in(connection.info)
+        server.kill()
+        try:
+            assert wire.lets_in(connection.info), "it is gone, which the connection says itself"
+        finally:
+            server.start()
+
+
+@pytest.mark.parametrize("how", ["frozen", "gone"])
+def test_who_waits_is_let_go_when_the_store_is_closed(
+    server: PostgresServer, open_store: Callable[..., PostgresStore], how: str
+) -> None:
+    store = open_store()
+    a_world(store).ask()  # it has something to seal
+    waited: list[float] = []
+
+    def wait() -> None:
+        began = time.monotonic()
+        with pytest.raises(StoreError):
+            store.threads()
+        waited.append(time.monotonic() - began)
+
+    if how == "gone":
+        server.kill()
+    try:
+        with frozen(server) if how == "frozen" else nullcontext():
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            time.sleep(0.5)
+            store.close()
+            waiting.join(20)
+        assert waited
+        assert waited[0] < 12
+    finally:
+        if how == "gone":
+            server.start()
