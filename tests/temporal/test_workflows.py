@@ -60,6 +60,17 @@ def test_a_no_and_a_failure_end_the_workflow_with_their_names(
     assert desk.effects() == []
 
 
+def test_a_tool_that_nobody_has_ends_the_workflow(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    desk.begin("Refund", id := new_id(), "misspelled", "A-17", 900)
+    failure = server.failure(id)
+    assert failure["applicationFailureInfo"]["type"] == "NotFound"
+    assert failure["message"].startswith("no worker has a tool 'misspelled': correct the name")
+    assert "assent/refund" in failure["message"]
+    assert desk.inbox.pending_sync().items == ()
+    assert "MARKER_RECORDED" in server.events(id)
+
+
 def test_questions_one_after_the_other_and_two_at_once(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Visit", id := new_id(), "Bob")

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from assent.adapters.temporal._wire import (
     APPROVE,
@@ -27,7 +27,7 @@ from assent.adapters.temporal._wire import (
     raised,
     run_name,
 )
-from assent.errors import InvalidCall
+from assent.errors import InvalidCall, NotFound
 from assent.gate.options import AskOptions, check_known
 from assent.types import Json, Question, Risk
 from assent.views import question_json
@@ -41,6 +41,9 @@ _SHORT = timedelta(seconds=60)
 #: A worker that is silent for so long is gone.
 _SILENCE = timedelta(seconds=30)
 _ONCE = RetryPolicy(maximum_attempts=1)
+#: What Temporal calls an activity that the worker does not have, and how often that is believed to
+#: pass. Histories from before it was counted have no such mark.
+_UNREGISTERED, _MOST_MISSES, _NAMES_CHECKED = "NotFoundError", 4, "assent.names"
 
 
 async def ask(
@@ -80,7 +83,7 @@ async def run_once(
     guard = getattr(tool, "guard", None)
     name = tool if isinstance(tool, str) else tool.__name__ if guard is None else guard.tool.name
     wanted = _wanted(requester, dict(args or {}), {})
-    return await _until_settled(wanted, lambda: _tried(name, wanted, timeout))
+    return await _until_settled(wanted, _Attempts(name, wanted, timeout).once)
 
 
 async def _short(activity: str, wanted: Wanted) -> Answer | None:
@@ -91,23 +94,48 @@ async def _short(activity: str, wanted: Wanted) -> Answer | None:
     return answer
 
 
-async def _tried(tool: str, wanted: Wanted, timeout: timedelta) -> Answer | None:
-    """One attempt of a tool; nothing if nobody knows what came of it."""
-    try:
-        answer: Answer = await workflow.execute_activity(
-            activity_of(tool),
-            wanted,
-            start_to_close_timeout=timeout,
-            heartbeat_timeout=_SILENCE if timeout > _SILENCE else None,
-            retry_policy=_ONCE,
-        )
-        return answer
-    except ActivityError as error:
-        if is_cancelled_exception(error):
-            raise
-        reason = f"Temporal: {error.cause or error}"
-    await _short(SETTLE, {"run": wanted["run"], "reason": reason})
-    return None
+class _Attempts:
+    """Attempts of one tool, each an activity of its own."""
+
+    def __init__(self, tool: str, wanted: Wanted, timeout: timedelta) -> None:
+        self._tool = tool
+        self._wanted = wanted
+        self._timeout = timeout
+        #: How often no worker had such a tool; nothing once one had it.
+        self._misses: int | None = 0
+
+    async def once(self) -> Answer | None:
+        """One of them; nothing if nobody knows what came of it."""
+        try:
+            answer: Answer = await workflow.execute_activity(
+                activity_of(self._tool),
+                self._wanted,
+                start_to_close_timeout=self._timeout,
+                heartbeat_timeout=_SILENCE if self._timeout > _SILENCE else None,
+                retry_policy=_ONCE,
+            )
+            self._misses = None
+            return answer
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            cause = error.cause or error
+        await _short(SETTLE, {"run": self._wanted["run"], "reason": f"Temporal: {cause}"})
+        self._count(cause)
+        return None
+
+    def _count(self, cause: BaseException) -> None:
+        """While workers are replaced some may not have it yet; if none has, the name is wrong."""
+        if not (isinstance(cause, ApplicationError) and cause.type == _UNREGISTERED):
+            self._misses = None
+        if self._misses is None:
+            return
+        self._misses += 1
+        if self._misses >= _MOST_MISSES and workflow.patched(_NAMES_CHECKED):
+            raise NotFound(
+                f"no worker has a tool {self._tool!r}: correct the name, or give the tool to "
+                f"AssentPlugin(tools=...). {cause}"
+            )
 
 
 async def _until_settled(wanted: Wanted, look: Callable[[], Awaitable[Answer | None]]) -> Any:
