@@ -1,0 +1,129 @@
+"""A real PgBouncer in transaction mode, in front of a PostgreSQL of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from assent.testing.postgres_server import PostgresServer, why_not
+
+_SCRIPT = Path(__file__).parents[2] / "scripts" / "pooler.py"
+_CONFIG = """
+[databases]
+* = user=postgres host={server} port=5432
+
+[pgbouncer]
+listen_addr =
+unix_socket_dir = {folder}
+unix_socket_mode = 0777
+listen_port = 6432
+pool_mode = transaction
+default_pool_size = {size}
+max_client_conn = 200
+auth_type = any
+server_login_retry = 1
+logfile = {folder}/log
+"""
+
+
+def find() -> str | None:
+    """Where PgBouncer is; ``scripts/pooler.py`` knows."""
+    spec = importlib.util.spec_from_file_location("pooler_script", _SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    found: str | None = script.find()
+    return found
+
+
+def _program() -> str:
+    found = find()
+    assert found is not None, "the tests that need it were skipped"
+    return found
+
+
+NEEDED = [
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "there is one"),
+    pytest.mark.skipif(find() is None, reason="needs PgBouncer: apt-get install pgbouncer"),
+]
+
+
+class PgBouncer:
+    """A process that may be killed and started again."""
+
+    def __init__(self, folder: Path, server: PostgresServer, *, size: int) -> None:
+        self._folder = folder
+        self._config = folder / "pgbouncer.ini"
+        text = _CONFIG.format(server=server.folder, folder=folder, size=size)
+        self._config.write_text(text)
+        self._command = [_program(), "-q", str(self._config)]
+        if os.geteuid() == 0:  # which it refuses to be
+            nobody = pwd.getpwnam("nobody")
+            os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+            self._command[1:1] = ["-u", "nobody"]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@/postgres?host={self._folder}&port=6432"
+
+    def start(self) -> None:
+        """Start it, and wait until it lets somebody in."""
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(self._command, **quiet)
+        end = time.monotonic() + 30
+        while True:
+            try:
+                psycopg.connect(self.url).close()
+                return
+            except psycopg.OperationalError:
+                log = self._folder / "log"
+                said = log.read_text()[-2000:] if log.exists() else "nothing"
+                if self.process.poll() is not None or time.monotonic() > end:
+                    pytest.fail(f"PgBouncer did not start: {said}")
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        """No good-bye."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="assent-pb-"))  # sockets need a short path
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def server(home: Path) -> Iterator[PostgresServer]:
+    made = PostgresServer(home / "server", fsync=False)
+    made.start()
+    yield made
+    made.stop(signal.SIGQUIT)
+
+
+@pytest.fixture(scope="module")
+def bouncer(home: Path, server: PostgresServer) -> Iterator[PgBouncer]:
+    """Three sessions for everybody."""
+    (home / "pooler").mkdir()
+    made = PgBouncer(home / "pooler", server, size=3)
+    made.start()
+    yield made
+    made.kill()

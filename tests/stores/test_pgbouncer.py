@@ -1,0 +1,160 @@
+"""PostgreSQL behind a real PgBouncer in transaction mode: fewer sessions than clients, no bell."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any
+
+import psycopg
+import pytest
+from pooler import NEEDED, PgBouncer, bouncer, home, server
+
+import assent
+from assent.audit import verify
+from assent.keys import Keyring
+from assent.rows import CallStatus
+from assent.stores.postgres import PostgresStore
+from assent.testing import ScriptedModel, call, say
+from assent.testing.postgres_server import PostgresServer
+from assent.testing.world import World
+from assent.worker import Worker
+
+__all__ = ["bouncer", "home", "server"]
+
+pytestmark = NEEDED
+_numbers = count(1)
+
+
+@pytest.fixture
+def open_store(bouncer: PgBouncer, keys: Keyring) -> Iterator[Callable[..., PostgresStore]]:
+    opened: list[PostgresStore] = []
+    schema = f"pooled {next(_numbers)}"
+
+    def opener(**options: Any) -> PostgresStore:
+        options = {"keys": keys, "schema": schema, **options}
+        opened.append(PostgresStore(bouncer.url, **options))
+        return opened[-1]
+
+    yield opener
+    for store in opened:
+        store.close()
+
+
+def a_world(store: PostgresStore) -> World:
+    return World(store, None)  # type: ignore[arg-type]
+
+
+def test_many_clients_share_few_sessions(
+    open_store: Callable[..., PostgresStore], server: PostgresServer
+) -> None:
+    stores = [open_store() for _ in range(3)]
+
+    def life(n: int) -> CallStatus:
+        first, second, third = (a_world(stores[(n + k) % 3]) for k in range(3))
+        asked = first.ask(run=f"r{n}", thread=f"t{n % 7}{n}", id=f"c{n}")
+        (started,) = third.start(second.decide(asked, "approve"))
+        return first.record(started).status
+
+    with ThreadPoolExecutor(12) as pool:
+        assert set(pool.map(life, range(60))) == {CallStatus.DONE}
+    with psycopg.connect(server.url) as connection:
+        sessions = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        ((open_,),) = connection.execute(sessions).fetchall()
+    assert open_ <= 3 + 1
+    assert verify(stores[0]).ok
+
+
+def test_who_waits_hears_of_it_without_a_bell(open_store: Callable[..., PostgresStore]) -> None:
+    """Looking now and then is enough, also for an expiry."""
+    gate = assent.Gate(open_store(), agent="clerk")
+    inbox = assent.Inbox(open_store())
+
+    async def asked() -> tuple[Any, float]:
+        async with gate.run("order-17"):
+            answering = asyncio.create_task(gate.ask(assent.Question("Which floor?"), wait=30))
+            while not (found := (await inbox.pending()).items):
+                await asyncio.sleep(0.02)
+            await inbox.decide(found[0].id, found[0].respond("third"), by="ana")
+            began = time.monotonic()
+            return await answering, time.monotonic() - began
+
+    value, seconds = asyncio.run(asked())
+    assert value == "third"
+    assert seconds < 5
+
+    async def nobody() -> None:
+        async with gate.run("order-18"):
+            await gate.ask("Anybody?", expires_in=0.5, wait=30)
+
+    with pytest.raises(assent.AssentError):
+        asyncio.run(nobody())
+
+
+def test_a_worker_takes_a_run_further(open_store: Callable[..., PostgresStore]) -> None:
+    effects: list[int] = []
+
+    @assent.tool(needs_approval=True)
+    def pay(euros: int) -> str:
+        effects.append(euros)
+        return "paid"
+
+    def an_agent(store: PostgresStore) -> assent.Agent:
+        model = ScriptedModel([call("pay", {"euros": 5}), say("Done.")], by_turn=True)
+        return assent.Agent("clerk", model=model, tools=[pay], store=store)
+
+    here, there = open_store(), open_store()
+    result = an_agent(here).run_sync("Pay.", thread="t")
+    (request,) = result.interruptions
+
+    async def work() -> None:
+        worker = Worker([an_agent(there)], there)
+        working = asyncio.create_task(worker.run())
+        await assent.Inbox(here).decide(request.id, request.approve(), by="ana")
+        end = time.monotonic() + 30
+        while (run := here.run(result.run)) is None or run.status != "done":
+            assert time.monotonic() < end
+            await asyncio.sleep(0.02)
+        worker.stop()
+        await working
+
+    asyncio.run(work())
+    assert effects == [5]
+
+
+def test_a_request_inside_a_transaction_of_the_users(
+    open_store: Callable[..., PostgresStore], bouncer: PgBouncer
+) -> None:
+    store = open_store()
+    inbox = assent.Inbox(store)
+    for asked in (False, True):
+        with psycopg.connect(bouncer.url) as connection:
+            gate = assent.Gate(store.on(connection), agent="shop")
+            with gate.run("order-17"), pytest.raises(assent.Paused):
+                gate.approve_sync("Ship it?")
+            if not asked:
+                connection.rollback()
+        assert len(inbox.pending_sync().items) == asked
+
+
+@pytest.mark.parametrize("who", ["pooler", "server"])
+def test_what_stands_in_between_or_behind_is_killed(
+    open_store: Callable[..., PostgresStore],
+    bouncer: PgBouncer,
+    server: PostgresServer,
+    who: str,
+) -> None:
+    store = open_store()
+    world = a_world(store)
+    made = world.ask()
+    (bouncer if who == "pooler" else server).kill()
+    with ThreadPoolExecutor(1) as elsewhere:
+        deciding = elsewhere.submit(world.decide, made, "approve")
+        time.sleep(0.3)
+        (bouncer if who == "pooler" else server).start()
+        assert deciding.result(40).status is CallStatus.READY
+    assert world.record(world.start(made)[0]).status is CallStatus.DONE
+    world.check()
