@@ -23,7 +23,10 @@ POSTGRES = "one PostgreSQL, fsync and synchronous_commit on, for both sides"
         "signatures 15 %, the rows to SQL 11 %, SQLite the rest. Rows that this process wrote "
         "are not read again, so that reads are 7 %; the loop, the model and asyncio are what is "
         "left. Bare SQL has no digest, no chain, no signature and no lease to make. Fewer calls "
-        "would mean fewer promises."
+        "would mean fewer promises. Compiling was tried: with the engine, the codec and the rows "
+        "to SQL as C (mypyc, 22 modules) a cycle takes 4 % fewer instructions. Of its time 47 % is "
+        "spent in CPython's own functions (allocating, looking names up, building tuples), 23 % "
+        "in its loop over bytecode, 10 % in SQLite, 9 % in the kernel."
     ),
 )
 def agent(effort: Effort) -> Measured:
