@@ -7,7 +7,7 @@ epoch (``Micros``), because they are hashed and signed; the public ``Request`` s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
@@ -201,6 +201,19 @@ class Terms:
     on_expiry: str = "reject"
     valid_for: float = 86_400.0
     idempotent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared(Terms):
+    """The terms of a tool that itself says whether who asked may decide, whatever the risk.
+
+    Only a policy is given them; those of a call are plain.
+    """
+
+
+def as_fields(terms: Terms) -> dict[str, Any]:
+    """What terms say, by name."""
+    return {one.name: getattr(terms, one.name) for one in fields(Terms)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -254,8 +255,10 @@ def test_who_asked_may_not_decide_what_is_of_high_risk(case: Case) -> None:
     with pytest.raises(NotAllowed, match="somebody else has to decide it"):
         case.decide(request.approve(), ANA)
     assert case.decide(request.approve(), BEA).status == "approved"
-    usual = case.paused(lambda: case.paying()("cy"), "order-18", requester="ana")
-    assert case.decide(usual.approve(), ANA).status == "approved"
+    said = case.paying(risk="high", requester_decides=True)
+    for number, usual in enumerate((case.paying(), said)):
+        request = case.paused(partial(usual, "cy"), f"order-{number}", requester="ana")
+        assert case.decide(request.approve(), ANA).status == "approved"
 
 
 def test_an_agent_cannot_decide(case: Case) -> None:

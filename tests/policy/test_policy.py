@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from policy_world import ALLOW, ASK, DENY, NOON, boom, drive_async, judge
 
 from assent.policy import Policy, Rule
-from assent.types import Risk, Terms, ToolCall, Verdict
+from assent.types import Declared, Risk, Terms, ToolCall, Verdict
 
 # --- first match wins ---
 
@@ -153,6 +153,21 @@ def test_who_asks_for_something_of_high_risk_does_not_decide_it() -> None:
     own = Terms(risk=Risk("high"))
     assert judge(Policy(), own=own, needs_approval=True).requester_decides is False
     assert judge(Policy([Rule()]), own=own).requester_decides is False
+
+
+def test_unless_the_tool_says_so_itself() -> None:
+    own = Declared(risk=Risk("high"))
+    for policy in (Policy(), Policy([Rule(quorum=2)])):
+        said = judge(policy, own=own, needs_approval=True)
+        assert (said.requester_decides, type(said)) == (True, Terms)
+    # What a rule says of the risk is the rule's own, and so is what follows from it.
+    assert judge(Policy([Rule(risk="high")]), own=own).requester_decides is False
+    assert judge(Policy([Rule(requester_decides=False)]), own=own).requester_decides is False
+
+    def boom(args: object) -> bool:
+        raise ValueError
+
+    assert judge(Policy(), own=own, needs_approval=boom).requester_decides is False
 
 
 # --- what raises asks ---

@@ -18,7 +18,7 @@ from assent.gate.options import (
     checked_functions,
     checked_needs,
     checked_words,
-    terms_from,
+    own_terms,
 )
 from assent.policy import Predicate
 from assent.schema import Signature
@@ -147,7 +147,7 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
         signature=signature,
         function=body,
         stored=tool_of(signature, options.get("version", "")),
-        own=terms_from(options, **fixed),
+        own=own_terms(options, **fixed),
         needs_approval=True if body is None else needs,
         takes_context=takes_context,
         strict=strict,

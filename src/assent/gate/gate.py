@@ -33,8 +33,8 @@ from assent.gate.options import (
     checked_needs,
     checked_wait,
     checked_words,
+    own_terms,
     question_terms,
-    terms_from,
 )
 from assent.gate.plan import Plan
 from assent.gate.policies import PolicyInForce
@@ -125,7 +125,7 @@ class Gate:
             function=function,
             signature=signature,
             tool=tool_of(signature, options.get("version", "")),
-            own=terms_from(options, idempotent=options.get("idempotent", False)),
+            own=own_terms(options, idempotent=options.get("idempotent", False)),
             needs_approval=checked_needs(options.get("needs_approval", not self._has_policy)),
             binds=options.get("binds"),
             preview=options.get("preview"),

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from assent.errors import InvalidCall
 from assent.policy import Predicate, Rule, allowed_decisions
-from assent.types import Json, Risk, Terms, Verdict
+from assent.types import Declared, Json, Risk, Terms, Verdict, as_fields
 
 T = TypeVar("T")
 
@@ -106,6 +106,13 @@ def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
     if risky and "requester_decides" not in given:
         values["requester_decides"] = False
     return Terms(**{**values, **fixed})
+
+
+def own_terms(options: Mapping[str, Any], **fixed: Any) -> Terms:
+    """The terms of a tool, for a policy to judge by."""
+    terms = terms_from(options, **fixed)
+    said = options.get("requester_decides") is not None
+    return Declared(**as_fields(terms)) if said else terms
 
 
 def question_terms(kind: str, allowed: tuple[str, ...], options: Mapping[str, Any]) -> Terms:

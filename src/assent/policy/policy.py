@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from assent.errors import InvalidPolicy, told
 from assent.policy.rule import Args, Predicate, Rule
 from assent.policy.tighten import tightened
-from assent.types import RISKS, Json, Risk, Terms, ToolCall, Verdict
+from assent.types import RISKS, Declared, Json, Risk, Terms, ToolCall, Verdict, as_fields
 
 #: What judging yields (a predicate, its arguments) and is sent back (its answer or exception).
 Judging: TypeAlias = Generator[tuple[Predicate, Args], object, Terms]
@@ -158,7 +158,7 @@ def _failed(terms: Terms, rule: str, error: BaseException) -> Terms:
     reason = f"{rule} could not be evaluated: {told(error)}"[:_REASON_LENGTH]
     level = max(terms.risk.level, "high", key=RISKS.index)
     risk = Risk(level, (*terms.risk.reasons, reason))
-    return _guarded(replace(terms, verdict=Verdict.ASK, risk=risk))
+    return _guarded(_plain(replace(terms, verdict=Verdict.ASK, risk=risk)))
 
 
 def _with(failed: Terms | None, terms: Terms) -> Terms:
@@ -178,7 +178,9 @@ def terms_of(rule: Rule, name: str, own: Terms, call: ToolCall) -> Terms:
     if rule.description is not None:
         changes["description"] = _described(rule.description, call)
     terms = replace(own, verdict=Verdict(rule.verdict), rule=name, **changes)
-    return terms if rule.requester_decides is not None else _guarded(terms)
+    if rule.requester_decides is not None:
+        return _plain(terms)
+    return _guarded(terms if rule.risk is None else _plain(terms))
 
 
 def _described(description: str | Callable[[ToolCall], str], call: ToolCall) -> str:
@@ -196,10 +198,17 @@ def _described(description: str | Callable[[ToolCall], str], call: ToolCall) -> 
 
 
 def _guarded(terms: Terms) -> Terms:
-    """Who asks for something of high risk does not decide it, unless a rule says so."""
+    """Who asks for something of high risk does not decide it, unless it is said that they may."""
+    if isinstance(terms, Declared):
+        return _plain(terms)
     if RISKS.index(terms.risk.level) >= RISKS.index("high"):
         return replace(terms, requester_decides=False)
     return terms
+
+
+def _plain(terms: Terms) -> Terms:
+    """The same terms, as those of one call."""
+    return terms if type(terms) is Terms else Terms(**as_fields(terms))
 
 
 def _digest(rules: tuple[Rule, ...]) -> str:
