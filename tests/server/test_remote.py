@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -68,6 +69,16 @@ def test_what_a_standing_yes_allowed_can_be_read(open_server: Served) -> None:
     read = client.get(f"/api/requests/{again['id']}")
     assert (read.status_code, read.json()["decision"]["type"]) == (200, "grant")
     assert client.get("/api/requests/req_nope").status_code == 404
+
+
+def test_a_length_of_time_may_be_written_out(open_server: Served) -> None:
+    client = open_server.client()
+    for given, seconds in ((90, 90), ("15m", 900)):
+        made = opened(client, key=f"k{seconds}", expires_in=given)
+        times = [datetime.fromisoformat(made[name]) for name in ("created_at", "expires_at")]
+        assert (times[1] - times[0]).total_seconds() == seconds
+    refused = client.post("/api/requests", json={"tool": "refund", "expires_in": "soon"})
+    assert (refused.status_code, "15m" in refused.text) == (422, True)
 
 
 def test_a_failure_said_twice_is_an_echo(open_server: Served) -> None:

@@ -153,7 +153,8 @@ def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
         wrong = schema.errors(schema.foreign_schema(body.schema_), body.args)
         if wrong:
             path, message = wrong[0]
-            raise InvalidCall(f"args.{path}: {message}", f"args.{path}" if path else "args")
+            place = f"args.{path}" if path else "args"
+            raise InvalidCall(f"{place}: {message}", place)
     return "approval", dict(body.args)
 
 
@@ -336,7 +337,8 @@ def report(service: Service, call: Call, body: ResultBody) -> Call:
     attempt = call.attempt if body.attempt is None else body.attempt
     if not call.attempt or (call.token, call.attempt) != (body.token, attempt):
         raise Conflict(f"{call.id} was not claimed with this token: it is {call.status}")
-    words = codec.canonical(body.result).decode() if body.ok else str(body.result)
+    failed = str(body.result).replace("\0", "\\x00")  # which not every store takes
+    words = codec.canonical(body.result).decode() if body.ok else failed
     if call.status is (CallStatus.DONE if body.ok else CallStatus.FAILED) and call.result == words:
         return call  # said twice
     if call.status not in (CallStatus.RUNNING, CallStatus.IN_DOUBT):

@@ -172,8 +172,10 @@ class OpenBody(Body):
     risk: Annotated[RiskBody | None, _short("level")] = Field(
         None, description="or the level alone"
     )
-    expires_in: float | int | None = None
-    valid_for: float | int | None = None
+    expires_in: float | int | str | None = Field(
+        None, description='seconds, or a text such as "15m", "24h" or "7d"'
+    )
+    valid_for: float | int | str | None = Field(None, description="likewise")
     idempotent: bool = False
 
 
