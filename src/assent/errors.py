@@ -168,4 +168,5 @@ def told(error: BaseException) -> str:
         said = str(error)
     except Exception:
         said = "it cannot say what happened"
-    return f"{type(error).__name__}: {said}".encode("utf-8", "backslashreplace").decode()
+    whole = f"{type(error).__name__}: {said}".replace("\0", "\\x00")
+    return whole.encode("utf-8", "backslashreplace").decode()

@@ -111,6 +111,24 @@ async def test_a_failing_call_does_not_disturb_its_siblings(world: World) -> Non
     assert told(agent)[1] == "slow"
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("I have no words")
+
+
+@pytest.mark.parametrize("error", [OSError("caf\udce9"), OSError("\x00\x1b[31m"), Mute()])
+async def test_an_error_with_any_text_is_recorded(world: World, error: Exception) -> None:
+    @assent.tool
+    def fail() -> None:
+        """Fail."""
+        raise error
+
+    agent = world.agent(call("fail"), say("Sorry."), tools=[fail])
+    ended = await agent.run("go", thread="t")
+    assert (ended.status, ended.output) == ("done", "Sorry.")
+    assert type(error).__name__ in error_in(told(agent)[0])
+
+
 async def test_a_pause_never_cancels_a_sibling_in_mid_effect(world: World) -> None:
     @assent.tool
     async def asks(ctx: assent.Context) -> str:

@@ -13,10 +13,12 @@ import pytest
 from pg_places import PgOpener, Place
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from assent.errors import StoreError
+import assent
+from assent.errors import InvalidCall
 from assent.stores.postgres import attempt, pipe
 from assent.stores.postgres.pipe import Pipe
 from assent.stores.postgres.wire import Connection, connect, translator
+from assent.testing import ScriptedModel, call, say
 from assent.testing.world import World
 
 
@@ -90,10 +92,28 @@ def test_much_goes_both_ways_at_once(session: Connection) -> None:
 
 def test_a_nul_is_refused_and_nothing_is_cut_off(open_pg: PgOpener) -> None:
     world = World(open_pg(), lambda: 0)  # type: ignore[arg-type]
-    with pytest.raises(StoreError, match="NUL"):
+    with pytest.raises(InvalidCall, match="NUL"):
         world.propose(says=("one\0two",))
     world.propose(says=("one",))
     assert world.store.messages("t") == [(1, "one")]
+
+
+def test_an_agent_whose_words_have_a_nul_is_heard(open_pg: PgOpener) -> None:
+    @assent.tool(needs_approval=True)
+    def fail() -> str:
+        """Fail."""
+        raise OSError("no \0 here")
+
+    script = [call("fail", text="I \0 fail"), say("It \0 failed.")]
+    agent = assent.Agent("nul", model=ScriptedModel(script), tools=[fail], store=open_pg())
+    paused = agent.run_sync("Try \0 it", thread="t")
+    (request,) = paused.interruptions
+    assert request.note == "I \ufffd fail"
+    paused.state.approve(request, by="ana")
+    ended = agent.resume_sync(paused.state)
+    assert (ended.status, ended.output) == ("done", "It \ufffd failed.")
+    (row,) = agent.store.calls_of(request.run)
+    assert (row.status, row.result) == ("failed", "OSError: no \\x00 here")
 
 
 def test_the_first_refusal_is_told_and_the_session_goes_on(session: Connection) -> None:

@@ -75,8 +75,8 @@ def _checked(reply: Any, model: str) -> ModelReply:
 
 
 def _clean(text: str | None) -> str:
-    """The text, if any, without half surrogate pairs, which no store takes."""
-    return text.encode(errors="replace").decode() if text else ""
+    """The text, if any, without half surrogate pairs and NUL, which not every store takes."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode() if text else ""
 
 
 def _escaped(json: str) -> str:

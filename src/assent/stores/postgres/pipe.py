@@ -17,6 +17,7 @@ import psycopg
 from psycopg import errors, pq
 from psycopg.adapt import Transformer
 
+from assent.errors import InvalidCall
 from assent.stores.postgres.wire import Connection, Translate
 
 _DONE = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
@@ -168,7 +169,7 @@ def _sent(value: Any) -> bytes | None:
     if isinstance(value, str):
         text = value.encode()
         if _NUL in text:
-            raise psycopg.DataError("PostgreSQL text cannot hold a NUL character")
+            raise InvalidCall("PostgreSQL keeps no text with a NUL character: leave it out")
         return text
     if isinstance(value, int):
         return b"%d" % value
