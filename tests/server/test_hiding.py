@@ -173,6 +173,31 @@ def test_secrets_stay_out_of_runs_history_and_logs(
 
 
 @pytest.mark.parametrize(
+    "secret",
+    [
+        "-----BEGIN PRIVATE KEY-----",
+        *(f"gh{kind}_{'a' * 36}" for kind in "pousr"),
+        "github_pat_" + "a" * 30,
+        "sk-" + "a" * 30,
+        *(f"{kind}k_{mode}_{'a' * 24}" for kind in "sr" for mode in ("live", "test")),
+        *(f"{kind}{'A' * 16}" for kind in ("AKIA", "ASIA")),
+        "AIza" + "a" * 35,
+        *(f"xox{kind}-{'1' * 12}" for kind in "abprs"),
+        "glpat-" + "a" * 20,
+        "npm_" + "a" * 36,
+        "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.abcdefghijklmn",
+        "assent_" + "a" * 43,
+        "https://ana:hunter2@example.com",
+    ],
+)
+def test_a_secret_is_known_by_its_shape_in_any_text(secret: str) -> None:
+    for text in (secret, f"see {secret}, please", f'{{"x":"{secret}"}}'):
+        view = hidden(text)
+        assert view.masked
+        assert secret not in view.value
+
+
+@pytest.mark.parametrize(
     "unit", ["eyJ-", "eyJaaaaaaaaaa.eyJ-", "-----BEGIN A", "://a:", "sk-", "a.a@"]
 )
 def test_a_long_text_is_looked_through_in_time(unit: str) -> None:
