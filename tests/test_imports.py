@@ -10,7 +10,8 @@ import sys
 import pytest
 
 import assent
-from assent import errors
+from assent import channels, errors
+from assent.channels.terminal import TerminalChannel
 
 NOUNS = {
     "Agent",
@@ -131,3 +132,9 @@ def test_every_error_is_exported() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         assent.no_such_name  # noqa: B018
+
+
+def test_the_terminal_is_found_among_the_channels() -> None:
+    assert channels.TerminalChannel is TerminalChannel
+    with pytest.raises(AttributeError, match="no_such_name"):
+        channels.no_such_name  # noqa: B018

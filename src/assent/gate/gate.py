@@ -347,5 +347,5 @@ def _hint(request: Request, store: str) -> None:
         what = text.inline(request.tool or request.kind)
         how = f"assent show {request.id} --store {store}"
         if store.startswith("memory:"):
-            how = "only this process can decide it: name a store, or channels=[TerminalChannel()]"
+            how = "only this process can decide it: name a store, or give the gate channels"
         print(f"assent: {what} waits for a person: {how}", file=sys.stderr)
