@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from assent.threads import Threads, in_thread
+from assent.threads import Threads, off_loop
 
 
 async def test_gives_what_the_function_gives_or_raises() -> None:
@@ -89,7 +89,7 @@ def test_what_was_begun_is_done_before_the_interpreter_goes(tmp_path: Path) -> N
     code = """
 import asyncio, sys, threading, time
 from pathlib import Path
-from assent.threads import Threads, in_thread
+from assent.threads import Threads, off_loop
 threads, began = Threads(2), threading.Event()
 
 def work():
@@ -124,4 +124,4 @@ async def test_one_that_waits_for_another_does_not_count() -> None:
 async def test_a_function_sees_the_context_that_called_it() -> None:
     mark = contextvars.ContextVar("mark", default="none")
     mark.set("ours")
-    assert await in_thread(mark.get) == "ours"
+    assert await off_loop(mark.get) == "ours"

@@ -43,7 +43,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_for_functions.cache_clear)  # threads do not cross a fork
 
 
-async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+async def off_loop(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function that somebody else wrote, and that may take its time."""
     context = contextvars.copy_context()
     return await _for_functions().run(partial(context.run, function, *args, **kwargs))

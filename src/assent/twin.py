@@ -25,6 +25,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _direct: contextvars.ContextVar[bool] = contextvars.ContextVar("assent_direct", default=False)
+_apart: contextvars.ContextVar[bool] = contextvars.ContextVar("assent_apart", default=False)
 
 
 #: When the loop of this thread last went round between two commits on it.
@@ -153,6 +154,25 @@ def run_sync(body: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("a body waited by itself; use hop")
 
 
+def run_apart(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run what needs a loop in this thread, on one that ends with it."""
+    if on_loop():
+        raise AssentError(
+            "a _sync method was called on a running event loop, which it would block: "
+            "await the method without _sync"
+        )
+    token = _apart.set(True)
+    try:
+        return asyncio.run(make())
+    finally:
+        _apart.reset(token)
+
+
+def on_lasting_loop() -> bool:
+    """Whether this runs on the event loop of whoever called us, which is there for more."""
+    return on_loop() and not _apart.get()
+
+
 def on_loop() -> bool:
     """Whether this thread is running an event loop right now."""
     try:
@@ -171,7 +191,7 @@ async def drive(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Await somebody else's coroutine, on the running loop or on one of its own."""
     if not _is_direct():
         return await make()
-    return in_thread(lambda: asyncio.run(make()))
+    return in_thread(lambda: run_apart(make))
 
 
 def in_thread(function: Callable[[], T], timeout: float | None = None) -> T:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -23,17 +22,18 @@ from assent.agent.room import call_off
 from assent.agent.state import RunState
 from assent.agent.streaming import streamed
 from assent.agent.tool import Tool, ToolOptions, as_tool
-from assent.errors import AssentError, Conflict, InvalidCall
+from assent.errors import Conflict, InvalidCall
 from assent.gate import Gate
 from assent.gate.gate import DEFAULT_LEASE
 from assent.gate.given import check_asked_in, decisions_from
 from assent.gate.judge import judge_sync
 from assent.gate.options import checked_words
+from assent.gate.telling import Channel
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.rows import LIVE, Call, Run
-from assent.twin import hop, look, on_loop
-from assent.types import Decision, Json, Request, Reviewer, Terms, ToolCall, moment
+from assent.twin import hop, look, run_apart
+from assent.types import Decision, Json, Reviewer, Terms, ToolCall, moment
 
 if TYPE_CHECKING:
     from assent.stores.base import Store
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("assent.agent")
 
 T = TypeVar("T")
-Channel = Callable[[Request], Awaitable[None]]
 Listener = Callable[[AgentEvent], None]
 
 _ON_CHANGE = ("resume", "ask", "refuse")
@@ -228,13 +227,13 @@ class Agent:
         await hop(self._cancel, where, by, reason)
 
     def run_sync(self, input: str, **options: Any) -> Result:
-        return _blocking(lambda: self.run(input, **options))
+        return run_apart(lambda: self.run(input, **options))
 
     def resume_sync(self, where: RunState | str, **options: Any) -> Result:
-        return _blocking(lambda: self.resume(where, **options))
+        return run_apart(lambda: self.resume(where, **options))
 
     def cancel_sync(self, where: RunState | str, **options: Any) -> None:
-        _blocking(lambda: self.cancel(where, **options))
+        run_apart(lambda: self.cancel(where, **options))
 
     async def run_inside(
         self, input: str, thread: str, call: str, *, requester: str, deps: Any
@@ -361,15 +360,6 @@ def _digest(
 ) -> str:
     what = {"name": name, "model": model, "output": shape}
     return codec.digest({**what, "say": say, "tools": [list(tool) for tool in tools]})
-
-
-def _blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    if on_loop():
-        raise AssentError(
-            "a _sync method was called on a running event loop, which it would block: "
-            "await the method without _sync"
-        )
-    return asyncio.run(work())
 
 
 def _checked_turns(most: int) -> int:

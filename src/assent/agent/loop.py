@@ -249,7 +249,7 @@ class Advance:
         for event in news:
             self.job.tell(event)
             if isinstance(event, Requested) and self.job.gate.channels:
-                await hop(self.job.gate.tell, event.request, _NOTICE_SECONDS, event.again)
+                await self.job.gate.tell(event.request, _NOTICE_SECONDS, event.again)
 
     # -- writing
 

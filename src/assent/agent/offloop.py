@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from assent.threads import in_thread
+from assent.threads import off_loop
 
 
 async def called(
@@ -15,5 +15,5 @@ async def called(
     """Call a function: an async one here, a sync one in a thread, so that it blocks nobody."""
     if inspect.iscoroutinefunction(function):
         return await function(*args, **kwargs)
-    value = await in_thread(function, *args, **kwargs)
+    value = await off_loop(function, *args, **kwargs)
     return await value if inspect.isawaitable(value) else value

@@ -159,7 +159,9 @@ class CallLife:
         """Get a call to people; who does not wait for them waits at least for the notice."""
         self._told = _state(call)
         patience = 10.0 if self.plan.wait == 0 else 0.0
-        if not await hop(lambda: self.gate.tell(self._request(call), patience, again)):
+        # By a hop, however quick the store is: who asks the same at once takes its place meanwhile.
+        request = await hop(self._request, call)
+        if not await self.gate.tell(request, patience, again):
             return call
         seen = await self._look(call)
         if self.gate.interactive and _state(seen) == _state(call):

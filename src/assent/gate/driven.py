@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from assent import codec
 from assent.engine.commands import Cancel
-from assent.errors import AssentError, InvalidCall, Paused
+from assent.errors import InvalidCall, Paused
 from assent.gate.gate import Gate
 from assent.gate.given import check_asked_in, decisions_from
 from assent.gate.inside import is_left, working
 from assent.gate.options import MAX_NAME, checked_words
 from assent.gate.seat import Seat
 from assent.rows import LIVE, Run, RunStatus
-from assent.twin import hop, look, on_loop, write
+from assent.twin import hop, look, run_apart, write
 from assent.types import Decision, Request, Reviewer
 from assent.views import request_of
 
@@ -132,13 +132,13 @@ class Driven:
         await write(self.gate.store, command)
 
     def run_sync(self, input: Any, **options: Any) -> Stands:
-        return _blocking(lambda: self.run(input, **options))
+        return run_apart(lambda: self.run(input, **options))
 
     def resume_sync(self, where: str, **options: Any) -> Stands:
-        return _blocking(lambda: self.resume(where, **options))
+        return run_apart(lambda: self.resume(where, **options))
 
     def cancel_sync(self, where: str, **options: Any) -> None:
-        _blocking(lambda: self.cancel(where, **options))
+        run_apart(lambda: self.cancel(where, **options))
 
     # -- inside
 
@@ -185,12 +185,3 @@ def _stored(run: Run) -> Stands:
         return Stands(status="done", run=run.id, thread=run.thread, output=output)
     error = run.output or run.stop
     return Stands(status=str(run.status), run=run.id, thread=run.thread, error=error)
-
-
-def _blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    if on_loop():
-        raise AssentError(
-            "a _sync method was called on a running event loop, which it would block: "
-            "await the method without _sync"
-        )
-    return asyncio.run(work())

@@ -28,7 +28,7 @@ from assent.gate.scope import RunScope, open_scopes
 from assent.policy import Policy, Predicate
 from assent.rows import OPEN, Call, CallStatus, Run, RunStatus, Tool
 from assent.stores.base import Query, Store
-from assent.twin import hop, look, write
+from assent.twin import look, write
 from assent.types import Json, Request, Terms, ToolCall, Verdict
 from assent.views import request_of
 
@@ -188,7 +188,8 @@ class ForeignThread:
             ours = {call.id for call in new}
             for row in rows:
                 if row.status is CallStatus.ASKED and row.id in ours:
-                    await hop(self.gate.tell, self._request(row), 10.0)
+                    request = await look(self.store, self._request, row)
+                    await self.gate.tell(request, 10.0)
         return await self.waiting([call.id for call in calls])
 
     async def _new(self, call: ForeignCall) -> NewCall | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import os
 import secrets
 import socket
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
@@ -39,6 +37,7 @@ from assent.gate.options import (
 from assent.gate.plan import Plan
 from assent.gate.policies import PolicyInForce
 from assent.gate.scope import RunScope, current
+from assent.gate.telling import Channel, deliver, is_interactive
 from assent.policy import Policy, Predicate
 from assent.rows import Call
 from assent.stores import open_store
@@ -51,7 +50,6 @@ log = logging.getLogger("assent.gate")
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-Channel = Callable[[Request], Awaitable[None]]
 
 
 DEFAULT_LEASE = 30.0
@@ -269,31 +267,23 @@ class Gate:
             policy.judge(call, agent=self.agent, now=now, own=own, needs_approval=needs_approval)
         )
 
-    def tell(self, request: Request, patience: float, again: bool = False) -> bool:
-        """Hand a request to the channels, each in a thread of its own; true if any was told.
+    async def tell(self, request: Request, patience: float, again: bool = False) -> bool:
+        """Hand a request to the channels, and wait so many seconds for them; true if any was told.
 
         A channel with a true ``interactive`` has the person in front of it: it is told again when
         the run comes back, and waited for as long as the person takes.
         """
-        told = [c for c in self.channels if not again or _interactive(c)]
-        if not told:
-            if not again:
-                _hint(request, self.store.url)
-            return False
-        threads = [
-            threading.Thread(target=_deliver, args=(channel, request), daemon=True)
-            for channel in told
-        ]
-        for thread in threads:
-            thread.start()
-        for channel, thread in zip(told, threads, strict=True):
-            thread.join(None if _interactive(channel) else patience)
-        return True
+        told = [c for c in self.channels if not again or is_interactive(c)]
+        if told:
+            await deliver(told, request, patience)
+        elif not again:
+            _hint(request, self.store.url)
+        return bool(told)
 
     @property
     def interactive(self) -> bool:
         """Whether one of the channels has a person in front of it."""
-        return any(_interactive(channel) for channel in self.channels)
+        return any(map(is_interactive, self.channels))
 
     def _wait_of(self, wait: Wait) -> float | None:
         return self._wait if wait is UNSET else checked_wait(wait)
@@ -318,17 +308,6 @@ def _key_function(key: object) -> Callable[[dict[str, Json]], str] | None:
 
 async def _awaited(value: Awaitable[T]) -> T:
     return await value
-
-
-def _interactive(channel: Channel) -> bool:
-    return bool(getattr(channel, "interactive", False))
-
-
-def _deliver(channel: Channel, request: Request) -> None:
-    try:
-        asyncio.run(_awaited(channel(request)))
-    except Exception as error:
-        log.warning("request %s: a channel failed: %s: %s", request.id, type(error).__name__, error)
 
 
 def _in_terminal() -> bool:

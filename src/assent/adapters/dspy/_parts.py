@@ -16,7 +16,7 @@ from assent.adapters.dspy._memory import Memory, Stopped, memory
 from assent.errors import AssentError
 from assent.gate.foreign import ForeignCall, ForeignTool, Outcome
 from assent.policy import Predicate
-from assent.threads import in_thread
+from assent.threads import off_loop
 from assent.types import Json
 
 Made = Callable[[Any], list[tuple[str, dict[str, Json]]]]
@@ -162,7 +162,7 @@ def _running(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
     async def run(args: dict[str, Json]) -> Any:
         if inspect.iscoroutinefunction(tool.func):
             return await tool.acall(**args)
-        value = await in_thread(lambda: tool.func(**tool._validate_and_parse_args(**args)))
+        value = await off_loop(lambda: tool.func(**tool._validate_and_parse_args(**args)))
         return await value if inspect.isawaitable(value) else value
 
     return run

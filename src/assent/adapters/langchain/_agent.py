@@ -19,7 +19,7 @@ from assent.gate.driven import Driven, Stands
 from assent.gate.foreign import run_of
 from assent.inbox import Inbox
 from assent.policy import Policy
-from assent.threads import in_thread
+from assent.threads import off_loop
 from assent.types import Reviewer
 
 _SUPERSEDED = "The user wrote something new instead of deciding, so it was not run."
@@ -118,12 +118,12 @@ class GuardedAgent(Driven):
             else:
                 self._async = True
                 return state
-        return await in_thread(self.graph.get_state, self.config(thread))
+        return await off_loop(self.graph.get_state, self.config(thread))
 
     async def _invoke(self, input: Any, thread: str) -> Any:
         if self._async:
             return await self.graph.ainvoke(input, self.config(thread))
-        return await in_thread(self.graph.invoke, input, self.config(thread))
+        return await off_loop(self.graph.invoke, input, self.config(thread))
 
 
 def _gated(agent: Any, tools: ToolGate) -> tuple[Any, int]:

@@ -26,7 +26,7 @@ from assent.errors import AssentError, NotFound, Paused, StoreError, told
 from assent.gate import Gate
 from assent.gate.guard import Guard
 from assent.rows import CallStatus
-from assent.threads import in_thread
+from assent.threads import off_loop
 from assent.twin import hop
 from assent.types import Risk
 from assent.views import question_from
@@ -104,7 +104,7 @@ class Desk:
             # Validated, stored and run by the gate; whatever the tool raises is recorded there.
             args = wanted["content"]
             awaits = inspect.iscoroutinefunction(tool)
-            value = await tool(**args) if awaits else await in_thread(tool, **args)
+            value = await tool(**args) if awaits else await off_loop(tool, **args)
             return codec.loads(guard.signature.dump_result(value))
 
         @activity.defn(name=activity_of(guard.tool.name))

@@ -1,0 +1,103 @@
+"""Where channels run: on the loop that asks, else in threads with loops of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from cases import Case
+
+from assent import Agent, Gate, Request, ask_user
+from assent.testing import ScriptedModel, call, say
+
+_QUESTION = {"question": "Which size?", "options": None, "free_text": True}
+
+
+async def test_a_channel_may_use_what_lives_on_the_loop_that_asks(case: Case) -> None:
+    answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def page(request: Request) -> None:
+        await case.inbox.decide(request.id, request.respond(await answered), by="ana")
+
+    gate = Gate(case.store, wait=None, channels=[page])
+    asyncio.get_running_loop().call_later(0.05, answered.set_result, "large")
+    async with gate.run("pizza"):
+        assert await asyncio.wait_for(gate.ask("Which size?"), 60) == "large"
+
+
+async def test_a_queue_of_the_application_wakes_who_waits_for_it(case: Case) -> None:
+    asked: asyncio.Queue[Request] = asyncio.Queue()
+    model = ScriptedModel([call("ask_user_question", _QUESTION), say("Done.")])
+    agent = Agent("pizza", model=model, tools=[ask_user], store=case.store, channels=[asked.put])
+    waiting = asyncio.create_task(asyncio.wait_for(asked.get(), 60))
+    await asyncio.sleep(0)
+    stands = await agent.run("One pizza", thread="t")
+    request = await waiting
+    assert (stands.status, request.thread) == ("paused", "t")
+
+
+def test_sync_code_has_a_thread_and_a_loop_for_each(case: Case) -> None:
+    heard: list[str] = []
+
+    async def first(request: Request) -> None:
+        await asyncio.sleep(0.01)
+        heard.append(threading.current_thread().name)
+
+    async def second(request: Request) -> None:
+        await first(request)
+
+    here = threading.current_thread().name
+    told = Case(case.store, channels=[first, second])
+    told.paused(lambda: told.paying(wait=0)("bo"))
+    assert len({*heard, here}) == 3
+    model = ScriptedModel([call("ask_user_question", _QUESTION)])
+    agent = Agent("pizza", model=model, tools=[ask_user], store=case.store, channels=[first])
+    assert agent.run_sync("One pizza", thread="t2").status == "paused"
+    assert len(heard) == 3
+    assert here not in heard
+
+
+async def test_who_waits_is_not_held_up_and_a_failure_is_told(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    let_go = asyncio.Event()
+
+    async def slow(request: Request) -> None:
+        await let_go.wait()
+        raise OSError("no line to the chat")
+
+    async def quick(request: Request) -> None:
+        await case.inbox.decide(request.id, request.approve(), by="ana")
+
+    gate = Gate(case.store, wait=30, channels=[slow, quick])
+
+    @gate.guard(needs_approval=True)
+    async def pay(to: str) -> str:
+        return f"paid {to}"
+
+    began = time.monotonic()
+    assert await pay("bo") == "paid bo"
+    assert time.monotonic() - began < 8
+    let_go.set()
+    while "no line to the chat" not in caplog.text:
+        await asyncio.sleep(0.001)
+
+
+def test_what_a_loop_ends_in_the_middle_is_told(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def endless(request: Request) -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        gate = Gate(case.store, wait=None, channels=[endless])
+        asking = asyncio.create_task(gate.ask("Which?"))
+        while not case.inbox.store.tail():
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        asking.cancel()
+
+    asyncio.run(main())
+    assert "its loop ended before a channel was done" in caplog.text
