@@ -92,3 +92,24 @@ def test_a_thread_takes_many_requests_of_its_agent(open_server: Served) -> None:
     again = opened(client, key="k0", thread="t1")
     assert (again["id"], again["execution"]["status"]) == (made[0]["id"], "done")
     assert opened(client, key="k2", thread="t1")["status"] == "pending"
+
+
+@pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
+def test_a_page_of_large_requests_is_short(
+    open_server: Served, sort: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = open_server.client()
+    sizes = (10, 4_000, 3_000, 20_000, 10, 10, 3_000, 30_000)
+    made = [opened(client, key=f"k{n}", args={"a": "x" * size}) for n, size in enumerate(sizes)]
+    monkeypatch.setattr(cards, "_PAGE", 15_000)
+    seen, counts, after = [], [], None
+    while after is not None or not counts:
+        given = {"sort": sort, "limit": 5, **({} if after is None else {"after": after})}
+        page = client.get("/api/requests", params=given).json()
+        seen += [item["id"] for item in page["items"]]
+        counts.append(len(page["items"]))
+        after = page["next"]
+    assert sorted(seen) == sorted(one["id"] for one in made)
+    assert len(seen) == len(set(seen))
+    assert min(counts) == 1  # the largest by itself
+    assert 3 <= max(counts) <= 5

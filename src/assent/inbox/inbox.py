@@ -100,18 +100,18 @@ class Inbox:
         self.store.transact(Note(thread=call.thread, type="revealed", actor=by, body=body))
 
     def _page(self, filters: dict[str, Any]) -> Page:
-        calls, following = self.calls(filters)
-        return Page(tuple(self.request_of(call) for call in calls), following)
+        rows, following = self.rows(filters)
+        return Page(tuple(self.request_of(call) for _, call in rows), following)
 
-    def calls(self, filters: dict[str, Any]) -> tuple[list[Call], str | None]:
-        """A page of rows and what follows it, in this thread."""
+    def rows(self, filters: dict[str, Any]) -> tuple[list[tuple[int, Call]], str | None]:
+        """A page of rows, each with its place, and what follows it; in this thread."""
         query = query_of(filters)
         self._sweep()
         # One row more than wanted says whether there is a next page.
         found = self.store.page(replace(query, limit=query.limit + 1))
         shown = found[: query.limit]
         following = str(shown[-1][0]) if len(found) > query.limit else None
-        return [call for _, call in shown], following
+        return shown, following
 
     def _read(self, request_id: str) -> tuple[Call, Request | None]:
         """A call, and the request that it is, unless it is overdue."""

@@ -42,7 +42,9 @@ async def listed(
     mine: Annotated[bool, Query(description="only what this person may decide")] = False,
     sort: Annotated[str | None, Query(description="oldest, newest or expiring")] = None,
     after: Annotated[str | None, Query(description="the `next` of the page before")] = None,
-    limit: Annotated[int, Query(ge=1, le=_MOST)] = 50,
+    limit: Annotated[
+        int, Query(ge=1, le=_MOST, description="at most; a page of very large ones has fewer")
+    ] = 50,
 ) -> JsonAnswer:
     """A page of requests that this person may see, the oldest first unless asked otherwise."""
     status = status or "pending"

@@ -20,6 +20,8 @@ from assent.types import Request, Reviewer
 
 #: How many pages are looked through for somebody who may see few of the requests.
 _PAGES = 20
+#: Characters of JSON after which a page ends; what does not fit is on the next one.
+_PAGE = 8_000_000
 #: Characters of JSON that are kept in all, and of one card.
 _MOST = 4_000_000
 _LARGE = 20_000
@@ -46,15 +48,21 @@ class Cards:
 
         It blocks, since it reads the store.
         """
-        limit = filters["limit"]
+        limit, room = filters["limit"], _PAGE
         found: list[Card] = []
         for _ in range(_PAGES):
-            calls, following = self._inbox.calls({**filters, "limit": limit - len(found)})
-            cards = [self._card(call) for call in calls if may_see(by, call)]
-            found += [card for card in cards if not mine or _for(by, card.request)]
+            rows, following = self._inbox.rows({**filters, "limit": limit - len(found)})
+            for place, call in rows:
+                card = self._card(call) if may_see(by, call) else None
+                if card is not None and (not mine or _for(by, card.request)):
+                    if found and len(card.json) > room:
+                        following, limit = filters["after"], len(found)  # it is on the next page
+                        break
+                    found.append(card)
+                    room -= len(card.json)
+                filters["after"] = str(place)
             if following is None or len(found) == limit:
                 break
-            filters["after"] = following
         items = ",".join(_for_reader(card, by) for card in found)
         return f'{{"items":[{items}],"next":{as_json(following)}}}'
 
