@@ -152,3 +152,20 @@ def test_a_schema_that_takes_for_ever_holds_nobody_up(open_server: Served) -> No
     question = {"text": "Which?", "schema": {"type": "string", "pattern": "^(?=a)"}}
     asked = client.post("/api/requests", json={"question": question}).json()
     assert asked["question"]["schema"] == {"type": "string"}
+
+
+def test_what_is_wrong_with_a_body_is_said_in_plain_words(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client)
+    path = f"/api/requests/{made['id']}/decision"
+    for body, said in (
+        ([], "body: give a JSON object"),
+        ({}, "type: this is required"),
+        ({"type": "approve", "grant": True}, "grant: give a JSON object"),
+        ({"type": "edit", "args": []}, "args: give a JSON object"),
+    ):
+        refused = client.post(path, json=body)
+        assert (refused.status_code, refused.json()["message"]) == (422, said)
+    assert client.post("/api/decisions", json={}).json()["message"] == "body: give a list"
+    claimed = client.post(f"/api/requests/{made['id']}/claim")
+    assert (claimed.status_code, "waits for a decision" in claimed.text) == (409, True)

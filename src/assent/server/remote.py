@@ -296,6 +296,8 @@ async def look_again(service: Service, call: Call) -> None:
 
 def claim(service: Service, call: Call, agent: str, lease: float) -> Call:
     """Start an approved call for its agent: verified, once, under a lease."""
+    if call.status is CallStatus.ASKED:
+        raise Conflict(f"{call.id} cannot be claimed: it waits for a decision")
     if call.status is not CallStatus.READY:
         raise Conflict(f"{call.id} cannot be claimed: it is {call.status}")
     verify(service.store, call)

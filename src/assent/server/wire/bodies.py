@@ -15,6 +15,14 @@ from assent.server.wire.answers import Malformed
 T = TypeVar("T")
 
 _adapters: dict[Any, TypeAdapter[Any]] = {}
+#: What pydantic says in words of its own.
+_WORDS = {
+    "extra_forbidden": "no such field here",
+    "dict_type": "give a JSON object",
+    "model_type": "give a JSON object",
+    "list_type": "give a list",
+    "missing": "this is required",
+}
 
 
 async def read(request: HttpRequest, shape: type[T]) -> T:
@@ -45,7 +53,7 @@ def _inner(part: object) -> bool:
 
 
 def _plain(error: Any) -> str:
-    if error["type"] == "extra_forbidden":
-        return "no such field here"
+    if error["type"] in _WORDS:
+        return _WORDS[error["type"]]
     message: str = error["msg"]
     return message[0].lower() + message[1:]
