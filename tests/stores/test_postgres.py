@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from pg_places import PgOpener, Place
 
+import assent
 from assent.engine.commands import Recover
 from assent.errors import Conflict, KeyMissing, NotFound, StoreError, StoreVersion
 from assent.keys import Keyring, new_key
@@ -279,6 +280,65 @@ def test_a_refusal_leaves_my_transaction_as_it_was(
     mine.commit()
     assert place.sql("SELECT id FROM orders") == [("o1",)]
     assert store.call(kept.id) is not None
+
+
+def test_what_runs_is_started_by_a_commit_of_its_own(open_pg: PgOpener, mine: Any) -> None:
+    """A start that I roll back would be forgotten, and the effect come a second time."""
+    store, effects = open_pg(), list[str]()
+
+    def shop(where: Any, *, asks: bool, idempotent: bool = False) -> Callable[[str], str]:
+        gate = assent.Gate(where, agent="shop", wait=0)
+
+        @gate.guard(needs_approval=asks, idempotent=idempotent)
+        def ship(order: str) -> str:
+            effects.append(order)
+            return "shipped"
+
+        def shipped(order: str) -> str:
+            with gate.run(order):
+                return ship(order)
+
+        return shipped
+
+    with pytest.raises(assent.Paused):
+        shop(store.on(mine), asks=True)("asked")
+    mine.commit()
+    inbox = assent.Inbox(store)
+    (request,) = inbox.pending_sync().items
+    assent.Inbox(store.on(mine)).decide_sync(request.id, request.approve(), by="ana")
+    mine.commit()
+    mine.execute("INSERT INTO orders VALUES ('o1')")
+    for asks, order in ((True, "asked"), (False, "free")):
+        with pytest.raises(StoreError, match="ship cannot run inside a transaction of yours"):
+            shop(store.on(mine), asks=asks)(order)
+    mine.commit()
+    assert effects == []
+    assert mine.execute("SELECT id FROM orders").fetchall() == [("o1",)]
+    assert shop(store, asks=True)("asked") == "shipped"
+    assert shop(store.on(mine), asks=True)("asked") == "shipped"  # what is recorded is given back
+    assert effects == ["asked"]
+    assert shop(store.on(mine), asks=False, idempotent=True)("again") == "shipped"
+    mine.commit()
+    assert effects == ["asked", "again"]
+    a_world(store).check()
+
+
+def test_i_may_come_back_for_an_answer(open_pg: PgOpener, mine: Any) -> None:
+    store = open_pg()
+    gate, inbox = assent.Gate(store.on(mine), agent="shop", wait=0), assent.Inbox(store)
+    for expected in (True, "blue"):
+        with gate.run(f"order {expected}"):
+            ask = gate.approve_sync if expected is True else gate.ask_sync
+            with pytest.raises(assent.Paused):
+                ask("Well?")
+            mine.commit()
+            (request,) = inbox.pending_sync().items
+            answer = request.approve() if expected is True else request.respond(expected)
+            inbox.decide_sync(request.id, answer, by="ana")
+        with gate.run(f"order {expected}"):
+            assert ask("Well?") == expected
+        mine.commit()
+        assert store.run(f"order {expected}").status == "done"  # type: ignore[union-attr]
 
 
 def test_my_rows_may_have_any_form(open_pg: PgOpener, place: Place) -> None:

@@ -13,7 +13,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from assent.engine import Command
+from assent.engine import Command, Work
 from assent.errors import Conflict, StoreError
 from assent.rows import Event
 from assent.stores.base import Boundary, Cursor, Seal, carry_out
@@ -96,6 +96,7 @@ class OwnTransaction(SqlReads):
             )
         transaction = PgTransaction(session, Known(), store._means, store._clock)
         results, work = carry_out(transaction, commands)
+        _check_starts(work)
         news(session.execute, work, store._channel)
         return results
 
@@ -150,6 +151,17 @@ class OwnTransaction(SqlReads):
 
     def close(self) -> None:
         """Nothing to let go of: connection and store belong to others."""
+
+
+def _check_starts(work: Work) -> None:
+    """A start that is rolled back would be forgotten, and what it started would run again."""
+    started = [work.the_call(event.call) for event in work.events if event.type == "started"]
+    # A yes to a text starts nothing of ours: it is written down when it is asked for.
+    if wrong := [call.tool for call in started if call.tool and not call.terms.idempotent]:
+        raise StoreError(
+            f"{wrong[0]} cannot run inside a transaction of yours, which may be rolled back: "
+            "commit first, and run it at a gate on the store itself (or declare it idempotent=True)"
+        )
 
 
 def _not_here() -> StoreError:
