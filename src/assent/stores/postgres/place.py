@@ -35,6 +35,7 @@ _TABLES = (
     "WHERE s.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"
 )
 _OLDEST = 140_000
+_LONGEST_NAME = 63
 _SECRET = re.compile(r"\w*password=")
 
 
@@ -42,6 +43,11 @@ class Place:
     """A schema in a database that holds a store."""
 
     def __init__(self, schema: str, translate: Translate, url: str) -> None:
+        if len(schema.encode()) > _LONGEST_NAME:
+            raise StoreError(
+                f"the schema {schema!r:.80} has a longer name than PostgreSQL keeps "
+                f"({_LONGEST_NAME} bytes), and would be one with others: give it a shorter one"
+            )
         self._schema = schema
         self._translate = translate
         self._url = url

@@ -90,8 +90,8 @@ def translator(schema: str) -> Translate:
     @lru_cache(maxsize=1024)
     def translate(text: str) -> bytes:
         numbers = count(1)
-        placed = _TABLE.sub(rf"\1 {place}.\2", text)
-        return _MARK.sub(lambda _: f"${next(numbers)}", placed).encode()
+        marked = _MARK.sub(lambda _: f"${next(numbers)}", text)
+        return _TABLE.sub(lambda found: f"{found[1]} {place}.{found[2]}", marked).encode()
 
     return translate
 
