@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -134,3 +135,38 @@ async def test_an_agent_on_another_store_is_refused() -> None:
         Worker([agent], MemoryStore())
     with pytest.raises(ValueError, match="names the store"):
         create_app(agent, store="memory://")
+
+
+async def test_a_look_at_a_store_that_is_away_does_not_hold_up_the_end() -> None:
+    looks, back = threading.Event(), threading.Event()
+
+    class Away(MemoryStore):
+        def next_due(self, *args: Any) -> Any:
+            looks.set()
+            back.wait(60)
+            return super().next_due(*args)
+
+    store = Away()
+    store.quick_reads = False
+    crew = Worker([], store)
+    task = asyncio.create_task(crew.run())
+    try:
+        await until(looks.is_set)
+        crew.stop()
+        await asyncio.wait_for(task, 20)
+        assert not back.is_set()
+    finally:
+        back.set()
+
+
+def test_a_stop_that_comes_after_the_end_is_no_error() -> None:
+    crew = Worker([], MemoryStore())
+
+    async def work() -> None:
+        task = asyncio.create_task(crew.run())
+        await asyncio.sleep(0)
+        crew.stop()
+        await task
+
+    asyncio.run(work())
+    crew.stop()

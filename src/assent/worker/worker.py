@@ -137,7 +137,7 @@ class Worker:
         """Take nothing more; ``run`` returns when what is being worked on has paused or ended."""
         self._stopping.set()
         self._again.set()
-        if self._looking is not None:
+        if self._looking is not None and not self._looking.done():
             self._looking.get_loop().call_later(_GRACE, self._looking.cancel)
 
     def cut_short(self) -> None:
