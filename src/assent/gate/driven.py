@@ -22,6 +22,7 @@ from assent.gate.given import check_asked_in, decisions_from
 from assent.gate.inside import is_left, working
 from assent.gate.options import MAX_NAME, checked_words
 from assent.gate.seat import Seat
+from assent.gate.within import Within, within
 from assent.rows import LIVE, Run, RunStatus
 from assent.twin import hop, look, run_apart, write
 from assent.types import Decision, Request, Reviewer
@@ -55,6 +56,8 @@ class Driven:
 
     #: How decisions that are handed to ``resume`` are recorded.
     channel = "python"
+    #: Whether it can be part of another agent's call.
+    nests = False
 
     def __init__(self, gate: Gate, inbox: Decides) -> None:
         self.gate = gate
@@ -68,6 +71,11 @@ class Driven:
 
     async def go_on(self, thread: str) -> Any:
         """Let the framework go on from wherever it stopped; gives and raises the same."""
+        raise NotImplementedError
+
+    async def part(self, input: Any, place: Within) -> Any:
+        """Let the framework answer in the body of another agent's call: without a thread, and with
+        the stored replies of its model; gives and raises the same. Only where ``nests`` is set."""
         raise NotImplementedError
 
     async def order(self, thread: str) -> Sequence[str]:
@@ -88,7 +96,12 @@ class Driven:
         return (self.name,)
 
     async def run(self, input: Any, *, thread: str | None = None, requester: str = "") -> Stands:
-        """Answer the user's words; ``paused`` if people are needed first."""
+        """Answer the user's words; ``paused`` if people are needed first. Without a thread, in the
+        body of another agent's call, it is part of that call, and pauses it."""
+        place = within(self.gate) if thread is None and self.nests else None
+        if place is not None:
+            output = await self.part(input, place)
+            return Stands(status="done", run=place.run, thread=place.thread, output=output)
         thread = "thread_" + secrets.token_hex(8) if thread is None else thread
         if not isinstance(thread, str) or not thread.strip() or thread.startswith("@"):
             raise InvalidCall("a thread needs a name, and none that begins with @", "thread")

@@ -95,6 +95,11 @@ class RunScope:
             content, number = self._counted.pop(key)
             heapq.heappush(self._waiting.setdefault(content, []), number)
 
+    @property
+    def of_call(self) -> bool:
+        """Whether it is what one call asks and does in its body."""
+        return bool(self._prefix)
+
     def named_key(self, name: str) -> str:
         """The key of a call that its caller names."""
         return self._prefix + name

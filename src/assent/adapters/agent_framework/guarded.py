@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from agent_framework import (
     AgentResponse,
+    AgentSession,
     Content,
     HistoryProvider,
     InMemoryHistoryProvider,
@@ -18,7 +20,7 @@ from agent_framework import (
 )
 from pydantic_core import to_jsonable_python
 
-from assent.adapters.agent_framework.below import check_layers
+from assent.adapters.agent_framework.below import Below, check_layers, wire
 from assent.adapters.agent_framework.gated import Gated
 from assent.adapters.agent_framework.heard import CHANNEL
 from assent.adapters.agent_framework.hosted import Hosted
@@ -28,6 +30,8 @@ from assent.adapters.agent_framework.waiting import Waiting
 from assent.errors import AssentError, Paused
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
+from assent.gate.foreign import ForeignThread
+from assent.gate.within import Within
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.types import Json
@@ -45,6 +49,7 @@ class Guarded(Driven):
     """What ``guard`` gives for an agent: servers and workers can run and resume it."""
 
     channel = CHANNEL
+    nests = True
 
     def __init__(self, agent: Any, gate: Gate, policy: Policy | None = None, **kept: Any) -> None:
         self.inbox: Inbox
@@ -88,6 +93,20 @@ class Guarded(Driven):
             return talk.answer["output"]
         return await self._run(talk)
 
+    async def part(self, input: Any, place: Within) -> Any:
+        calls = ForeignThread(self.gate, place.thread, policy=self.policy)
+        inside = Below(calls, place.key, Gated(self.gate, self.policy))
+        if isinstance(self.agent, RawAgent):
+            wire(self.agent)
+        given = {**self.kept, "function_invocation_kwargs": self._arguments(input.arguments)}
+        run = self.agent.run(input.messages, session=AgentSession(), **given)
+        with _failures(), inside.inside(), calls.scope(f"{place.key}/").inside():
+            response = await run
+        if inside.waits:
+            raise Paused(place.run, ())
+        _check_known(response.user_input_requests, hosted=False)
+        return _output(response)
+
     async def order(self, thread: str) -> list[str]:
         talk = Talk(self.gate, thread)
         await talk.load()
@@ -95,15 +114,11 @@ class Guarded(Driven):
         return [call.id or "" for call in made]
 
     async def _run(self, talk: Talk) -> Any:
-        try:
+        with _failures():
             if isinstance(self.agent, RawAgent):
                 response, said = await self._chat(talk)
             else:
                 response, said = await self._custom(talk)
-        except MiddlewareFailure as failure:
-            if isinstance(failure.__cause__, AssentError):
-                raise failure.__cause__ from None
-            raise
         output = _output(response)
         await talk.end(said, output)
         return output
@@ -131,9 +146,12 @@ class Guarded(Driven):
 
     def _options(self, talk: Talk, replies: Replies) -> dict[str, Any]:
         kept = dict(self.kept)
-        arguments = {**(kept.pop("function_invocation_kwargs", None) or {}), **talk.arguments}
+        arguments = self._arguments(talk.arguments)
         middleware = [*(kept.pop("middleware", None) or ()), replies, Gated(self.gate, self.policy)]
         return {**kept, "middleware": middleware, "function_invocation_kwargs": arguments}
+
+    def _arguments(self, given: Mapping[str, Json]) -> dict[str, Any]:
+        return {**(self.kept.get("function_invocation_kwargs") or {}), **given}
 
     async def _custom(self, talk: Talk) -> tuple[AgentResponse[Any], list[Message]]:
         """An agent of one's own: it starts at its top; what it asked and did is in the store."""
@@ -151,14 +169,26 @@ def _is_hosted(content: Content) -> bool:
     return call is not None and bool(call.hosted)
 
 
-def _check_known(waiting: Sequence[Content]) -> None:
+def _check_known(waiting: Sequence[Content], *, hosted: bool = True) -> None:
     """What no person can decide at a gate must not look as if it waited for one."""
     for content in waiting:
-        if not _is_hosted(content) and "assent" not in content.additional_properties:
+        ours = hosted and _is_hosted(content)
+        if not ours and "assent" not in content.additional_properties:
             raise AssentError(
                 f"the agent asks for {content.type}, which cannot be put to people at a gate: run "
                 "it without one until that is settled"
             )
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """An error of ours comes out of the framework as itself."""
+    try:
+        yield
+    except MiddlewareFailure as failure:
+        if isinstance(failure.__cause__, AssentError):
+            raise failure.__cause__ from None
+        raise
 
 
 def _output(response: AgentResponse[Any]) -> Any:

@@ -14,6 +14,7 @@ from assent.errors import InvalidCall
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
 from assent.gate.foreign import ForeignThread
+from assent.gate.within import Within
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.twin import look
@@ -41,6 +42,7 @@ class GuardedReAct(Driven):
     """What ``guard`` gives. Its input is the words for the first input field, or a mapping."""
 
     channel = "dspy"
+    nests = True
 
     def __init__(self, agent: Any, gate: Gate, policy: Policy | None, lm: Any) -> None:
         super().__init__(gate, Inbox(gate.store))
@@ -69,6 +71,11 @@ class GuardedReAct(Driven):
             raise InvalidCall(f"thread {thread!r} has nothing to go on with: run it first")
 
         return await self._play(Memory(now, turn), await now.once(_input_key(turn), lost))
+
+    async def part(self, input: Any, place: Within) -> Any:
+        """The only turn of an agent in the body of a call, from its top each time."""
+        now = ForeignThread(self.gate, place.thread, policy=self._policy)
+        return await self._play(Memory(now, 1, f"{place.key}/"), self._inputs(input))
 
     async def _play(self, memory: Memory, inputs: Mapping[str, Json]) -> Any:
         settings = {} if self._lm is None else {"lm": self._lm}

@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from assent import codec
 from assent.errors import AssentError, Paused
 from assent.gate.foreign import ForeignCall, ForeignThread, Outcome
-from assent.twin import look
+from assent.gate.within import kept
 from assent.types import Json
 
 _playing: contextvars.ContextVar[Memory | None] = contextvars.ContextVar(
@@ -30,6 +29,8 @@ class Memory:
 
     thread: ForeignThread
     turn: int
+    #: What the keys begin with, where it is played in the body of a call.
+    place: str = ""
     _asked: Counter[str] = field(default_factory=Counter)
     _calls: list[ForeignCall] = field(default_factory=list)
     _outcomes: dict[str, Outcome] | None = None
@@ -38,15 +39,7 @@ class Memory:
         """The n-th reply of a predictor: from memory, else asked and kept before it is given."""
         key = self.key(f"{name} {self._asked[name]}")
         self._asked[name] += 1
-        row = await look(self.thread.store, self.thread.row, key)
-        if row is not None and row.result is not None:
-            return codec.loads(row.result)
-        said = await ask()
-
-        async def keep() -> Json:
-            return said
-
-        return await self.thread.once(key, keep)
+        return await kept(self.thread, key, ask)
 
     def step(self, name: str) -> str:
         """What the calls of the last reply of this predictor are named after."""
@@ -54,7 +47,7 @@ class Memory:
 
     def key(self, what: str) -> str:
         """A key of this turn."""
-        return f"turn {self.turn} {what}"
+        return f"{self.place}turn {self.turn} {what}"
 
     def expect(self, calls: Sequence[ForeignCall]) -> None:
         """The calls of the reply that the framework is about to carry out."""

@@ -7,14 +7,19 @@ from typing import Any, Generic, TypeVar
 
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.toolsets import AbstractToolset
 
 from assent.adapters.pydantic_ai.talk import tidy
 from assent.adapters.pydantic_ai.toolset import GatedToolset, thread_of
+from assent.errors import Paused
 from assent.gate import Gate
 from assent.gate.foreign import ForeignThread
+from assent.gate.within import Within, kept, within
 from assent.policy import Policy
 from assent.twin import look
+from assent.types import Json
 
 D = TypeVar("D")
 
@@ -27,6 +32,9 @@ class Gated(AbstractCapability[D], Generic[D]):
     ``ApprovalRequired`` raised in it). A call that waits for people is deferred in the framework's
     way, with the id of its request in the metadata under ``assent``. The conversation's id is the
     thread: give ``conversation_id=``, or go on with ``conversation=``.
+
+    An agent that is run inside a tool of a guarded one, and has no ``DeferredToolRequests`` among
+    its output types, pauses the call of that tool, and starts at its top when it is made again.
 
     An approval in ``DeferredToolResults`` only makes the call come here again: what counts is the
     decision that was made about the request, by whoever may make it. A call that is denied there,
@@ -52,5 +60,66 @@ class Gated(AbstractCapability[D], Generic[D]):
             await tidy(thread, ctx.messages)
         return request_context
 
+    async def for_run(self, ctx: RunContext[D]) -> AbstractCapability[D]:
+        """In the body of a call, and without a way to defer, an agent is part of that call."""
+        place = None if _defers(ctx) else within(self.gate)
+        return self if place is None else Part(self.gate, self.policy, place)
+
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
         return GatedToolset(toolset, self.gate, self.policy)
+
+
+@dataclass
+class Part(AbstractCapability[D], Generic[D]):
+    """The gate of one run of an agent inside a call; its model's replies are kept as well."""
+
+    gate: Gate
+    policy: Policy | None
+    place: Within
+    replies: int = 0
+
+    def __post_init__(self) -> None:
+        self._calls = ForeignThread(self.gate, self.place.thread, policy=self.policy)
+
+    @classmethod
+    def get_serialization_name(cls) -> str | None:
+        return None
+
+    def get_ordering(self) -> CapabilityOrdering:
+        return CapabilityOrdering(position="innermost")
+
+    async def wrap_model_request(
+        self, ctx: RunContext[D], *, request_context: Any, handler: Any
+    ) -> ModelResponse:
+        """The reply that was given here before, or a new one, kept before its calls are made."""
+        await tidy(self._calls, ctx.messages, self._apart)
+
+        async def ask() -> Json:
+            return ModelMessagesTypeAdapter.dump_python(
+                [await handler(request_context)], mode="json"
+            )
+
+        self.replies += 1
+        stored = await kept(self._calls, f"{self._apart}reply", ask)
+        (reply,) = ModelMessagesTypeAdapter.validate_python(stored)
+        assert isinstance(reply, ModelResponse)
+        return reply
+
+    async def handle_deferred_tool_calls(self, ctx: RunContext[D], *, requests: Any) -> None:
+        """Something waits for people, and everything else of the reply has been done."""
+        raise Paused(self.place.run, ())
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
+        return GatedToolset(
+            toolset, self.gate, self.policy, lambda: (self.place.thread, self._apart)
+        )
+
+    @property
+    def _apart(self) -> str:
+        """What the keys of the last reply's calls begin with."""
+        return f"{self.place.key}/{self.replies}/"
+
+
+def _defers(ctx: RunContext[Any]) -> bool:
+    wanted = None if ctx.agent is None else ctx.agent.output_type
+    return DeferredToolRequests in (wanted if isinstance(wanted, list | tuple) else [wanted])

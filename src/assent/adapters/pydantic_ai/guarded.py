@@ -13,13 +13,14 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_core import to_jsonable_python
 
 from assent.adapters.pydantic_ai.answers import decisions_of
-from assent.adapters.pydantic_ai.gated import Gated
+from assent.adapters.pydantic_ai.gated import Gated, Part
 from assent.adapters.pydantic_ai.talk import Talk
 from assent.errors import Paused
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
 from assent.gate.foreign import ForeignThread
 from assent.gate.seat import Seat
+from assent.gate.within import Within
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.rows import CallStatus
@@ -45,6 +46,7 @@ class Guarded(Driven):
     """What ``guard`` gives: an agent that servers and workers can run and resume."""
 
     channel = "pydantic-ai"
+    nests = True
 
     def __init__(
         self, agent: Agent[Any, Any], gate: Gate, policy: Policy | None = None, **kept: Any
@@ -86,6 +88,11 @@ class Guarded(Driven):
         # Unanswered calls are made again by the framework, and every one of them has its row.
         history = await talk.closed() if talk.words is not None else talk.messages
         return await self._run(talk, talk.words, history)
+
+    async def part(self, input: Any, place: Within) -> Any:
+        around = [*(self.kept.get("capabilities") or ()), Part(self.gate, self.policy, place)]
+        result = await self.agent.run(input, **{**self.kept, "capabilities": around})
+        return to_jsonable_python(result.output, by_alias=True, fallback=str)
 
     async def order(self, thread: str) -> list[str]:
         talk = Talk(self.gate, thread)

@@ -140,12 +140,12 @@ class Talk:
         await tidy(self.calls, answered)
 
 
-async def tidy(calls: ForeignThread, answered: Sequence[ModelMessage]) -> None:
+async def tidy(calls: ForeignThread, answered: Sequence[ModelMessage], prefix: str = "") -> None:
     """Call off what waits and has an answer in the last message, which is not from us."""
     last = answered[-1] if answered else None
     for part in last.parts if isinstance(last, ModelRequest) else ():
         if isinstance(part, ToolReturnPart):
-            row = await hop(calls.row, part.tool_call_id)
+            row = await hop(calls.row, f"{prefix}{part.tool_call_id}")
             if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
                 await write(calls.store, _called_off(row))
 

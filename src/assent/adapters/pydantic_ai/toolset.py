@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
@@ -56,6 +56,8 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
 
     gate: Gate
     policy: Policy | None = None
+    #: The thread, and what the keys of the calls begin with, where it is not the conversation.
+    place: Callable[[], tuple[str, str]] | None = None
     #: What the framework itself would defer, by name: ``unapproved`` or ``external``.
     deferred: dict[str, str] = field(default_factory=dict)
 
@@ -71,8 +73,9 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
         if (ctx.run_id, ctx.tool_call_id) in _running.get():
             # Another one of us stands around this one, and has asked.
             return await super().call_tool(name, tool_args, ctx, tool)
-        thread = ForeignThread(self.gate, thread_of(ctx), policy=self.policy)
-        made = _Made(self, thread, name, ctx, tool)
+        where, apart = (thread_of(ctx), "") if self.place is None else self.place()
+        thread = ForeignThread(self.gate, where, policy=self.policy)
+        made = _Made(self, thread, f"{apart}{ctx.tool_call_id}", name, ctx, tool)
         try:
             outcome = await made.outcome(tool_args)
         except (Paused, _CutShort):
@@ -86,16 +89,13 @@ class _Made(Generic[D]):
 
     toolset: GatedToolset[D]
     thread: ForeignThread
+    #: What its row is found by.
+    id: str
     name: str
     ctx: RunContext[D]
     tool: ToolsetTool[D]
     #: What the tool itself asked for, in its body.
     wants: ApprovalRequired | CallDeferred | None = None
-
-    @property
-    def id(self) -> str:
-        assert self.ctx.tool_call_id is not None
-        return self.ctx.tool_call_id
 
     @property
     def external(self) -> bool:
@@ -174,7 +174,7 @@ class _Made(Generic[D]):
         row = await look(self.thread.store, self.thread.row, self.id)
         assert row is not None
         values = self._validated(codec.dumps(args))
-        token = _running.set(_running.get() | {(self.ctx.run_id, self.id)})
+        token = _running.set(_running.get() | {(self.ctx.run_id, self.ctx.tool_call_id)})
         try:
             return await self.toolset.wrapped.call_tool(
                 self.name, values, _informed(self.ctx, row), self.tool

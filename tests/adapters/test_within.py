@@ -1,0 +1,220 @@
+"""A guarded agent that is run inside a tool of another one: it pauses that call, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import agent_framework_bench as af
+import pytest
+from dspy.utils import DummyLM
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai_bench import Bench, call
+from stage_dspy import dspy
+
+from assent import Gate, Inbox, Policy, Rule
+from assent.adapters import agent_framework as on_af
+from assent.adapters import dspy as on_dspy
+from assent.adapters.pydantic_ai import Gated, guard
+
+ASK = Policy([Rule("pay")])
+PAYS = [call("pay", "c1", to="ana"), call("look", "c2"), call("pay", "c3", to="bob")]
+TURNS = PAYS, [call("pay", "c1", to="cy")], "All have it."
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
+
+
+def tools(bench: Bench) -> list[Any]:
+    def pay(to: str, amount: int = 1) -> str:
+        bench.ran.append((to, amount))
+        return f"paid {amount} to {to}"
+
+    def look() -> str:
+        bench.ran.append("look")
+        return "seen"
+
+    return [pay, look]
+
+
+def teams(bench: Bench, kind: str, boss_turns: Any = None) -> Any:
+    """Everything anew, as in another process."""
+    around: list[Any] = [Gated(bench.gate, ASK)] if kind != "guarded" else []
+    clerk = bench.agent(*TURNS, tools=tools(bench), capabilities=around)
+    guarded = guard(clerk, bench.gate, ASK)
+
+    async def delegate(ctx: RunContext[Any], task: str) -> Any:
+        if kind == "guarded":
+            return (await guarded.run(task)).output
+        if kind == "streamed":
+            async with clerk.iter(task) as steps:
+                async for _ in steps:
+                    pass
+            assert steps.result is not None
+            return steps.result.output
+        return (await clerk.run(task, usage=ctx.usage)).output
+
+    turns = boss_turns or ([call("delegate", "c1", task="pay them")], "Done.")
+    return guard(bench.agent(*turns, tools=[delegate]), bench.gate, ASK)
+
+
+@pytest.mark.parametrize("kind", ["gated", "guarded", "streamed"])
+async def test_some_now_and_some_later(bench: Bench, kind: str) -> None:
+    stands = await teams(bench, kind).run("go", thread="t")
+    ana, bob = stands.interruptions
+    assert (ana.thread, dict(ana.args)) == ("t", {"to": "ana", "amount": 1})
+    assert bench.ran == ["look"]
+    assert (await teams(bench, kind).resume("t")).status == "paused"
+    await teams(bench, kind).resume("t", decisions=[ana.edit({"amount": 2})])
+    stands = await teams(bench, kind).resume("t", decisions=[bob.reject("he left")])
+    (cy,) = stands.interruptions  # the same id as before, in another reply
+    assert (dict(cy.args), bench.ran) == ({"to": "cy", "amount": 1}, ["look", ("ana", 2)])
+    stands = await teams(bench, kind).resume("t", decisions=[cy.approve()])
+    assert (stands.status, stands.output) == ("done", "Done.")
+    assert bench.ran == ["look", ("ana", 2), ("cy", 1)]
+    assert bench.returns["c1"].content == "All have it."
+    # Each model was asked for each of its replies once.
+    assert len(bench.shown) == 5
+    told = [str(part) for message in bench.shown[2] for part in message.parts]
+    assert any("he left" in text for text in told)
+    assert any("changed" in text for text in told)
+    assert (await bench.inbox.pending()).items == ()
+
+
+async def test_two_side_by_side(bench: Bench) -> None:
+    calls = [call("delegate", id, task=id) for id in ("d1", "d2")]
+    boss = teams(bench, "gated", (calls, "Done."))
+    stands = await boss.run("go", thread="t")
+    assert (len(stands.interruptions), bench.ran) == (4, ["look"] * 2)
+    while stands.status == "paused":
+        for request in stands.interruptions:
+            await bench.inbox.decide(request.id, request.approve(), by="ana")
+        stands = await boss.resume("t")
+    every = [("ana", 1), ("bob", 1), ("cy", 1)]
+    assert sorted(r for r in bench.ran if r != "look") == sorted(every * 2)
+
+
+async def test_an_error_of_its_model_is_not_kept(bench: Bench) -> None:
+    from pydantic_ai import Agent, ModelRetry
+    from pydantic_ai.models.function import FunctionModel
+
+    broken = [True]
+
+    def reply(messages: Any, info: Any) -> ModelResponse:
+        if broken and broken.pop():
+            raise ConnectionError("no line")
+        return ModelResponse(parts=[call("pay", to="ana")] if len(messages) == 1 else [])
+
+    clerk = Agent(FunctionModel(reply), tools=tools(bench), capabilities=[Gated(bench.gate, ASK)])
+
+    async def delegate(task: str) -> str:
+        try:
+            return str((await clerk.run(task)).output)
+        except ConnectionError as error:
+            raise ModelRetry("once more") from error
+
+    turns = [call("delegate", "d1", task="a")], [call("delegate", "d2", task="a")], "Done."
+    boss = guard(bench.agent(*turns, tools=[delegate]), bench.gate, ASK)
+    assert (await boss.run("go", thread="t")).interruptions[0].tool == "pay"
+
+
+async def test_with_a_thread_of_its_own_it_is_a_conversation_of_its_own(bench: Bench) -> None:
+    clerk = guard(bench.agent(*TURNS, tools=tools(bench)), bench.gate, ASK)
+
+    async def delegate(task: str) -> str:
+        return (await clerk.run(task, thread="own")).status
+
+    boss = guard(bench.agent([call("delegate", task="x")], "Done.", tools=[delegate]), bench.gate)
+    assert (await boss.run("go", thread="t")).status == "done"
+    assert bench.returns["c1"].content == "paused"
+    assert {request.thread for request in (await bench.inbox.pending()).items} == {"own"}
+
+
+def step(name: str, **args: Any) -> dict[str, str]:
+    return {"next_thought": "Hm.", "next_tool_name": name, "next_tool_args": json.dumps(args)}
+
+
+END = [step("finish"), {"reasoning": "It is over.", "answer": "Done."}]
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_dspy(blocking: bool) -> None:
+    gate = Gate("memory://", agent="boss", policy=ASK, wait=0)
+    ran: list[str] = []
+
+    def pay(to: str) -> str:
+        ran.append(to)
+        return f"paid {to}"
+
+    def react(tool: Any, of: Gate, *steps: Any) -> Any:
+        agent = dspy.ReAct("question -> answer", tools=[tool])
+        return on_dspy.guard(agent, of, lm=DummyLM([*steps, *END]))
+
+    other = Gate(gate.store, agent="clerk", policy=ASK, wait=0)
+    clerk = react(pay, other, step("pay", to="ana"), step("pay", to="bob"))
+
+    async def delegate(task: str) -> Any:
+        return (await clerk.run(task)).output
+
+    def waiting(task: str) -> Any:
+        return clerk.run_sync(task).output
+
+    tool = dspy.Tool(waiting if blocking else delegate, name="delegate")
+    boss = react(tool, gate, step("delegate", task="pay both"))
+    stands = await boss.run("go", thread="t")
+    assert (stands.interruptions[0].thread, stands.interruptions[0].agent) == ("t", "clerk")
+    for expected in (["ana"], ["ana", "bob"]):
+        (request,) = stands.interruptions
+        stands = await boss.resume("t", decisions=[request.approve()])
+        assert ran == expected
+    assert (stands.status, stands.output) == ("done", "Done.")
+    # No model was asked twice: the scripts ran to their ends.
+    assert [len(agent._lm.history) for agent in (clerk, boss)] == [4, 3]
+
+
+async def test_agent_framework(tmp_path: Path) -> None:
+    bench = af.Bench(tmp_path)
+
+    def team() -> Any:
+        pays = [af.call("pay", "c1", to="ana")], "Ana has it."
+        clerk = on_af.guard(bench.agent(*pays, tools=[af.pay_of(bench)]), bench.gate, ASK)
+
+        async def delegate(task: str) -> str:
+            return str((await clerk.run(task)).output)
+
+        turns = [af.call("delegate", "c1", task="pay")], "Done."
+        return on_af.guard(bench.agent(*turns, tools=[delegate]), bench.gate, ASK)
+
+    (request,) = (await team().run("go", thread="t")).interruptions
+    stands = await team().resume("t", decisions=[request.approve()])
+    assert (stands.status, bench.ran, len(bench.shown)) == ("done", [("ana", 1)], 4)
+    assert bench.results["c1"] == "Ana has it."
+    bench.close()
+
+
+async def test_an_agent_of_one_framework_in_a_tool_of_another(bench: Bench) -> None:
+    clerk = guard(bench.agent(*TURNS, tools=tools(bench)), bench.gate, ASK)
+
+    async def delegate(task: str) -> Any:
+        return (await clerk.run(task)).output
+
+    tool = dspy.Tool(delegate, name="delegate")
+    script = DummyLM([step("delegate", task="pay them"), *END])
+    gate = Gate(bench.store, agent="boss", policy=ASK, wait=0)
+    boss = on_dspy.guard(dspy.ReAct("question -> answer", tools=[tool]), gate, lm=script)
+    stands = await boss.run("go", thread="t")
+    inbox = Inbox(bench.store)
+    while stands.status == "paused":
+        decided = [inbox.decide(r.id, r.approve(), by="ana") for r in stands.interruptions]
+        await asyncio.gather(*decided)
+        stands = await boss.resume("t")
+    assert stands.output == "Done."
+    assert bench.ran == ["look", ("ana", 1), ("bob", 1), ("cy", 1)]
