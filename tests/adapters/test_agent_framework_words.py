@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_framework import AgentSession, Content, Message
+from agent_framework import AgentSession, Content, FunctionInvocationContext, Message
 from agent_framework_bench import Bench, call, pay_of
 
 from assent import InvalidDecision, Policy, Question, Rule
@@ -86,3 +86,17 @@ async def test_a_function_that_nobody_knows_stays_answered(bench: Bench) -> None
         assert (await guarded.run(words, thread="t")).status == "done"
     roles = [message.role for message in bench.shown[-1]]
     assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant", "user"]
+
+
+@pytest.mark.filterwarnings("ignore:.*experimental:FutureWarning")
+async def test_a_function_that_another_one_added_is_there_after_the_pause(bench: Bench) -> None:
+    def load(ctx: FunctionInvocationContext) -> str:
+        ctx.add_tools([pay_of(bench)])
+        return "loaded"
+
+    turns = [call("load", "c1")], [call("pay", "c2", to="ana")], [call("pay", "c3", to="bob")], "."
+    guarded = guard(bench.agent(*turns, tools=[load]), bench.gate, ASK)
+    stands = await guarded.run("go", thread="t")
+    stands = await guarded.resume("t", decisions=[stands.interruptions[0].approve()])
+    stands = await guarded.resume("t", decisions=[stands.interruptions[0].edit({"to": "cy"})])
+    assert (stands.status, bench.ran) == ("done", [("ana", 1), ("cy", 1)])

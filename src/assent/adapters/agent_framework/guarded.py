@@ -60,6 +60,8 @@ class Guarded(Driven):
         self.agent = agent
         self.policy = policy
         self.kept = kept
+        #: What functions have added to the tools of a thread, as long as this process knows it.
+        self._added: dict[str, list[Any]] = {}
 
     async def run(
         self,
@@ -125,24 +127,30 @@ class Guarded(Driven):
 
     async def _chat(self, talk: Talk) -> tuple[AgentResponse[Any], list[Message]]:
         """An agent with a model: its loop is entered at the last reply."""
-        replies = Replies(talk)
+        replies = Replies(talk, self._added.get(talk.thread, []))
         hosted = Hosted(talk, self.policy)
         given: list[Message] = talk.history
         while True:
             response = await self.agent.run(
                 given, session=talk.session, **self._options(talk, replies)
             )
+            self._remember(talk.thread, replies.added)
             waiting = response.user_input_requests
             _check_known(waiting)
             if any(not _is_hosted(content) for content in waiting):
                 await talk.keep()
                 raise Paused(talk.calls.run, ())
             if not waiting:
+                self._added.pop(talk.thread, None)
                 return response, replies.unsaved
             # The provider waits for a yes or a no; the framework wants it as the next message.
             answers = await hosted.answers(waiting)
             replies.unsaved.append(answers)
             given = [answers]
+
+    def _remember(self, thread: str, added: list[Any]) -> None:
+        if added:
+            self._added[thread] = added
 
     def _options(self, talk: Talk, replies: Replies) -> dict[str, Any]:
         kept = dict(self.kept)

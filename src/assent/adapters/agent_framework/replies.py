@@ -19,8 +19,12 @@ from assent.adapters.agent_framework.tools import open_tools
 class Replies(ChatMiddleware):
     """Stands next to the model for one run of the agent."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: Talk, added: list[Any]) -> None:
         self.talk = talk
+        #: Functions that others have added while the agent ran, on this thread.
+        self.added = added
+        self._tools: list[Any] = []
+        self._given: set[str] = set()
         #: The stored reply, until the framework has asked for it.
         self._again = talk.open
         #: What was said since the last reply that was stored.
@@ -28,6 +32,7 @@ class Replies(ChatMiddleware):
         self._made = [] if talk.open is None else calls_of(talk.open.messages)
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        self._bring(context.options)
         open_tools(context.options)
         if self._again is not None:
             context.result, self._again = self._again, None
@@ -46,6 +51,21 @@ class Replies(ChatMiddleware):
             self.unsaved, self._made = [], calls_of(reply.messages)
         else:
             self.unsaved, self._made = [*self.unsaved, *reply.messages], []
+
+    def _bring(self, options: Any) -> None:
+        """Give the agent again what was added before a pause, and remember what is added now."""
+        tools = options.get("tools") if options else None
+        if not isinstance(tools, list):
+            return
+        if tools is not self._tools:
+            self._tools, self._given = tools, {_name(tool) for tool in tools}
+            tools.extend(tool for tool in self.added if _name(tool) not in self._given)
+        else:
+            self.added[:] = [tool for tool in tools if _name(tool) not in self._given]
+
+
+def _name(tool: Any) -> str:
+    return str(getattr(tool, "name", ""))
 
 
 def _asks(reply: ChatResponse[Any]) -> bool:
