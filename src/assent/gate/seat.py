@@ -177,10 +177,14 @@ class Seat:
             return  # then the lease ends by itself
 
 
-def supersede(store: Store, run: Run, by: str, reason: str = _NEW_WORDS) -> None:
-    """Close what a run has asked and not started; the run itself goes on."""
+def supersede(
+    store: Store, run: Run, by: str, reason: str = _NEW_WORDS, *, within: str = ""
+) -> None:
+    """Close what a run has asked and not started; the run itself goes on. ``within`` is what the
+    keys of those calls begin with, where not all of them are meant."""
     for call in store.calls_of(run.id) if run.asked or run.ready else ():
-        if call.status in (CallStatus.ASKED, CallStatus.READY):
+        meant = call.key.startswith(within)
+        if meant and call.status in (CallStatus.ASKED, CallStatus.READY):
             command = Cancel(
                 thread=run.thread,
                 run=run.id,

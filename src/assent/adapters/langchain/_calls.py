@@ -11,6 +11,7 @@ from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.errors import GraphBubbleUp, ParentCommand
 
+from assent import codec
 from assent.adapters.langchain._answers import Answers, read_one, shown
 from assent.adapters.langchain._tools import (
     Handover,
@@ -118,10 +119,10 @@ class ToolGate:
                 "again, so it is not run"
             )
         if request.tool is None:
-            gone = await thread.gone(made["id"], made["name"])
+            gone = await thread.gone(key_of(config, made["id"]), made["name"])
             return message(gone.text, made, ok=False)
         place = _place(request)
-        row = thread.row(made["id"]) if _around.get() == place else None
+        row = thread.row(key_of(config, made["id"])) if _around.get() == place else None
         if row is not None and runs_here(row.id):
             result: Result = await run(request)
             return result  # the same gate stands around this one already
@@ -132,7 +133,7 @@ class ToolGate:
             return await thread.waiting([call.id])
 
         while True:
-            await answers.settle(waiting, partial(shown, call.id), read_one)
+            await answers.settle(waiting, partial(shown, str(made["id"])), read_one)
             try:
                 outcome = await thread.outcome(call)
                 if isinstance(outcome.value, Handover):
@@ -163,7 +164,7 @@ class ToolGate:
                 _around.reset(token)
 
         return ForeignCall(
-            id=str(made["id"]),
+            id=key_of(request.runtime.config, made["id"]),
             tool=self._face(request),
             args=made["args"],
             note=words_with(request.state, str(made["id"])),
@@ -176,6 +177,19 @@ class ToolGate:
 def _place(request: ToolCallRequest) -> tuple[str, str]:
     inside = request.runtime.config.get("configurable") or {}
     return str(inside.get("checkpoint_ns") or ""), str(request.tool_call["id"])
+
+
+def key_of(config: Mapping[str, Any], call_id: Any) -> str:
+    """What a call is found by on its thread: its id, and which graph of a graph it is made in.
+    Agents side by side have the thread in common, and their models may repeat an id."""
+    return f"{graph_of(config)}{call_id}"
+
+
+def graph_of(config: Mapping[str, Any]) -> str:
+    """What the keys of a graph's calls begin with; nothing, if it is not within another one."""
+    inside = config.get("configurable") or {}
+    graph = str(inside.get("checkpoint_ns") or "").rpartition("|")[0]
+    return f"{codec.sha256(graph.encode())[:16]}/" if graph else ""
 
 
 def thread_id(config: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from langchain.agents.middleware import human_in_the_loop as theirs
@@ -13,12 +14,12 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from assent.adapters.langchain import _wire
 from assent.adapters.langchain._answers import Answers
-from assent.adapters.langchain._calls import ToolGate, by_of, directly
+from assent.adapters.langchain._calls import ToolGate, by_of, directly, graph_of, key_of
 from assent.adapters.langchain._tools import Result, foreign_tool, words_with
 from assent.engine.commands import Finish
 from assent.errors import InvalidPolicy
 from assent.gate import Gate
-from assent.gate.foreign import ForeignCall, ForeignThread, ForeignTool
+from assent.gate.foreign import ForeignCall, ForeignTool
 from assent.gate.given import decisions_from
 from assent.gate.seat import supersede
 from assent.policy import Policy
@@ -110,25 +111,26 @@ class _AtGate(HumanInTheLoopMiddleware):
 
     async def _before(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         self._known = {tool.name: tool for tool in request.tools if not isinstance(tool, dict)}
-        thread = self._thread()
-        run = self.gate.store.run(thread.run)
+        config = _wire.get_config()
+        run = self.gate.store.run(self._tools.thread(config).run)
         if run is not None:
             # The model is asked although calls are open: somebody wrote something new.
-            await hop(supersede, self.gate.store, run, "user")
+            await hop(partial(supersede, within=graph_of(config)), self.gate.store, run, "user")
         return request.override(messages=_answered(request.messages))
 
     async def _after(self, response: Any) -> None:
-        """Where nobody drives the thread, its run ends with the model's last words."""
-        thread = self._thread()
+        """Where nobody drives the thread, its run ends with the model's last words; with those of a
+        graph within the graph only if nothing else is open."""
+        config = _wire.get_config()
+        thread = self._tools.thread(config)
         last = next((m for m in response.result if isinstance(m, AIMessage)), None)
         run = self.gate.store.run(thread.run)
         ended = last is not None and not last.tool_calls and not thread.driven
-        if ended and run is not None and run.status in LIVE:
+        if not ended or run is None or run.status not in LIVE:
+            return
+        if not graph_of(config) or not (run.asked or run.ready or run.owner):
             finish = Finish(thread=thread.thread, run=thread.run, status="done")
             await write(self.gate.store, finish)
-
-    def _thread(self) -> ForeignThread:
-        return self._tools.thread(_wire.get_config())
 
     # -- after the model: one interrupt for the whole turn
 
@@ -145,25 +147,25 @@ class _AtGate(HumanInTheLoopMiddleware):
         config = _wire.get_config()
         thread = self._tools.thread(config)
         made = [call for call in last.tool_calls if call["id"]]
-        ids = [str(call["id"]) for call in made]
+        keys = [key_of(config, call["id"]) for call in made]
         # In a process that has not asked the model its tools are not known here: what has no row
         # yet is then asked about where it would run.
         calls = [
             ForeignCall(
-                id=str(call["id"]),
+                id=key,
                 tool=self._described(call, self._known[call["name"]], state, runtime, None),
                 args=call["args"],
                 note=words_with(state, str(call["id"])),
             )
-            for call in made
-            if call["name"] in self._known and thread.row(str(call["id"])) is None
+            for key, call in zip(keys, made, strict=True)
+            if call["name"] in self._known and thread.row(key) is None
         ]
         await thread.ask(calls)
 
         async def waiting() -> tuple[Request, ...]:
-            return await thread.waiting(ids)
+            return await thread.waiting(keys)
 
-        answers = Answers(thread, f"turn {','.join(ids)}"[:150], by_of(config))
+        answers = Answers(thread, f"turn {','.join(keys)}"[:150], by_of(config))
         await answers.settle(waiting, _batch, decisions_from)
         return None
 

@@ -1,0 +1,78 @@
+"""Agents that are tools of one agent, at work at the same time, on one thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+from langchain_world import CONFIG, Chat, World
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from assent import Policy, Rule
+from assent.adapters.langchain import HumanInTheLoopMiddleware, guard
+
+GO: Any = {"messages": [{"role": "user", "content": "go"}]}
+
+
+@pytest.fixture
+def world() -> Any:
+    world = World(policy=Policy([Rule("send")]))
+    yield world
+    world.gate.close()
+
+
+def boss(world: World, mode: Any) -> Any:
+    """Two clerks, whose models give their calls the same ids."""
+    around = HumanInTheLoopMiddleware({"send": True}, gate=world.gate, interrupt_mode=mode)
+
+    def clerk(name: str) -> Any:
+        script = [[("c1", "send", {"to": name}), ("c2", "look", {"what": name})], f"{name} is done"]
+        agent = create_agent(Chat(script=script, seen=[]), world.tools(), middleware=[around])
+
+        @tool(name)
+        async def delegate(task: str) -> str:
+            """Delegate a task."""
+            said = {"messages": [{"role": "user", "content": task}]}
+            return str((await agent.ainvoke(said))["messages"][-1].text)
+
+        return delegate
+
+    calls = [("c1", "ana", {"task": "a"}), ("c2", "bob", {"task": "b"})]
+    chat = Chat(script=[calls, "All done."], seen=[])
+    return create_agent(chat, [clerk("ana"), clerk("bob")], checkpointer=InMemorySaver())
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+async def test_one_is_decided_later_than_the_other(world: World, mode: str) -> None:
+    guarded = guard(boss(world, mode), world.gate)
+    stands = await guarded.run("go", thread="t")
+    first, second = stands.interruptions
+    assert {first.args["to"], second.args["to"]} == {"ana", "bob"}
+    stands = await guarded.resume("t", decisions=[second.edit({"text": "Bye"})])
+    assert [request.id for request in stands.interruptions] == [first.id]
+    assert [r for r in world.ran if r[0] == "send"] == [("send", second.args["to"], "Bye")]
+    stands = await guarded.resume("t", decisions=[first.approve()])
+    assert (stands.status, stands.output) == ("done", "All done.")
+    assert sorted(r[1] for r in world.ran) == ["ana", "ana", "bob", "bob"]
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_answers_through_langgraph(world: World, mode: str, at_once: bool) -> None:
+    agent = boss(world, mode)
+    shown = (await agent.ainvoke(GO, CONFIG))["__interrupt__"]
+    said: Any = {"type": "approve"} if mode == "per_call" else {"decisions": [{"type": "approve"}]}
+    answers = {interrupt.id: said for interrupt in shown}
+    assert len(answers) == 2
+    if at_once:
+        result = await agent.ainvoke(Command(resume=answers), CONFIG)
+    else:
+        for id, answer in answers.items():
+            result = await agent.ainvoke(Command(resume={id: answer}), CONFIG)
+    assert result["messages"][-1].text == "All done."
+    assert sorted(r[1] for r in world.ran) == ["ana", "ana", "bob", "bob"]
+    (run,) = [run for _, run in world.gate.store.runs()]
+    assert (str(run.status), (await world.inbox.pending()).items) == ("done", ())
