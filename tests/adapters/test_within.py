@@ -10,6 +10,8 @@ from typing import Any
 
 import agent_framework_bench as af
 import pytest
+from agents import Agent, Runner, function_tool, set_tracing_disabled
+from agents.testing import ScriptedModel, assistant_message, function_call
 from dspy.utils import DummyLM
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelResponse
@@ -19,7 +21,10 @@ from stage_dspy import dspy
 from assent import Gate, Inbox, Policy, Rule
 from assent.adapters import agent_framework as on_af
 from assent.adapters import dspy as on_dspy
+from assent.adapters import openai_agents as on_openai
 from assent.adapters.pydantic_ai import Gated, guard
+
+set_tracing_disabled(True)
 
 ASK = Policy([Rule("pay")])
 PAYS = [call("pay", "c1", to="ana"), call("look", "c2"), call("pay", "c3", to="bob")]
@@ -103,7 +108,8 @@ async def test_two_side_by_side(bench: Bench) -> None:
 
 
 async def test_an_error_of_its_model_is_not_kept(bench: Bench) -> None:
-    from pydantic_ai import Agent, ModelRetry
+    from pydantic_ai import Agent as PydanticAgent
+    from pydantic_ai import ModelRetry
     from pydantic_ai.models.function import FunctionModel
 
     broken = [True]
@@ -113,7 +119,9 @@ async def test_an_error_of_its_model_is_not_kept(bench: Bench) -> None:
             raise ConnectionError("no line")
         return ModelResponse(parts=[call("pay", to="ana")] if len(messages) == 1 else [])
 
-    clerk = Agent(FunctionModel(reply), tools=tools(bench), capabilities=[Gated(bench.gate, ASK)])
+    clerk = PydanticAgent(
+        FunctionModel(reply), tools=tools(bench), capabilities=[Gated(bench.gate, ASK)]
+    )
 
     async def delegate(task: str) -> str:
         try:
@@ -218,3 +226,50 @@ async def test_an_agent_of_one_framework_in_a_tool_of_another(bench: Bench) -> N
         stands = await boss.resume("t")
     assert stands.output == "Done."
     assert bench.ran == ["look", ("ana", 1), ("bob", 1), ("cy", 1)]
+
+
+@pytest.mark.parametrize("kind", ["runner", "streamed", "guarded"])
+async def test_openai_agents(kind: str) -> None:
+    gate = Gate("memory://", agent="boss", wait=0)
+    ran: list[Any] = []
+
+    @function_tool(needs_approval=True)
+    def pay(to: str, amount: int = 1) -> str:
+        ran.append((to, amount))
+        return f"paid {to}"
+
+    pays = [  # one with the id of the call around it
+        function_call("pay", {"to": "ana"}, call_id="d1"),
+        function_call("pay", {"to": "bob"}, call_id="d2"),
+    ]
+    clerks = ScriptedModel([pays, [assistant_message("Both have it.")]])
+    bosses = ScriptedModel(
+        [[function_call("delegate", {"task": "x"}, call_id="d1")], [assistant_message("Done.")]]
+    )
+
+    def team() -> Any:
+        clerk = Agent("Clerk", model=clerks, tools=[pay])
+        guarded = on_openai.guard(clerk, gate)
+
+        @function_tool
+        async def delegate(task: str) -> str:
+            if kind == "guarded":
+                return str((await guarded.run(task)).output)
+            if kind == "runner":
+                return str((await Runner.run(clerk, task)).final_output)
+            streamed = Runner.run_streamed(clerk, task)
+            async for _ in streamed.stream_events():
+                pass
+            return str(streamed.final_output)
+
+        return on_openai.guard(Agent("Boss", model=bosses, tools=[delegate]), gate)
+
+    first, second = (await team().run("go", thread="t")).interruptions
+    assert (await team().resume("t")).status == "paused"
+    stands = await team().resume("t", decisions=[second.edit({"amount": 2})])
+    assert (stands.status, ran) == ("paused", [("bob", 2)])
+    stands = await team().resume("t", decisions=[first.reject("she left")])
+    assert (stands.status, stands.output, ran) == ("done", "Done.", [("bob", 2)])
+    assert (len(clerks.calls), len(bosses.calls)) == (2, 2)
+    assert "Both have it." in str(bosses.calls[1].input)
+    gate.close()

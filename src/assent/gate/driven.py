@@ -22,7 +22,7 @@ from assent.gate.given import check_asked_in, decisions_from
 from assent.gate.inside import is_left, working
 from assent.gate.options import MAX_NAME, checked_words
 from assent.gate.seat import Seat
-from assent.gate.within import Within, within
+from assent.gate.within import Within
 from assent.rows import LIVE, Run, RunStatus
 from assent.twin import hop, look, run_apart, write
 from assent.types import Decision, Request, Reviewer
@@ -56,8 +56,6 @@ class Driven:
 
     #: How decisions that are handed to ``resume`` are recorded.
     channel = "python"
-    #: Whether it can be part of another agent's call.
-    nests = False
 
     def __init__(self, gate: Gate, inbox: Decides) -> None:
         self.gate = gate
@@ -73,9 +71,14 @@ class Driven:
         """Let the framework go on from wherever it stopped; gives and raises the same."""
         raise NotImplementedError
 
+    def place(self) -> Within | None:
+        """Its place in the call of another agent that it is run in, if it can have one there; an
+        adapter that writes ``part`` gives ``within(self.gate)``."""
+        return None
+
     async def part(self, input: Any, place: Within) -> Any:
-        """Let the framework answer in the body of another agent's call: without a thread, and with
-        the stored replies of its model; gives and raises the same. Only where ``nests`` is set."""
+        """Let the framework answer in that place: without a thread, and with the stored replies of
+        its model; gives and raises the same."""
         raise NotImplementedError
 
     async def order(self, thread: str) -> Sequence[str]:
@@ -98,7 +101,7 @@ class Driven:
     async def run(self, input: Any, *, thread: str | None = None, requester: str = "") -> Stands:
         """Answer the user's words; ``paused`` if people are needed first. Without a thread, in the
         body of another agent's call, it is part of that call, and pauses it."""
-        place = within(self.gate) if thread is None and self.nests else None
+        place = self.place() if thread is None else None
         if place is not None:
             output = await self.part(input, place)
             return Stands(status="done", run=place.run, thread=place.thread, output=output)

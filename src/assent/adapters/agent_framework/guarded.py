@@ -31,7 +31,7 @@ from assent.errors import AssentError, Paused
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
 from assent.gate.foreign import ForeignThread
-from assent.gate.within import Within
+from assent.gate.within import Within, within
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.types import Json
@@ -49,7 +49,6 @@ class Guarded(Driven):
     """What ``guard`` gives for an agent: servers and workers can run and resume it."""
 
     channel = CHANNEL
-    nests = True
 
     def __init__(self, agent: Any, gate: Gate, policy: Policy | None = None, **kept: Any) -> None:
         self.inbox: Inbox
@@ -94,6 +93,9 @@ class Guarded(Driven):
         if talk.answer is not None:
             return talk.answer["output"]
         return await self._run(talk)
+
+    def place(self) -> Within | None:
+        return within(self.gate)
 
     async def part(self, input: Any, place: Within) -> Any:
         calls = ForeignThread(self.gate, place.thread, policy=self.policy)

@@ -14,7 +14,7 @@ from assent.errors import InvalidCall
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
 from assent.gate.foreign import ForeignThread
-from assent.gate.within import Within
+from assent.gate.within import Within, within
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.twin import look
@@ -42,7 +42,6 @@ class GuardedReAct(Driven):
     """What ``guard`` gives. Its input is the words for the first input field, or a mapping."""
 
     channel = "dspy"
-    nests = True
 
     def __init__(self, agent: Any, gate: Gate, policy: Policy | None, lm: Any) -> None:
         super().__init__(gate, Inbox(gate.store))
@@ -71,6 +70,9 @@ class GuardedReAct(Driven):
             raise InvalidCall(f"thread {thread!r} has nothing to go on with: run it first")
 
         return await self._play(Memory(now, turn), await now.once(_input_key(turn), lost))
+
+    def place(self) -> Within | None:
+        return within(self.gate)
 
     async def part(self, input: Any, place: Within) -> Any:
         """The only turn of an agent in the body of a call, from its top each time."""

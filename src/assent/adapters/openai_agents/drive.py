@@ -37,6 +37,8 @@ class Drive:
     #: A call paused in its body or was cut short, which the SDK has no word for: the model is not
     #: shown this turn.
     stopped: bool = False
+    #: Where an agent that a tool runs in its body has stopped for people, by path.
+    waits_in: set[str] = field(default_factory=set)
     #: The calls that were put to the policy in this entry.
     judged: set[str] = field(default_factory=set)
     #: What broke at the gate inside an agent that is a tool.

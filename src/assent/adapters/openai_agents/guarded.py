@@ -21,7 +21,7 @@ from agents import (
 from pydantic_core import to_jsonable_python
 
 from assent.adapters.openai_agents import settling, states
-from assent.adapters.openai_agents.drive import Drive
+from assent.adapters.openai_agents.drive import Drive, open_drive
 from assent.adapters.openai_agents.journal import Journal
 from assent.adapters.openai_agents.streaming import Stream
 from assent.adapters.openai_agents.wiring import wire
@@ -31,6 +31,7 @@ from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
 from assent.gate.foreign import ForeignThread
 from assent.gate.options import check_known
+from assent.gate.within import Within, within
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.twin import hop, look, write
@@ -111,6 +112,25 @@ class Guarded(Driven):
         if journal.words is None:
             raise Paused(drive.calls.run, ())  # driven by hand: there is nothing to go on with
         return await self._go(drive, journal)
+
+    def place(self) -> Within | None:
+        """Only in a tool of an agent of the SDK, whose journal has room for its replies."""
+        around = open_drive()
+        if around is None or around.by_hand:
+            return None
+        place = within(self.gate)
+        return place if place is not None and place.thread == around.calls.thread else None
+
+    async def part(self, input: Any, place: Within) -> Any:
+        around = open_drive()
+        assert around is not None
+        calls = ForeignThread(self.gate, place.thread, policy=self.policy)
+        drive = Drive(calls, around.journal, self._config)
+        with drive.open(), drive.inside(place.key):
+            result = await self._played(input, resumed=False)
+        if drive.stopped or result.interruptions:
+            raise Paused(place.run, ())
+        return to_jsonable_python(result.final_output, by_alias=True, fallback=str)
 
     async def _enter(self, thread: str) -> tuple[Drive, Journal]:
         calls = ForeignThread(self.gate, thread, policy=self.policy)

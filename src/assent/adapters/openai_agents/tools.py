@@ -124,7 +124,10 @@ class Gated:
         key = drive.key(self.agent, id)
         with drive.watched():
             await self._asked(drive, key, context, args, id)
-            return await look(drive.calls.store, drive.waits, key)
+            waits = await look(drive.calls.store, drive.waits, key)
+        if waits:
+            drive.waits_in.add(drive.path)
+        return waits
 
     async def _asked(
         self,
@@ -207,12 +210,15 @@ class Gated:
         if self.inner is None:
             try:
                 with drive.inside(key):  # an agent that the tool runs is not the one around it
-                    return await self._run(guardrails.with_arguments(context, text), text)
+                    value = await self._run(guardrails.with_arguments(context, text), text)
             except Exception as error:
                 if error is drive.error:
                     drive.error = None  # told to the model, like any error of a tool
                 raised.append(error)
                 raise
+            if f"{key}/" in drive.waits_in and not drive.by_hand:
+                raise Paused(drive.calls.run, ())
+            return value
         with drive.inside(key):
             value = await self._run(context, text)
         if drive.error is not None or _waits_inside(context):

@@ -20,7 +20,7 @@ from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
 from assent.gate.foreign import ForeignThread
 from assent.gate.seat import Seat
-from assent.gate.within import Within
+from assent.gate.within import Within, within
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.rows import CallStatus
@@ -46,7 +46,6 @@ class Guarded(Driven):
     """What ``guard`` gives: an agent that servers and workers can run and resume."""
 
     channel = "pydantic-ai"
-    nests = True
 
     def __init__(
         self, agent: Agent[Any, Any], gate: Gate, policy: Policy | None = None, **kept: Any
@@ -88,6 +87,9 @@ class Guarded(Driven):
         # Unanswered calls are made again by the framework, and every one of them has its row.
         history = await talk.closed() if talk.words is not None else talk.messages
         return await self._run(talk, talk.words, history)
+
+    def place(self) -> Within | None:
+        return within(self.gate)
 
     async def part(self, input: Any, place: Within) -> Any:
         around = [*(self.kept.get("capabilities") or ()), Part(self.gate, self.policy, place)]
