@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from assent import codec
@@ -20,13 +19,15 @@ from assent.engine.commands import NewCall, Propose
 from assent.errors import CallFailed, InDoubt, InvalidCall, Refused
 from assent.gate import words
 from assent.gate.calls import CallLife
+from assent.gate.foreign_tool import ForeignTool as ForeignTool
+from assent.gate.foreign_tool import narrowed
 from assent.gate.inside import runs_here
 from assent.gate.once import once_plan
 from assent.gate.plan import Plan
 from assent.gate.recheck import called_off
 from assent.gate.scope import RunScope, open_scopes
-from assent.policy import Policy, Predicate
-from assent.rows import OPEN, Call, CallStatus, Run, RunStatus, Tool
+from assent.policy import Policy
+from assent.rows import OPEN, Call, CallStatus, Run, RunStatus
 from assent.stores.base import Query, Store
 from assent.twin import look, write
 from assent.types import Json, Request, Terms, ToolCall, Verdict
@@ -40,62 +41,6 @@ _REUSED = (
     "Nothing was run: the id of this call belongs to another one, which was made before. "
     "Make the call again."
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForeignTool:
-    """A framework's tool as the gate knows it: a name, a text and a JSON Schema."""
-
-    name: str
-    description: str = ""
-    #: JSON Schema of the arguments, an object.
-    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
-    version: str = ""
-    #: Counts where no rule of the policy does.
-    needs_approval: bool | Predicate = False
-    own: Terms = field(default_factory=Terms)
-    #: Validates and completes arguments the framework's own way, instead of by the schema alone.
-    read: Callable[[dict[str, Json]], Mapping[str, Json]] | None = None
-    #: The only decisions that fit its calls; without ``approve`` among them, people are asked.
-    possible: tuple[str, ...] | None = None
-
-    @cached_property
-    def stored(self) -> Tool:
-        """The face that is stored; its digest covers name, schema, description and version."""
-        face = {"parameters": dict(self.parameters), "returns": None}
-        whole = {"name": self.name, "schema": face, "description": self.description}
-        digest = codec.sha256(codec.canonical({**whole, "version": self.version}))
-        return Tool(digest, self.name, codec.dumps(face), self.description)
-
-    def intake(self, args: Mapping[str, Json]) -> str:
-        """The arguments as they are stored, shown and run, with every default; or InvalidCall."""
-        text = self._completed(codec.loads(codec.canonical(dict(args))))
-        if self.read is not None and self._completed(codec.loads(text)) != text:
-            raise InvalidCall(f"the arguments of {self.name} change when they are read again")
-        return text
-
-    def _completed(self, args: dict[str, Json]) -> str:
-        from assent import schema  # brings jsonschema
-
-        complete = self.read or self._with_defaults
-        text = codec.canonical(dict(complete(args))).decode()
-        wrong = schema.errors(self.parameters, codec.loads(text))
-        if wrong:
-            path, message = wrong[0]
-            raise InvalidCall(f"{path}: {message}" if path else message, path)
-        return text
-
-    def _with_defaults(self, args: dict[str, Json]) -> dict[str, Json]:
-        known = self.parameters.get("properties", {})
-        defaults = {n: p["default"] for n, p in known.items() if "default" in p}
-        return {**defaults, **args}
-
-
-def _narrowed(terms: Terms, possible: tuple[str, ...]) -> Terms:
-    kept = tuple(name for name in terms.allowed if name in possible)
-    terms = replace(terms, allowed=kept if possible[0] in kept else possible)
-    asks = "approve" not in possible and terms.verdict is Verdict.ALLOW
-    return replace(terms, verdict=Verdict.ASK) if asks else terms
 
 
 async def _nowhere(args: dict[str, Json]) -> Any:
@@ -216,7 +161,7 @@ class ForeignThread:
     async def _terms(self, tool: ForeignTool, args: dict[str, Json]) -> Terms:
         call = ToolCall(tool.name, args)
         terms = await self.gate.judge(call, tool.own, tool.needs_approval, self.policy)
-        return terms if tool.possible is None else _narrowed(terms, tool.possible)
+        return terms if tool.possible is None else narrowed(terms, tool.possible)
 
     # -- carrying out
 
@@ -273,7 +218,7 @@ class ForeignThread:
 
         async def effect(row: Call) -> tuple[Any, str]:
             with known_inside(row):
-                value = await call.run(codec.loads(row.args))
+                value = await call.run(call.tool.passed(codec.loads(row.args)))
             text = to_json(call.dump(value), inf_nan_mode="strings", fallback=str).decode()
             return value, text
 

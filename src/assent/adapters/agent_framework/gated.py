@@ -173,7 +173,7 @@ class _Made:
 
     # -- what is asked about
 
-    def _face(self, *, idempotent: bool) -> ForeignTool:
+    def _face(self, *, idempotent: bool = False) -> ForeignTool:
         """An agent that is a tool has no effect of its own, and its calls have rows."""
         bodiless = getattr(self.tool, BODILESS, False)
         always = self.tool.approval_mode == "always_require"
@@ -209,7 +209,7 @@ class _Made:
         if row is None or not edited or self.tool.input_model is None:
             return
         try:
-            self._read(codec.loads(row.args))
+            self._read(self._face().passed(codec.loads(row.args)))
         except InvalidCall as error:
             await self._ask_again(row, f"the function does not take the edit: {error}")
 

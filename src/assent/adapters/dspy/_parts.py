@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from assent.adapters.dspy._memory import Memory, Stopped, memory
-from assent.errors import AssentError
+from assent.errors import AssentError, InvalidCall
 from assent.gate.foreign import ForeignCall, ForeignTool, Outcome
 from assent.policy import Predicate
 from assent.threads import off_loop
@@ -59,7 +59,20 @@ def foreign_tool(tool: dspy.Tool, needs_approval: bool | Predicate) -> ForeignTo
             "additionalProperties": bool(tool.has_kwargs),
         },
         needs_approval=needs_approval,
+        read=lambda args: _read(tool, args),
     )
+
+
+def _read(tool: dspy.Tool, args: dict[str, Json]) -> Mapping[str, Json]:
+    """The arguments as DSPy reads them, with every default, also of models in them."""
+    known: Mapping[str, Any] = tool.args or {}
+    whole = {**{n: rules["default"] for n, rules in known.items() if "default" in rules}, **args}
+    given = {name: value for name, value in whole.items() if name in args or value is not None}
+    try:
+        read = tool._validate_and_parse_args(**given)
+    except ValueError as error:
+        raise InvalidCall(str(error)) from None
+    return {**whole, **to_jsonable_python(read, by_alias=True, fallback=str)}
 
 
 def _asking(tool: dspy.Tool) -> dspy.Tool:

@@ -70,7 +70,7 @@ class Gated:
         return ForeignTool(
             name=tool.qualified_name,
             description=tool.description,
-            parameters=tool.params_json_schema,
+            parameters=_with_defaults(tool.params_json_schema, self._model),
             needs_approval=needed,
             own=Terms(idempotent=self.inner is not None),
             read=None if self._model is None else self._read,
@@ -245,6 +245,18 @@ def _arguments(tool: FunctionTool) -> type[BaseModel] | None:
         return None
     made = function_schema(function, strict_json_schema=tool.strict_json_schema)
     return made.params_pydantic_model
+
+
+def _with_defaults(rules: Mapping[str, Any], model: type[BaseModel] | None) -> Mapping[str, Any]:
+    """A strict schema says nothing of an argument that is None where it is left out."""
+    known = rules.get("properties", {})
+    fields = {} if model is None else model.model_fields
+    unsaid = {
+        name: {**known[name], "default": None}
+        for name, field in fields.items()
+        if field.default is None and name in known and "default" not in known[name]
+    }
+    return {**rules, "properties": {**known, **unsaid}} if unsaid else rules
 
 
 def _waits_inside(context: ToolContext[Any]) -> bool:

@@ -156,7 +156,7 @@ class _Made(Generic[D]):
         if row is None or row.original is None or row.status is not CallStatus.READY:
             return
         try:
-            values = self._validated(row.args)
+            values = self._validated(codec.dumps(self._face().passed(codec.loads(row.args))))
             checks = self.tool.args_validator_func
             checked = checks(self.ctx, **values) if checks is not None else None
             if inspect.isawaitable(checked):
