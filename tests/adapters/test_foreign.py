@@ -367,3 +367,28 @@ async def test_the_forms_of_an_answer(world: World) -> None:
     ):
         with pytest.raises(InvalidDecision):
             decisions_from(wrong, [request])
+
+
+class _Mute:
+    def __str__(self) -> str:
+        raise RuntimeError("nothing to say")
+
+
+@pytest.mark.parametrize(
+    ("gave", "kept"),
+    [
+        ("half \ud800", "half ?"),
+        ({"text": "half \ud800", "n": 1}, {"text": "half ?", "n": 1}),
+        (b"\xff", "b'\\xff'"),
+        (_Mute(), "a _Mute, which cannot be shown"),
+    ],
+)
+async def test_a_result_without_a_json_form_is_a_result(gave: Any, kept: Any) -> None:
+    world = World()
+
+    async def run(args: dict[str, Any]) -> Any:
+        return gave
+
+    call = ForeignCall(id="c1", tool=ForeignTool(name="free"), args={}, run=run)
+    for outcome in [await world.thread.outcome(call), await world.thread.outcome(call)]:
+        assert (outcome.ok, outcome.value) == (True, kept)

@@ -9,6 +9,7 @@ counts: the *stored* arguments run, once, and the result is stored before it is 
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from assent.gate.once import once_plan
 from assent.gate.plan import Plan
 from assent.gate.recheck import called_off
 from assent.gate.scope import RunScope, open_scopes
+from assent.gate.words import in_text
 from assent.policy import Policy
 from assent.rows import OPEN, Call, CallStatus, Run, RunStatus
 from assent.stores.base import Query, Store
@@ -219,7 +221,11 @@ class ForeignThread:
         async def effect(row: Call) -> tuple[Any, str]:
             with known_inside(row):
                 value = await call.run(call.tool.passed(codec.loads(row.args)))
-            text = to_json(call.dump(value), inf_nan_mode="strings", fallback=str).decode()
+            try:
+                text = to_json(call.dump(value), inf_nan_mode="strings", fallback=str).decode()
+            except Exception:  # it ran, and that counts, however odd its result
+                text = _told(call, value)
+                value = call.load(codec.loads(text))
             return value, text
 
         return Plan(
@@ -325,6 +331,16 @@ def _around(gate: Gate, thread: str) -> RunScope | None:
         if scope.thread == thread and same and not scope.steps:
             return scope
     return None
+
+
+def _told(call: ForeignCall, value: Any) -> str:
+    """A result that has no JSON form, in one: half a surrogate pair becomes a question mark, and
+    what else cannot be stored is what it says of itself."""
+    try:
+        text = json.dumps(call.dump(value), ensure_ascii=False, allow_nan=False, default=in_text)
+        return text.encode(errors="replace").decode()
+    except Exception:
+        return codec.dumps(in_text(value))
 
 
 def _outcome(row: Call, value: Any, wrote: str) -> Outcome:

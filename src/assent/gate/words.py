@@ -71,3 +71,12 @@ def _rejected(call: Call) -> str:
         return f"The user will not answer. {why}".strip()
     reason = f" The reason given: {why}" if why else ""
     return f"A person rejected this call, so it was not run.{reason}"
+
+
+def in_text(value: Any) -> str:
+    """A value that has no JSON form, as text that can be stored."""
+    try:
+        said = str(value)
+    except Exception:
+        said = f"a {type(value).__name__}, which cannot be shown"
+    return said.encode(errors="replace").decode()

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import ToolReturn
 from pydantic_ai.tools import DeferredToolResults, ToolApproved, ToolDenied
+from pydantic_core import PydanticSerializationError
 
 from assent.adapters.pydantic_ai import results
 from assent.errors import InvalidDecision
@@ -52,7 +53,11 @@ def _result(request: Request, value: Any, id: str) -> Decision:
     if isinstance(value, ToolFailed | ModelRetry):
         return _no(request, value.message, at)
     given = value.return_value if isinstance(value, ToolReturn) else value
-    return decision_from({"type": "respond", "value": results.dump(given)}, request, at)
+    try:
+        stored = results.dump(given)
+    except PydanticSerializationError as error:
+        raise InvalidDecision(f"{at}: {error}", at) from None
+    return decision_from({"type": "respond", "value": stored}, request, at)
 
 
 def _no(request: Request, message: str, at: str) -> Decision:

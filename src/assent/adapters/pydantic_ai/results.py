@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_ai.messages import ToolReturn
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from assent.types import Json
 
@@ -17,10 +16,7 @@ def dump(value: Any) -> Json:
     """The result as JSON. What is more than JSON (a file, a ``ToolReturn``) has its kind with it;
     the framework's own adapter reads that back, and only files that the tool really gave."""
     whole = value if isinstance(value, ToolReturn) else ToolReturn(value)
-    try:
-        stored: dict[str, Json] = _whole.dump_python(whole, mode="json", by_alias=True)
-    except PydanticSerializationError:
-        return to_jsonable_python(value, fallback=str)
+    stored: dict[str, Json] = _whole.dump_python(whole, mode="json", by_alias=True)
     plain = stored["return_value"]
     if whole is value or _is_whole(plain):
         return stored
