@@ -78,3 +78,11 @@ async def test_a_name_that_only_ends_the_other_loop_is_a_tool_like_any() -> None
         stands = await agent.resume(thread, decisions=[stands.interruptions[0].approve()])
         assert (stands.output, ran) == ("Done.", ["4711"])
         ran.clear()
+
+
+async def test_a_number_that_no_call_may_hold_is_told_to_the_model() -> None:
+    model = DummyLM([step("pay", to="ana", amount=2**60), *END])
+    gate = Gate("memory://", agent="teller", wait=0)
+    agent = guard(dspy.ReAct("question -> answer", tools=[pay]), gate, lm=model)
+    assert (await agent.run("go", thread="t")).output == "Done."
+    assert "declare it as str" in str(model.history[1]["messages"][-1]["content"])

@@ -7,9 +7,10 @@ and what it said and did comes from the store.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from assent import codec
 from assent.gate.foreign import ForeignThread
@@ -39,15 +40,15 @@ def within(gate: Gate) -> Within | None:
     return Within(scope.name, scope.thread, scope.key(f"agent {gate.agent}"))
 
 
-async def kept(calls: ForeignThread, key: str, ask: Callable[[], Awaitable[Json]]) -> Json:
+async def kept(calls: ForeignThread, key: str, ask: Callable[[], Awaitable[Any]]) -> Any:
     """What was asked for under this key before; else it is asked for now, and kept. An error is
-    not."""
+    not. It is kept as text: what no call may hold, a model may write all the same."""
     row = await look(calls.store, calls.row, key)
     if row is not None and row.result is not None:
-        return codec.loads(row.result)
-    said = await ask()
+        return json.loads(codec.loads(row.result))
+    said = json.dumps(await ask())
 
     async def keep() -> Json:
         return said
 
-    return await calls.once(key, keep)
+    return json.loads(await calls.once(key, keep))
