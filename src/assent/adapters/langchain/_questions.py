@@ -9,6 +9,7 @@ from typing import Any
 from langgraph.types import Interrupt
 
 from assent import codec
+from assent.adapters.langchain._answers import of_their_own, refusal
 from assent.errors import InvalidCall, Paused, Rejected
 from assent.gate import Gate
 from assent.gate.foreign import ForeignThread
@@ -46,7 +47,8 @@ class Questions:
                 found[interrupt.id] = codec.loads(row.result or "null")
             elif row.status is CallStatus.REJECTED:
                 said = row.decision.message if row.decision is not None else ""
-                found[interrupt.id] = {"type": "reject", "message": said}
+                no = refusal(interrupt.value, said)
+                found.update({interrupt.id: no} if no is not None else {})
         return Command(resume=found) if found else None
 
 
@@ -71,4 +73,4 @@ def _question(interrupt: Interrupt) -> Question:
         except InvalidCall:
             whole = repr(value)
         text = "\n\n".join([*said[:1], whole])
-    return Question(text, schema=schema if isinstance(schema, dict) else None)
+    return Question(text, schema=schema if isinstance(schema, dict) else of_their_own(value))
