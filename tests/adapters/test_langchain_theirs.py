@@ -1,4 +1,4 @@
-"""LangChain's own middleware for people, in an agent that is guarded."""
+"""What LangChain brings itself, in an agent that is guarded: its middleware, its answers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware as LangChains
 from langchain_world import Chat, World
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from pydantic import BaseModel
 
 from assent import InvalidDecision, Policy, Rule
 from assent.adapters.langchain import guard
@@ -41,3 +43,20 @@ def test_langchains_own_middleware_asks_in_the_inbox(world: World, answer: Any, 
     decision = question.reject("no") if answer is None else question.respond(answer)
     stands = guarded.resume_sync("t", decisions=[decision])
     assert (stands.output, world.ran) == ("Done.", ran)
+
+
+class Order(BaseModel):
+    total: int
+
+
+def test_an_answer_in_the_form_that_was_asked_for(world: World) -> None:
+    script = [[("c1", "send", {"to": "ana"})], [("o1", "Order", {"total": 3})]]
+    chat = Chat(script=script, seen=[])
+    saver = InMemorySaver(
+        serde=JsonPlusSerializer(allowed_msgpack_modules=[(Order.__module__, "Order")])
+    )
+    agent = create_agent(chat, world.tools(), response_format=Order, checkpointer=saver)
+    guarded = guard(agent, world.gate)
+    (request,) = guarded.run_sync("go", thread="t").interruptions
+    assert guarded.resume_sync("t", decisions=[request.approve()]).output == {"total": 3}
+    assert guarded.resume_sync("t").output == {"total": 3}

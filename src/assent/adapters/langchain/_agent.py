@@ -226,10 +226,14 @@ def _last_reply(values: Any) -> AIMessage | None:
 
 
 def _output(values: Any) -> Any:
-    """The last words of an agent; of another graph, its values as far as they are JSON."""
-    messages = values.get("messages") if isinstance(values, dict) else None
-    if messages and isinstance(messages[-1], BaseMessage):
-        return messages[-1].text
+    """The last words of an agent, or the answer in the form that it was to have; of another graph,
+    its values as far as they are JSON."""
     from pydantic_core import to_jsonable_python
 
+    whole = values if isinstance(values, dict) else {}
+    messages, structured = whole.get("messages"), whole.get("structured_response")
+    if structured is not None:
+        return to_jsonable_python(structured, by_alias=True, fallback=str)
+    if messages and isinstance(messages[-1], BaseMessage):
+        return messages[-1].text
     return to_jsonable_python(values, fallback=str)
