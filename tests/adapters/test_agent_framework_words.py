@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_framework import AgentSession, Content, FunctionInvocationContext, Message
+from agent_framework import (
+    AgentSession,
+    Content,
+    FunctionInvocationContext,
+    Message,
+    ToolApprovalMiddleware,
+)
 from agent_framework_bench import Bench, call, pay_of
 
-from assent import InvalidDecision, Policy, Question, Rule
+from assent import AssentError, InvalidDecision, Policy, Question, Rule
 from assent.adapters.agent_framework import guard
 
 ASK = Policy([Rule("pay")])
@@ -100,3 +106,18 @@ async def test_a_function_that_another_one_added_is_there_after_the_pause(bench:
     stands = await guarded.resume("t", decisions=[stands.interruptions[0].approve()])
     stands = await guarded.resume("t", decisions=[stands.interruptions[0].edit({"to": "cy"})])
     assert (stands.status, bench.ran) == ("done", [("ana", 1), ("cy", 1)])
+
+
+async def test_middleware_that_approves_by_itself_ends_the_run_and_does_not_spin(
+    bench: Bench,
+) -> None:
+    agent = bench.agent(
+        [call("pay", to="ana")],
+        "Done.",
+        tools=[pay_of(bench)],
+        middleware=[ToolApprovalMiddleware(auto_approval_rules=[lambda made: True])],
+    )
+    with pytest.raises(AssentError, match="and not by people"):
+        await guard(agent, bench.gate, ASK).run("go", thread="t")
+    assert bench.ran == []
+    assert [request.tool for request in (await bench.inbox.pending()).items] == ["pay"]

@@ -167,6 +167,12 @@ class _Made:
         except Paused:
             if self._error is not None:
                 raise self._error from None
+            if self.thread.driven and "approval_response" in self.context.metadata:
+                raise AssentError(
+                    f"{self.tool.name} was approved by middleware of the agent (as "
+                    "ToolApprovalMiddleware does), and not by people: leave that out, and say in "
+                    "the policy what needs nobody"
+                ) from None
             self.waits = True
             return await self._pause()
         return _given(outcome)
