@@ -9,6 +9,7 @@ from langchain.agents import create_agent
 from langchain_core.tools import tool
 from langchain_world import CONFIG, Chat, World
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from assent import Policy, Rule
@@ -76,3 +77,22 @@ async def test_answers_through_langgraph(world: World, mode: str, at_once: bool)
     assert sorted(r[1] for r in world.ran) == ["ana", "ana", "bob", "bob"]
     (run,) = [run for _, run in world.gate.store.runs()]
     assert (str(run.status), (await world.inbox.pending()).items) == ("done", ())
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+async def test_new_words_close_what_an_agent_within_a_graph_had_asked(
+    world: World, mode: Any
+) -> None:
+    around = HumanInTheLoopMiddleware({"send": True}, gate=world.gate, interrupt_mode=mode)
+    script = [[("c1", "send", {"to": "ana"})], [("c1", "send", {"to": "bob"})]]
+    clerk = create_agent(Chat(script=script, seen=[]), world.tools(), middleware=[around])
+    around_it = StateGraph(MessagesState)
+    around_it.add_node("clerk", clerk)
+    around_it.add_edge(START, "clerk")
+    graph = around_it.compile(checkpointer=InMemorySaver())
+    await graph.ainvoke(GO, CONFIG)
+    (first,) = (await world.inbox.pending()).items
+    await graph.ainvoke(GO, CONFIG)
+    (second,) = (await world.inbox.pending()).items
+    assert second.id != first.id
+    assert (await world.inbox.get(first.id)).status == "superseded"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -178,13 +179,17 @@ class Seat:
 
 
 def supersede(
-    store: Store, run: Run, by: str, reason: str = _NEW_WORDS, *, within: str = ""
+    store: Store,
+    run: Run,
+    by: str,
+    reason: str = _NEW_WORDS,
+    *,
+    over: Callable[[str], bool] = lambda key: True,
 ) -> None:
-    """Close what a run has asked and not started; the run itself goes on. ``within`` is what the
-    keys of those calls begin with, where not all of them are meant."""
+    """Close what a run has asked and not started; the run itself goes on. Where not all of it is
+    meant, ``over`` tells by a call's key."""
     for call in store.calls_of(run.id) if run.asked or run.ready else ():
-        meant = call.key.startswith(within)
-        if meant and call.status in (CallStatus.ASKED, CallStatus.READY):
+        if call.status in (CallStatus.ASKED, CallStatus.READY) and over(call.key):
             command = Cancel(
                 thread=run.thread,
                 run=run.id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from functools import partial
@@ -179,6 +180,9 @@ def _place(request: ToolCallRequest) -> tuple[str, str]:
     return str(inside.get("checkpoint_ns") or ""), str(request.tool_call["id"])
 
 
+_OF_A_GRAPH = re.compile(r"[0-9a-f]{8}:[0-9a-f]{16}/")
+
+
 def key_of(config: Mapping[str, Any], call_id: Any) -> str:
     """What a call is found by on its thread: its id, and which graph of a graph it is made in.
     Agents side by side have the thread in common, and their models may repeat an id."""
@@ -189,7 +193,20 @@ def graph_of(config: Mapping[str, Any]) -> str:
     """What the keys of a graph's calls begin with; nothing, if it is not within another one."""
     inside = config.get("configurable") or {}
     graph = str(inside.get("checkpoint_ns") or "").rpartition("|")[0]
-    return f"{codec.sha256(graph.encode())[:16]}/" if graph else ""
+    return f"{_step_of(config)}{codec.sha256(graph.encode())[:16]}/" if graph else ""
+
+
+def is_over(config: Mapping[str, Any], key: str) -> bool:
+    """Whether a call was made by the model of this graph, or in a step of the outermost graph that
+    is over: when it takes the next one, nothing of the last can go on."""
+    ours = graph_of(config)
+    of_a_graph = _OF_A_GRAPH.match(key) is not None
+    return key.startswith(ours) or (of_a_graph and not key.startswith(_step_of(config)))
+
+
+def _step_of(config: Mapping[str, Any]) -> str:
+    steps = (config.get("configurable") or {}).get("checkpoint_map") or {}
+    return f"{codec.sha256(str(steps.get('')).encode())[:8]}:"
 
 
 def thread_id(config: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from assent.adapters.langchain import _wire
 from assent.adapters.langchain._answers import Answers
-from assent.adapters.langchain._calls import ToolGate, by_of, directly, graph_of, key_of
+from assent.adapters.langchain._calls import ToolGate, by_of, directly, graph_of, is_over, key_of
 from assent.adapters.langchain._tools import Result, foreign_tool, words_with
 from assent.engine.commands import Finish
 from assent.errors import InvalidPolicy
@@ -115,7 +115,8 @@ class _AtGate(HumanInTheLoopMiddleware):
         run = self.gate.store.run(self._tools.thread(config).run)
         if run is not None:
             # The model is asked although calls are open: somebody wrote something new.
-            await hop(partial(supersede, within=graph_of(config)), self.gate.store, run, "user")
+            over = partial(is_over, config)
+            await hop(partial(supersede, over=over), self.gate.store, run, "user")
         return request.override(messages=_answered(request.messages))
 
     async def _after(self, response: Any) -> None:
