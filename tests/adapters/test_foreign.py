@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -357,6 +358,8 @@ async def test_the_forms_of_an_answer(world: World) -> None:
     ]:
         assert decisions_from({"decisions": [given]}, [request]) == [decision]
     assert decisions_from([request.approve()], [request]) == [request.approve()]
+    assert decisions_from(request.approve(), [request]) == [request.approve()]
+    assert decisions_from((r.approve() for r in [request]), [request]) == [request.approve()]
     assert decisions_from(None, [request]) == []
     for wrong in (
         3,
@@ -392,3 +395,10 @@ async def test_a_result_without_a_json_form_is_a_result(gave: Any, kept: Any) ->
     call = ForeignCall(id="c1", tool=ForeignTool(name="free"), args={}, run=run)
     for outcome in [await world.thread.outcome(call), await world.thread.outcome(call)]:
         assert (outcome.ok, outcome.value) == (True, kept)
+
+
+async def test_what_a_model_says_beside_a_call_is_text_that_every_store_takes(world: World) -> None:
+    asked = replace(world.call(to="bo"), note="pay\x00 \ud800")
+    await world.thread.ask([asked])
+    (request,) = (await world.inbox.pending()).items
+    assert request.note == "pay\ufffd ?"

@@ -57,3 +57,12 @@ class Hurry:
     @workflow.run
     async def run(self) -> Any:
         return await ask("Anybody?", expires_in=1)
+
+
+@workflow.defn
+class Plain:
+    """A yes or no, with options as JSON has them."""
+
+    @workflow.run
+    async def run(self, options: dict[str, Any]) -> bool:
+        return await approve("Let them in?", **options)

@@ -169,6 +169,19 @@ def test_nobody_answers_in_time(desk: Desk, server: DevServer) -> None:
     assert desk.inbox.history_sync().items[0].status == "expired"
 
 
+def test_an_option_that_means_nothing_ends_the_workflow(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    desk.begin("Plain", id := new_id(), {"risk": {"level": "terrible"}})
+    failure = server.failure(id)
+    assert failure["applicationFailureInfo"]["type"] == "InvalidCall"
+    assert "terrible" in failure["message"]
+    desk.begin("Plain", id := new_id(), {"risk": {"level": "low"}})
+    (request,) = desk.waiting()
+    assert request.risk.level == "low"
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    assert server.result(id) is True
+
+
 def test_a_cancelled_workflow_takes_its_request_along(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "refund", "A-17", 900)

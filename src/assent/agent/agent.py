@@ -276,8 +276,6 @@ class Agent:
     ) -> Result:
         run = await look(self.store, self._find, where)
         self._refuse_change(run)
-        if isinstance(decisions, Decision):
-            decisions = (decisions,)
         decided = await self._decide(where, run, decisions, by)
         limit = None if run.snapshot is None else codec.loads(run.snapshot).get("max_turns")
         job = Job(
@@ -315,7 +313,7 @@ class Agent:
     ) -> bool:
         """Write what was staged and what was given; each counts like one made anywhere else."""
         all_staged = where.staged if isinstance(where, RunState) else []
-        decisions = decisions_from(list(given) if isinstance(given, Iterable) else given, ())
+        decisions = decisions_from(given, ())
         if not (all_staged or decisions):
             return False
         await look(self.store, check_asked_in, self.store, run.thread, decisions)

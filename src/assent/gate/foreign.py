@@ -157,7 +157,7 @@ class ForeignThread:
             args_hash=codec.sha256(args.encode()),
             nonce=secrets.token_hex(16),
             terms=terms,
-            note=call.note,
+            note=in_text(call.note),
         )
 
     async def _terms(self, tool: ForeignTool, args: dict[str, Json]) -> Terms:
@@ -236,7 +236,7 @@ class ForeignThread:
             policy=(self.policy or self.gate.policy).digest,
             tool=call.tool.stored,
             tool_name=call.tool.name,
-            note=call.note,
+            note=in_text(call.note),
             reads=lambda text: call.tool.intake(codec.loads(text)),
             effect=effect,
             load=lambda text: call.load(codec.loads(text)),

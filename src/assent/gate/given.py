@@ -26,14 +26,17 @@ def decisions_from(given: object, requests: Sequence[Request]) -> list[Decision]
         return []
     if isinstance(given, Mapping):
         return _from_wire(given, requests)
-    if not isinstance(given, list | tuple):
+    if isinstance(given, Decision):
+        given = (given,)
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InvalidDecision(
             'answer with {"decisions": [...]} or with a list made of request.approve() and the like'
         )
-    for decision in given:
+    decisions = list(given)
+    for decision in decisions:
         if not isinstance(decision, Decision) or decision.request is None:
             raise InvalidDecision("make decisions from their request, as request.approve()")
-    return list(given)
+    return decisions
 
 
 def check_asked_in(store: Store, thread: str, decisions: Iterable[Decision]) -> None:

@@ -74,9 +74,9 @@ def _rejected(call: Call) -> str:
 
 
 def in_text(value: Any) -> str:
-    """A value that has no JSON form, as text that can be stored."""
+    """A value as text that every store takes."""
     try:
         said = str(value)
     except Exception:
         said = f"a {type(value).__name__}, which cannot be shown"
-    return said.encode(errors="replace").decode()
+    return said.replace("\0", "\ufffd").encode(errors="replace").decode()

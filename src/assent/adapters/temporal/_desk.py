@@ -89,6 +89,8 @@ class Desk:
             raise
         except AssentError as error:
             return {"error": type(error).__name__, "message": str(error)}
+        except (TypeError, ValueError) as error:  # an option that means nothing
+            return {"error": "InvalidCall", "message": str(error)}
 
     def _ends_in(self, run: str) -> float | None:
         ends = [c.expires_at for c in self.store.calls_of(run) if c.status is CallStatus.ASKED]
@@ -172,7 +174,7 @@ def _options(wanted: Wanted) -> Any:
     """The options of an asking as the gate takes them."""
     options = dict(wanted["options"])
     if isinstance(risk := options.get("risk"), dict):
-        options["risk"] = Risk(risk["level"], tuple(risk["reasons"]))
+        options["risk"] = Risk(risk.get("level", ""), tuple(risk.get("reasons") or ()))
     return options
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 
 from assent import codec
-from assent.errors import Conflict, NotAllowed, NotFound
+from assent.errors import Conflict, InvalidCall, NotAllowed, NotFound
 from assent.inbox.seeing import may_see
 from assent.rows import Call
 from assent.server import remote
@@ -55,6 +55,8 @@ async def opened(
     agent = who.name if who.secret is not None else body.agent or "remote"
     if body.agent is not None and body.agent != agent:
         raise NotAllowed(f"this token is for the agent {agent!r}, not for {body.agent!r}")
+    if idempotency_key is not None and not idempotency_key.strip():
+        raise InvalidCall("Idempotency-Key: give one, or leave the header out", "Idempotency-Key")
     call, new = await remote.open_call(service, agent, body, idempotency_key)
     return JsonAnswer(_shown(service, call, who.reviewer), 201 if new else 200)
 
