@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -357,9 +356,8 @@ async def test_the_forms_of_an_answer(world: World) -> None:
         ({"type": "respond", "value": 3}, Respond(3, **bound)),
     ]:
         assert decisions_from({"decisions": [given]}, [request]) == [decision]
-    assert decisions_from([request.approve()], [request]) == [request.approve()]
-    assert decisions_from(request.approve(), [request]) == [request.approve()]
-    assert decisions_from((r.approve() for r in [request]), [request]) == [request.approve()]
+    for given in ([request.approve()], request.approve(), (r.approve() for r in [request])):
+        assert decisions_from(given, [request]) == [request.approve()]
     assert decisions_from(None, [request]) == []
     for wrong in (
         3,
@@ -397,8 +395,6 @@ async def test_a_result_without_a_json_form_is_a_result(gave: Any, kept: Any) ->
         assert (outcome.ok, outcome.value) == (True, kept)
 
 
-async def test_what_a_model_says_beside_a_call_is_text_that_every_store_takes(world: World) -> None:
-    asked = replace(world.call(to="bo"), note="pay\x00 \ud800")
-    await world.thread.ask([asked])
-    (request,) = (await world.inbox.pending()).items
-    assert request.note == "pay\ufffd ?"
+async def test_a_note_is_text_that_every_store_takes(world: World) -> None:
+    await world.thread.ask([ForeignCall(id="c1", tool=MAIL, args={"to": "bo"}, note="a\0 \ud800")])
+    assert (await world.inbox.pending()).items[0].note == "a\ufffd ?"

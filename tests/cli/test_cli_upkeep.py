@@ -17,7 +17,8 @@ def test_policy_check_says_which_rule_and_why(world: World) -> None:
         '[[rule]]\nname = "large mails"\ntool = "send_*"\nwhere = "count > 100"\n'
         'quorum = 2\nrisk = "high"\n\n[[rule]]\nname = "never"\ntool = "drop_*"\nverdict = "deny"\n'
     )
-    assert "2 rules" in world.cli("policy", "check", str(file))
+    said = world.cli("policy", "check", str(file)).replace("┆", "")  # a long path breaks the line
+    assert "2 rules" in " ".join(said.split())
     assert world.json("policy", "check", str(file))["rules"] == ["large mails", "never"]
     check = ("policy", "check", str(file), "--tool")
     asked = world.json(*check, "send_mail", "--args", '{"count": 500}')

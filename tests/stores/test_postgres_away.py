@@ -90,15 +90,20 @@ def everybody(server: PostgresServer) -> list[int]:
 @contextmanager
 def frozen(server: PostgresServer) -> Iterator[None]:
     """All of it stopped, as on a machine whose disk hangs; the system still takes connections."""
+    assert server._process is not None
+    os.kill(server._process.pid, signal.SIGSTOP)  # first: it starts the others
     stopped = everybody(server)
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
     try:
+        _signal(stopped, signal.SIGSTOP)
         yield
     finally:
-        for pid in stopped:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        _signal(stopped, signal.SIGCONT)
+
+
+def _signal(pids: list[int], which: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it has just ended by itself
+            os.kill(pid, which)
 
 
 def a_world(store: PostgresStore) -> World:

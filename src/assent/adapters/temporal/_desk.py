@@ -22,9 +22,10 @@ from assent.adapters.temporal._wire import (
     activity_of,
 )
 from assent.engine.commands import Doubt
-from assent.errors import AssentError, NotFound, Paused, StoreError, told
+from assent.errors import AssentError, InvalidCall, NotFound, Paused, StoreError, told
 from assent.gate import Gate
 from assent.gate.guard import Guard
+from assent.gate.options import terms_from
 from assent.rows import CallStatus
 from assent.threads import off_loop
 from assent.twin import hop
@@ -89,8 +90,6 @@ class Desk:
             raise
         except AssentError as error:
             return {"error": type(error).__name__, "message": str(error)}
-        except (TypeError, ValueError) as error:  # an option that means nothing
-            return {"error": "InvalidCall", "message": str(error)}
 
     def _ends_in(self, run: str) -> float | None:
         ends = [c.expires_at for c in self.store.calls_of(run) if c.status is CallStatus.ASKED]
@@ -173,8 +172,12 @@ class Desk:
 def _options(wanted: Wanted) -> Any:
     """The options of an asking as the gate takes them."""
     options = dict(wanted["options"])
-    if isinstance(risk := options.get("risk"), dict):
-        options["risk"] = Risk(risk.get("level", ""), tuple(risk.get("reasons") or ()))
+    try:
+        if isinstance(risk := options.get("risk"), dict):
+            options["risk"] = Risk(risk.get("level", ""), tuple(risk.get("reasons") or ()))
+        terms_from(options)
+    except (TypeError, ValueError) as error:  # the workflow would be tried again for ever
+        raise InvalidCall(str(error)) from None
     return options
 
 
