@@ -19,6 +19,7 @@ import inspect
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -40,6 +41,11 @@ _ENOUGH = 4 << 30
 _free = shutil.disk_usage(_MEMORY).free if os.access(_MEMORY, os.W_OK) else 0
 if "TMPDIR" not in os.environ and _free > _ENOUGH:
     os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
+
+# What a script starts in its background ignores Ctrl-C, and so does all that it starts: some tests
+# press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no bug; everything else stays as hypothesis chose (it knows CI by itself).
 hypothesis.settings.register_profile("assent", hypothesis.settings(), deadline=None)
