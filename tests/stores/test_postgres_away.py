@@ -21,6 +21,7 @@ from assent.errors import AssentError, StoreError
 from assent.keys import Keyring, new_key
 from assent.rows import CallStatus
 from assent.stores.postgres import PostgresStore, pipe, wire
+from assent.stores.postgres.place import Place
 from assent.testing.postgres_server import PostgresServer, why_not
 from assent.testing.world import World
 
@@ -229,3 +230,26 @@ def test_who_waits_is_let_go_when_the_store_is_closed(
     finally:
         if how == "gone":
             server.start()
+
+
+def test_who_was_let_in_waits_for_a_server_that_goes_away_while_the_store_is_opened(
+    open_store: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_up, tries = Place.set_up, []
+
+    def cut_off_twice(self: Place, connection: Any, keys: Keyring) -> None:
+        tries.append(connection)
+        if len(tries) <= 2:
+            connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        set_up(self, connection, keys)
+
+    monkeypatch.setattr(Place, "set_up", cut_off_twice)
+    assert a_world(open_store()).ask().status is CallStatus.ASKED
+    assert len(tries) == 3
+    tries.clear()
+    with pytest.raises(StoreError, match="not a store that can be used"):
+        open_store(patience=0.0)
+    began = time.monotonic()
+    with pytest.raises(StoreError):  # nobody ever let us in
+        PostgresStore("postgresql:///assent?host=/nowhere", keys=Keyring.parse(new_key()))
+    assert time.monotonic() - began < 8

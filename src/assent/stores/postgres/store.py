@@ -114,11 +114,25 @@ class PostgresStore(SqlReads):
         self._channel = f"assent_{self.incarnation}"
 
     def _open(self) -> None:
-        try:
-            with connect(self._address, prepare=False) as connection:
-                self._place.set_up(connection, self.keys)
-        except psycopg.Error as error:
-            raise refused(error, self.url) from error
+        """Make the schema ready. A server that cannot be reached is an error at once; one that let
+        us in and then goes away is waited for, as later."""
+        end, nap, seen = time.monotonic() + self._patience, FIRST_NAP, False
+        while True:
+            lost = seen
+            try:
+                with connect(self._address, prepare=False) as connection:
+                    lost = seen = True
+                    try:
+                        self._place.set_up(connection, self.keys)
+                    except psycopg.Error as error:
+                        lost = is_lost(error, connection)
+                        raise
+                return
+            except psycopg.Error as error:
+                if not lost or time.monotonic() + nap > end:
+                    raise refused(error, self.url) from error
+            time.sleep(nap)
+            nap = min(2 * nap, LONGEST_NAP)
 
     def _connect(self) -> Connection:
         connection = connect(self._address, prepare=self._prepare)
