@@ -31,7 +31,7 @@ class Asking:
         if reply.finish in ("length", "filter", "refusal"):
             return replace(reply, text=text, refusal=refusal, calls=(), approvals=())
         made = ((_clean(c.id), _clean(c.name), _escaped(c.arguments)) for c in reply.calls)
-        calls = with_ids(made, request.messages) if reply.calls else ()
+        calls = with_ids(made, self.talk.ids) if reply.calls else ()
         hosted = tuple(replace(a, arguments=_escaped(a.arguments)) for a in reply.approvals)
         return replace(reply, text=text, refusal=refusal, calls=calls, approvals=hosted)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from assent import codec
 from assent.agent import messages
+from assent.agent.heard import add_usage, heard_at
 from assent.agent.job import Job
 from assent.agent.models.base import ModelReply
 from assent.rows import Message
@@ -19,6 +18,8 @@ class Conversation:
         self.job = job
         self.said: list[dict[str, Json]] = []
         self.unsaved: list[dict[str, Json]] = []
+        #: The ids of all its calls.
+        self.ids: set[str] = set()
         self.usage: dict[str, int] = {}
         #: How many replies this run has had.
         self.turns = 0
@@ -28,24 +29,22 @@ class Conversation:
     def load(self) -> None:
         """Read the thread; what was not saved is forgotten."""
         store, thread = self.job.store, self.job.thread
-        rows = store.messages(thread)
-        # One text is read in half the time that many take.
-        self.said = codec.loads(f"[{','.join(body for _, body in rows)}]")
+        heard = heard_at(self.job.gate)
+        talk = heard.read(store, thread)
+        self.said, self.ids = list(talk.said), set(talk.ids)
         self.unsaved = []
-        if rows:
-            self.seen = rows[-1][0]
+        if talk.said:
+            self.seen = talk.last[0]
         else:
             self.seen = None if store.chain(thread, 0, 1) else 0
-        replies = [message for message in self.said if message.get("run") == self.job.run]
-        self.turns = len(replies)
-        self.usage = {}
-        for reply in replies:
-            self._count(reply.get("usage", {}))
+        self.turns, self.usage = talk.counted(self.job.run)
+        heard.keep(thread, talk)
 
     @property
     def visible(self) -> list[dict[str, Json]]:
-        """Everything so far."""
-        return [*self.said, *self.unsaved]
+        """Everything so far, for somebody who may change it."""
+        said = [*self.said, *self.unsaved]
+        return [_copy(message) if message.get("calls") else {**message} for message in said]
 
     @property
     def last(self) -> dict[str, Json]:
@@ -55,10 +54,11 @@ class Conversation:
     def reply(self, reply: ModelReply) -> dict[str, Json]:
         """The reply as it will be stored; it counts as a turn of this run."""
         self.turns += 1
+        self.ids.update(call.id for call in reply.calls)
         message = _storable({**reply.message, "run": self.job.run})
         if reply.usage:
             message["usage"] = dict(reply.usage)
-        self._count(reply.usage)
+        add_usage(self.usage, reply.usage.items())
         return message
 
     def rows(self) -> tuple[Message, ...]:
@@ -72,9 +72,9 @@ class Conversation:
         self.said += self.unsaved
         self.unsaved = []
 
-    def _count(self, usage: Mapping[str, int]) -> None:
-        for name, count in usage.items():
-            self.usage[name] = self.usage.get(name, 0) + count
+
+def _copy(message: dict[str, Json]) -> dict[str, Json]:
+    return {**message, "calls": [{**call} for call in message["calls"]]}
 
 
 def _storable(message: dict[str, Json]) -> dict[str, Json]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assent.agent.context import context_of, scope_of
+from assent.agent.conversation import Conversation
 from assent.agent.events import Requested, ToolEnded, ToolPaused, ToolStarted
 from assent.agent.hold import Hold
 from assent.agent.job import Job
@@ -18,7 +18,6 @@ from assent.errors import AssentError, InvalidCall, Paused, told
 from assent.gate.inside import working
 from assent.rows import Call, Run
 from assent.twin import write_whole
-from assent.types import Json
 
 
 class ResultError(AssentError):
@@ -28,11 +27,11 @@ class ResultError(AssentError):
 class Execution:
     """One round of running what this process has just started."""
 
-    def __init__(self, turn: Turn, hold: Hold, said: Sequence[Mapping[str, Json]]) -> None:
+    def __init__(self, turn: Turn, hold: Hold, talk: Conversation) -> None:
         self.turn = turn
         self.job: Job = turn.job
         self.hold = hold
-        self.said = said
+        self.talk = talk
         self.slots = [slot for slot in turn.slots if slot.ours]
         self._left = len(self.slots)
         #: What raised inside inner agents, whose calls are put back.
@@ -118,7 +117,7 @@ class Execution:
         args, kwargs = tool.signature.load(call.args.encode())
         scope = scope_of(call, self.job)
         if tool.takes_context:
-            args = (context_of(call, self.job, self.said, scope), *args)
+            args = (context_of(call, self.job, self.talk.visible, scope), *args)
         assert tool.function is not None
         # What it asks by a gate is found again when the call starts again.
         with scope.inside(), working(self.job.store.incarnation, call.run, call.id):

@@ -197,7 +197,7 @@ class Advance:
         """Run what was started, tell what is new, close what is over; the run as it stands then."""
         while True:
             run, news = await self._read(turn, lambda: self._look(turn), self._seen is None)
-            work = Execution(turn, self.hold, self.talk.visible)
+            work = Execution(turn, self.hold, self.talk)
             if turn.due:
                 await hop(turn.close_due)
             elif turn.unshown:

@@ -230,9 +230,9 @@ class MemoryStore:
     def tool(self, digest: str) -> Tool | None:
         return self._tools.get(digest)
 
-    def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
+    def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
         said = list(self._messages.get(thread, ()))
-        return [(seq, body) for seq, _, body in said if seq > after]
+        return [(seq, body) for seq, _, body in said if seq > after or seq == also]
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
         found = [

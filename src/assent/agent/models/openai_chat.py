@@ -27,6 +27,7 @@ from assent.agent.models.wire import (
     Shape,
     arguments_text,
     content_text,
+    known_call_ids,
     output_format,
     token_counts,
     tool_options,
@@ -98,7 +99,8 @@ class OpenAIChat:
         made = list(_calls(message))
         cut = _CUT.get(choice.get("finish_reason") or "")
         finish: Finish = cut or ("refusal" if refusal else "calls" if made else "stop")
-        calls = with_ids((c[:3] for c in made), request.messages) if finish == "calls" else ()
+        used = known_call_ids(request.messages)
+        calls = with_ids((c[:3] for c in made), used) if finish == "calls" else ()
         return ModelReply(
             text=content_text(message.get("content")),
             calls=calls,

@@ -29,6 +29,7 @@ from assent.agent.models.items import filled, kept, output_text
 from assent.agent.models.wire import (
     Shape,
     arguments_text,
+    known_call_ids,
     output_format,
     token_counts,
     tool_options,
@@ -110,7 +111,8 @@ class OpenAIResponses:
         asked = [_approval(i) for i in output if i.get("type") == "mcp_approval_request"]
         waits = bool(made or asked)
         finish: Finish = cut or ("refusal" if refusal else "calls" if waits else "stop")
-        calls = with_ids(made, request.messages) if finish == "calls" else ()
+        used = known_call_ids(request.messages)
+        calls = with_ids(made, used) if finish == "calls" else ()
         return ModelReply(
             text=text,
             calls=calls,

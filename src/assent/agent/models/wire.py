@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -36,20 +36,16 @@ def known_call_ids(messages: Iterable[Message]) -> set[str]:
     return {call["id"] for message in messages for call in message.get("calls") or ()}
 
 
-def with_ids(
-    calls: Iterable[tuple[str, str, str]], messages: Iterable[Message]
-) -> tuple[ModelCall, ...]:
+def with_ids(calls: Iterable[tuple[str, str, str]], used: Collection[str]) -> tuple[ModelCall, ...]:
     """Make calls of (id, name, arguments); an id that is missing or was used before is replaced.
 
     Everything that follows a call (its request, its result) goes by its id, and some servers count
     from zero in each reply, or send no ids at all.
     """
-    used = known_call_ids(messages)
-    made = []
+    made: list[ModelCall] = []
     for id, name, arguments in calls:
-        if not id or id in used:
+        if not id or id in used or any(id == other.id for other in made):
             id = f"call_{uuid4().hex}"
-        used.add(id)
         made.append(ModelCall(id, name, arguments))
     return tuple(made)
 

@@ -93,8 +93,12 @@ class SqlReads:
                 self._known.learn((tool,), ())
         return tool
 
-    def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
-        return [(row[0], row[1]) for row in self._rows(sql.LOAD_MESSAGES, (thread, after))]
+    def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
+        if 0 < also <= after:
+            rows = self._rows(sql.LOAD_MESSAGES_ALSO, (thread, also, thread, after))
+        else:
+            rows = self._rows(sql.LOAD_MESSAGES, (thread, after))
+        return [(row[0], row[1]) for row in rows]
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
         return Pages(self._rows, self._dialect, query).page()

@@ -48,6 +48,10 @@ LOAD_CALLS_OF_RUN = f"SELECT {CALL} FROM call WHERE run = ? ORDER BY n"
 LOAD_CALLS_AMONG = f"SELECT {CALL} FROM call WHERE run = ? AND key IN ({{}}) ORDER BY n"
 LOAD_CALLS_IN = f"SELECT {CALL} FROM call WHERE run = ? AND status IN ({{}}) ORDER BY n"
 LOAD_MESSAGES = "SELECT seq, body FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
+LOAD_MESSAGES_ALSO = (
+    "SELECT seq, body FROM message WHERE thread = ? AND seq = ? "
+    "UNION ALL SELECT seq, body FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
+)
 LOAD_CHAIN = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
 LOAD_GRANT = f"SELECT {GRANT} FROM standing WHERE id = ?"
 LOAD_GRANTS_FOR = (

@@ -1,0 +1,121 @@
+"""What this process has read of conversations, so that only what is new is read again.
+
+A message never changes, and pruning takes the oldest away first. So as long as the first and the
+last that were read are still there, so is everything between them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from assent import codec
+from assent.agent.models.wire import known_call_ids
+from assent.types import Json
+
+if TYPE_CHECKING:
+    from assent.gate import Gate
+    from assent.stores.base import Store
+
+Row = tuple[int, str]
+Said = list[dict[str, Json]]
+
+#: A shorter conversation is as quickly read anew.
+_FEW = 20
+#: The most that is kept at one gate, and what a message takes beside its text, about.
+_MOST_BYTES = 8 * 1024 * 1024
+_MESSAGE_BYTES = 500
+
+_heard: WeakKeyDictionary[Gate, Heard] = WeakKeyDictionary()
+
+
+def heard_at(gate: Gate) -> Heard:
+    """What was read at this gate."""
+    return _heard.setdefault(gate, Heard())
+
+
+class Talk:
+    """The stored part of one conversation; nobody changes its messages."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.said: Said = []
+        #: Those of its calls.
+        self.ids: set[str] = set()
+        self.first = rows[0][0] if rows else 0
+        self.last: Row = (0, "")
+        self.bytes = 0
+        self._run, self._counted = "", 0
+        self._turns = 0
+        self._usage: dict[str, int] = {}
+        self.grow(rows)
+
+    def grow(self, rows: list[Row]) -> None:
+        """Add what was said since."""
+        if rows:
+            # One text is read in half the time that many take.
+            new = codec.loads(f"[{','.join(body for _, body in rows)}]")
+            self.said += new
+            self.ids |= known_call_ids(new)
+            self.last = rows[-1]
+            self.bytes += sum(len(body) + _MESSAGE_BYTES for _, body in rows)
+
+    def follows(self, rows: list[Row]) -> bool:
+        """Whether these rows are of the same conversation: its first, its last, and what is new."""
+        return len(rows) > 1 and rows[1] == self.last
+
+    def counted(self, run: str) -> tuple[int, dict[str, int]]:
+        """How many replies a run has had, and what they used."""
+        if run != self._run:
+            self._run, self._counted, self._turns, self._usage = run, 0, 0, {}
+        for message in self.said[self._counted :]:
+            if message.get("run") == run:
+                self._turns += 1
+                add_usage(self._usage, message.get("usage", {}).items())
+        self._counted = len(self.said)
+        return self._turns, dict(self._usage)
+
+
+def add_usage(usage: dict[str, int], more: Iterable[tuple[str, int]]) -> None:
+    """Count what a reply used."""
+    for name, count in more:
+        usage[name] = usage.get(name, 0) + count
+
+
+class Heard:
+    """Conversations by their threads; those that were not read for long are forgotten."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Talk] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def read(self, store: Store, thread: str) -> Talk:
+        """A conversation as it is stored now; it is the caller's until it is kept."""
+        talk = self._take(thread)
+        if talk is not None:
+            rows = store.messages(thread, after=talk.last[0] - 1, also=talk.first)
+            if talk.follows(rows):
+                talk.grow(rows[2:])
+                return talk
+        return Talk(store.messages(thread))
+
+    def _take(self, thread: str) -> Talk | None:
+        with self._lock:
+            talk = self._kept.pop(thread, None)
+            self._bytes -= 0 if talk is None else talk.bytes
+            return talk
+
+    def keep(self, thread: str, talk: Talk) -> None:
+        """Remember it for the next time."""
+        if len(talk.said) < _FEW:
+            return
+        self._take(thread)
+        with self._lock:
+            self._kept[thread] = talk
+            self._bytes += talk.bytes
+            while self._bytes > _MOST_BYTES:
+                _, oldest = self._kept.popitem(last=False)
+                self._bytes -= oldest.bytes

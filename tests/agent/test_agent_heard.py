@@ -1,0 +1,158 @@
+"""Long conversations: only what is new is read again, and what is shown is what is stored."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import assent
+from assent.agent import heard
+from assent.stores.base import Store
+from assent.stores.memory import MemoryStore
+from assent.testing import FakeClock, ScriptedModel, call, say
+
+DAY = 86_400_000_000
+
+
+@assent.tool(needs_approval=True)
+def send(to: str) -> str:
+    """Send it."""
+    return f"sent to {to}"
+
+
+class Keeps(ScriptedModel):
+    """Pauses each time that it is spoken to, and keeps what it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__(self._next)
+        self.shown: list[list[Any]] = []
+
+    def _next(self, messages: Sequence[Any]) -> Any:
+        self.shown.append(copy.deepcopy(list(messages)))
+        asks = messages[-1]["role"] == "user" and messages[-1]["content"] == "send"
+        return call("send", {"to": "ann"}) if asks else say("noted")
+
+
+def agent_on(store: Store, model: ScriptedModel | None = None) -> assent.Agent:
+    return assent.Agent("talker", model=model or Keeps(), tools=[send], store=store)
+
+
+def shown_to(agent: assent.Agent) -> list[list[Any]]:
+    assert isinstance(agent.model, Keeps)
+    return agent.model.shown
+
+
+async def speak(agent: assent.Agent, times: int, thread: str = "t") -> None:
+    for n in range(times):
+        await agent.run(f"say {n}", thread=thread)
+
+
+async def approve(agent: assent.Agent, thread: str = "t") -> assent.Result:
+    inbox = assent.Inbox(agent.store)
+    (request,) = (await inbox.pending()).items
+    await inbox.decide(request.id, request.approve(), by="ann")
+    return await agent.resume(thread)
+
+
+class Reads(MemoryStore):
+    """Counts the messages that were read."""
+
+    read = 0
+
+    def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
+        rows = super().messages(thread, after, also)
+        self.read += len(rows)
+        return rows
+
+
+async def test_a_long_conversation_is_not_read_again() -> None:
+    store = Reads()
+    agent = agent_on(store)
+    await speak(agent, 30)
+    store.read = 0
+    await agent.run("send", thread="t")
+    await approve(agent)
+    assert store.read < 20  # of 60 and more
+    assert [m["content"] for m in shown_to(agent)[-1][:2]] == ["say 0", "noted"]
+    assert len(shown_to(agent)[-1]) == 63
+
+
+async def test_what_somebody_else_said_in_between_is_shown(store: Store) -> None:
+    one, other = agent_on(store), agent_on(store)
+    await speak(one, 15)
+    await speak(other, 3)
+    await one.run("send", thread="t")
+    result = await approve(other)
+    await one.run("last", thread="t")
+    contents = [m["content"] for m in shown_to(one)[-1] if m["role"] == "user"]
+    said = [f"say {n}" for n in range(15)] + [f"say {n}" for n in range(3)]
+    assert contents == [*said, "send", "last"]
+    assert result.output == "noted"
+
+
+async def test_what_was_pruned_is_not_shown_from_memory(timed: Store, clock: FakeClock) -> None:
+    agent = agent_on(timed)
+    await speak(agent, 15)
+    await agent.run("send", thread="t")
+    await agent.resume("t")  # it is read once more, with the request in it
+    clock.advance(3600 * 24 * 3)
+    assert timed.prune(clock() - DAY, "ops")["runs"] == 15
+    result = await approve(agent)
+    assert result.output == "noted"
+    roles = [message["role"] for message in shown_to(agent)[-1]]
+    assert roles == ["user", "assistant", "tool"]
+
+
+async def test_a_model_may_do_what_it_likes_with_what_it_is_shown(store: Store) -> None:
+    class Spoils(Keeps):
+        async def reply(self, request: Any) -> Any:
+            reply = await super().reply(request)
+            for message in request.messages:
+                for made in message.get("calls", ()):
+                    made.clear()
+                message.clear()
+            return reply
+
+    agent = agent_on(store, Spoils())
+    for _ in range(8):
+        await agent.run("send", thread="t")
+        assert (await approve(agent)).output == "noted"
+    last = shown_to(agent)[-1]
+    roles = ["user", "assistant", "tool", "assistant"]
+    assert [message["role"] for message in last] == [*roles * 7, *roles[:3]]
+    assert last[-2]["calls"][0]["name"] == last[1]["calls"][0]["name"] == "send"
+
+
+async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Reads()
+    agent = agent_on(store)
+    await speak(agent, 15, "first")
+    monkeypatch.setattr(heard, "_MOST_BYTES", 25_000)
+    await speak(agent, 15, "second")
+    store.read = 0
+    await speak(agent, 1, "second")
+    assert store.read < 5
+    store.read = 0
+    await speak(agent, 1, "first")
+    assert store.read >= 30
+
+
+async def test_what_a_run_used_is_counted_once(store: Store) -> None:
+    def uses(messages: Sequence[Any]) -> Any:
+        asks = [m.get("content") for m in messages[-3:]].count("send") and len(messages) < 28
+        reply = call("send", {"to": "ann"}) if asks else say("noted")
+        return replace(reply, usage={"input_tokens": 5})
+
+    agent = agent_on(store, ScriptedModel(uses))
+    await speak(agent, 12)
+    await agent.run("send", thread="t")
+    paused = await approve(agent)
+    assert (paused.status, paused.usage) == ("paused", {"input_tokens": 10})
+    again = await agent.resume("t")
+    assert again.usage == {"input_tokens": 10}
+    done = await approve(agent)
+    assert (done.output, done.usage) == ("noted", {"input_tokens": 15})
