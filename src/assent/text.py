@@ -103,7 +103,7 @@ def notes(value: object) -> tuple[str, ...]:
 def fingerprint(value: str) -> str:
     """Stand in for a secret: its length, and enough of its hash to tell two long ones apart."""
     digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"•••• ({_many(len(value), 'char')}, sha256:{digest[:8]}…)"
+    return f"•••• ({many(len(value), 'char')}, sha256:{digest[:8]}…)"
 
 
 def lines(value: object) -> list[str]:
@@ -147,7 +147,8 @@ def _mark(char: str) -> str:
     return f"⟨{_code(char)}⟩"
 
 
-def _many(number: int, noun: str) -> str:
+def many(number: int, noun: str) -> str:
+    """So many of them, as people write it: 1 request, 2 requests."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -192,7 +193,7 @@ def _strings(value: object) -> Iterator[str]:
 
 def _notes(text: str, hidden: int) -> Iterator[str]:
     if hidden:
-        yield _many(hidden, "hidden character")
+        yield many(hidden, "hidden character")
     if any(bracket in text for bracket in _BRACKETS):
         yield "writes the brackets ⟨ ⟩ itself; they are shown by their numbers"
     if not unicodedata.is_normalized("NFC", text):
@@ -213,7 +214,7 @@ def _mixed_names(text: str) -> Iterator[str]:
         codes = ", ".join(map(_code, odd[:_MOST_CODES])) + ", …" * (len(odd) > _MOST_CODES)
         yield f"mixes Latin and {kinds} letters: '{short}' ({codes})"
     if more := len(mixed[_MOST_NOTES:]):
-        yield f"mixes letters in {_many(more, 'more word')}"
+        yield f"mixes letters in {many(more, 'more word')}"
 
 
 def _script(char: str) -> str:

@@ -75,7 +75,7 @@ def test_a_due_run_of_an_agent_wants_a_worker(world: World) -> None:
     sql(world, "UPDATE run SET ready_at = ready_at - ?", HOURS)
     due = checks(world, code=1)["due"]
     assert due["state"] == "wrong"
-    assert due["text"].startswith("1 runs of clerk could go on for 3 h")
+    assert due["text"].startswith("1 run of clerk could go on for 3 h")
     assert "assent worker" in due["text"]
 
 
@@ -84,7 +84,7 @@ def test_a_due_run_of_plain_code_waits_for_that_code(world: World) -> None:
     approve_all(world)
     sql(world, "UPDATE run SET ready_at = ready_at - ?", HOURS)
     due = checks(world)["due"]
-    assert (due["state"], due["text"].split(":")[1]) == ("note", " assistant")
+    assert (due["state"], due["text"].split(":")[1]) == ("note", " 1 run of assistant")
 
 
 def test_what_expired_and_nobody_closed_is_told(world: World) -> None:
@@ -92,7 +92,7 @@ def test_what_expired_and_nobody_closed_is_told(world: World) -> None:
     world.mail("r2")
     sql(world, "UPDATE call SET expires_at = created WHERE expires_at IS NOT NULL")
     overdue = checks(world)["overdue"]
-    assert (overdue["state"], overdue["text"][:10]) == ("note", "1 requests")
+    assert (overdue["state"], overdue["text"][:14]) == ("note", "1 request and ")
     sql(world, "UPDATE call SET expires_at = expires_at - ?", HOURS)
     overdue = checks(world, code=1)["overdue"]
     assert "for 3 h" in overdue["text"]
@@ -104,7 +104,7 @@ def test_what_expired_and_nobody_closed_is_told(world: World) -> None:
 def test_a_lease_that_nobody_renews_is_told(world: World) -> None:
     world.mail()
     sql(world, "UPDATE run SET owner = 'gone', ready_at = created - ?", HOURS)
-    assert "1 leases are past their end, for 3 h" in checks(world, code=1)["overdue"]["text"]
+    assert "1 lease past their end, for 3 h" in checks(world, code=1)["overdue"]["text"]
 
 
 # -- whom it trusts

@@ -283,7 +283,7 @@ def test_what_nobody_takes_or_closes_is_told(pg: World) -> None:
         HOURS,
     )
     found = checks(pg, code=1)
-    assert "1 runs of clerk could go on for 3 h" in found["due"]["text"]
+    assert "1 run of clerk could go on for 3 h" in found["due"]["text"]
     assert "for 3 h" in found["overdue"]["text"]
 
 

@@ -35,6 +35,7 @@ from assent.errors import Cancelled, Conflict, StoreError, told
 from assent.gate.begun import take_back
 from assent.gate.inside import is_left
 from assent.rows import LIVE, CallStatus, Run
+from assent.text import many
 from assent.twin import hop, look, write, write_start
 from assent.types import Json, Verdict
 
@@ -172,7 +173,9 @@ class Advance:
                 self.turn = None
             most = self.job.max_turns or self.job.agent.max_turns
             if self.talk.turns >= most:
-                return await self._finish("failed", f"no answer after {_turns(most)}: {_RAISE}")
+                return await self._finish(
+                    "failed", f"no answer after {many(most, 'turn')}: {_RAISE}"
+                )
             result = await self._take(await self.asking.reply())
             if result is not None:
                 return result
@@ -337,7 +340,3 @@ class Advance:
 
 
 _RAISE = "raise max_turns, or ask for less at a time"
-
-
-def _turns(count: int) -> str:
-    return "1 turn" if count == 1 else f"{count} turns"

@@ -70,7 +70,7 @@ def _brief(value: Json) -> str:
     if isinstance(value, str):
         return text.inline(value[:_SUMMARY])
     if isinstance(value, dict | list):
-        return f"({len(value)} items)" if len(value) != 1 else "(1 item)"
+        return f"({text.many(len(value), 'item')})"
     return codec.dumps(value)
 
 

@@ -118,7 +118,7 @@ def people(store: Store, rows: Rows) -> Iterator[Check]:
         words = f"without an end (`assent token create --for 90d` gives one): {_listed(endless)}"
         yield Check("tokens", "note", words)
     if not forged and not endless:
-        yield Check("tokens", "ok", f"{len(live)} tokens and sessions, and each has an end")
+        yield Check("tokens", "ok", f"{len(live)} in use, each with an end")
 
 
 def _listed(found: list[Principal]) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 from assent.channels.layout import name
 from assent.cli.checkup.check import Check, Rows, span
 from assent.stores.base import Query, Store
+from assent.text import many
 from assent.types import Micros
 
 _MOST = 10_000
@@ -33,22 +34,22 @@ _LAPSED = "SELECT count(*), min(ready_at) FROM run WHERE ready_at <= ? AND owner
 
 def waiting(store: Store, rows: Rows) -> Iterator[Check]:
     """How much waits for people."""
-    yield Check("waiting", "note", f"{_count(store, None)} requests are pending")
-    doubts = _count(store, "in_doubt")
-    state: Literal["note", "wrong"] = "note" if doubts == "0" else "wrong"
-    yield Check("in doubt", state, f"{doubts} calls: see `assent inbox --kind in_doubt`")
+    yield Check("waiting", "note", f"{_count(store, None, 'request')} pending")
+    doubts = _count(store, "in_doubt", "call")
+    state: Literal["note", "wrong"] = "note" if doubts.startswith("0 ") else "wrong"
+    yield Check("in doubt", state, f"{doubts}: see `assent inbox --kind in_doubt`")
 
 
-def _count(store: Store, kind: str | None) -> str:
+def _count(store: Store, kind: str | None, noun: str) -> str:
     """How many wait; counted up to a limit, because a page is cheap and a count is not."""
     count, after = 0, None
     while count < _MOST:
         page = store.page(Query(kind=kind, after=after, limit=500))
         count += len(page)
         if len(page) < 500:
-            return str(count)
+            return many(count, noun)
         after = page[-1][0]
-    return f"{count} or more"
+    return f"{count:,} {noun}s or more"
 
 
 def overdue(store: Store, rows: Rows) -> Iterator[Check]:
@@ -57,7 +58,7 @@ def overdue(store: Store, rows: Rows) -> Iterator[Check]:
     ((expired, first),) = rows(_EXPIRED, (now,))
     ((lapsed, oldest),) = rows(_LAPSED, (now,))
     seconds = _late(now, *[at for at in (first, oldest) if at is not None])
-    words = f"{expired} requests and {lapsed} leases are past their end"
+    words = f"{many(expired, 'request')} and {many(lapsed, 'lease')} past their end"
     if seconds > _GRACE:
         words += f", for {span(seconds)}: start `assent serve` or `assent worker`, which close them"
         yield Check("overdue", "wrong", f"{words}; `assent inbox` does it once")
@@ -71,8 +72,8 @@ def due(store: Store, rows: Rows) -> Iterator[Check]:
     late = [row for row in rows(_DUE, (now,)) if _late(now, row[3]) > _GRACE]
     for agent, _, count, since in [row for row in late if row[1]][:_NAMED]:
         words = (
-            f"{count} runs of {name(agent)} could go on for {span(_late(now, since))}, and no "
-            "worker takes them: start `assent worker` with that agent, or see its log"
+            f"{many(count, 'run')} of {name(agent)} could go on for {span(_late(now, since))}, "
+            "and no worker does it: start `assent worker` with that agent, or see its log"
         )
         yield Check("due", "wrong", words)
     others = [row for row in late if not row[1]]
@@ -80,7 +81,7 @@ def due(store: Store, rows: Rows) -> Iterator[Check]:
         count = sum(row[2] for row in others)
         whose = ", ".join(name(row[0]) for row in others[:_NAMED])
         whose += ", …" * (len(others) > _NAMED)
-        words = f"{count} decided runs wait for the code that asked to come back: {whose}"
+        words = f"decided, until the code that asked comes back: {many(count, 'run')} of {whose}"
         yield Check("due", "note", words)
     if not late:
         yield Check("due", "ok", "no run waits for a worker")
@@ -92,8 +93,6 @@ def _late(now: Micros, *times: Micros) -> float:
 
 def sealed(store: Store, rows: Rows) -> Iterator[Check]:
     """How much of the record no seal protects yet."""
-    ((unsealed,),) = rows(
-        "SELECT coalesce(sum(seq - sealed), 0) FROM thread WHERE seq > sealed", ()
-    )
-    words = f"{unsealed} events since the last seal; `assent audit verify` checks them all"
+    ((unsealed,),) = rows(_UNSEALED, ())
+    words = f"{many(unsealed, 'event')} since the last seal; `assent audit verify` checks them all"
     yield Check("record", "note", words)
