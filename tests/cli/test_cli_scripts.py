@@ -112,7 +112,7 @@ def test_cancel_a_request_or_a_run(world: World) -> None:
     world.resume("r4")
     world.cli("cancel", fourth, code=5)
     fifth = world.doubt("r5")
-    world.cli("cancel", fifth, code=5)
+    assert "give up (reject)" in world.cli("cancel", fifth, code=5)
 
 
 def test_in_doubt_by_flags(world: World) -> None:

@@ -368,6 +368,29 @@ def test_cancelling_is_by_somebody_and_of_something(case: Case) -> None:
     assert case.inbox.get_sync(request.id).status == "superseded"
 
 
+def test_what_has_started_or_was_decided_is_not_called_off_and_says_so(case: Case) -> None:
+    @case.gate.guard(needs_approval=True)
+    def pay(to: str) -> str:
+        with pytest.raises(Conflict, match="is running: it finishes"):
+            case.inbox.cancel_sync(request.id, by="ana")
+        case.ran.append(to)
+        if len(case.ran) == 1:
+            raise KeyboardInterrupt
+        return "paid"
+
+    request = case.approved(lambda: pay("bo"))
+    with pytest.raises(KeyboardInterrupt):
+        case.enter(lambda: pay("bo"))
+    doubt = case.pending(kind="in_doubt")
+    with pytest.raises(Conflict, match=r"in doubt .*respond with .*approve.*reject"):
+        case.inbox.cancel_sync(request.id, by="ana")
+    assert case.pending() == doubt
+    case.decide(doubt.approve())
+    assert case.enter(lambda: pay("bo")) == "paid"
+    with pytest.raises(Conflict, match="nothing to call off"):
+        case.inbox.cancel_sync(request.id, by="ana")
+
+
 # -- listening
 
 

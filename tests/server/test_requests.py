@@ -9,7 +9,7 @@ import httpx
 import pytest
 from served import Serve, Served, opened
 
-from assent import Policy, Rule
+from assent import Gate, Policy, Rule
 
 NOT_DECISIONS: list[Any] = [
     {},
@@ -204,6 +204,21 @@ def test_a_request_is_called_off(open_server: Served) -> None:
     off = client.post(f"/api/requests/{made['id']}/cancel", json={"message": "not needed"})
     assert (off.status_code, off.json()["status"]) == (200, "cancelled")
     assert client.post(f"/api/requests/{made['id']}/cancel").status_code == 409
+
+
+def test_a_request_in_doubt_is_not_called_off(open_server: Served) -> None:
+    def dies() -> None:
+        raise KeyboardInterrupt
+
+    guarded = Gate(open_server.store, wait=0).guard(needs_approval=False)(dies)
+    with pytest.raises(KeyboardInterrupt):
+        guarded()
+    client = open_server.client()
+    (doubt,) = client.get("/api/requests").json()["items"]
+    off = client.post(f"/api/requests/{doubt['id']}/cancel")
+    assert off.status_code == 409
+    assert "it did run (respond" in off.json()["message"]
+    assert client.get(f"/api/requests/{doubt['id']}").json()["status"] == "pending"
 
 
 def test_a_standing_yes_is_given_listed_and_revoked(open_server: Served) -> None:

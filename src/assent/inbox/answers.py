@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from assent import codec
-from assent.errors import InvalidCall, InvalidDecision
+from assent.errors import Conflict, InvalidCall, InvalidDecision
 from assent.rows import Call, CallStatus, Tool
 from assent.types import Decision, Edit, Json, Question, Request
 from assent.views import question_from
 
 MAX_MESSAGE = 20_000
+
+_UNDECIDED = (CallStatus.CANCELLED, CallStatus.SUPERSEDED, CallStatus.EXPIRED)
 
 
 def checked_text(text: object, name: str) -> str:
@@ -119,3 +121,17 @@ def check_alike(decisions: list[Decision], requests: list[Request]) -> None:
         raise InvalidDecision(
             f"{risky[0]} is of {requests[0].risk.level} risk: decide it alone", "risk"
         )
+
+
+def check_called_off(call: Call) -> None:
+    """Say why a request is not called off after all; to call it off twice is no mistake."""
+    if call.status in _UNDECIDED:
+        return
+    if call.status is CallStatus.IN_DOUBT:
+        raise Conflict(
+            f"{call.id} has started, it is in doubt and cannot be called off: decide what became "
+            "of it: it did run (respond with its result), run it again (approve), give up (reject)"
+        )
+    if call.status is CallStatus.RUNNING:
+        raise Conflict(f"{call.id} is running: it finishes and is recorded, nothing calls it off")
+    raise Conflict(f"{call.id} is {call.status}: there is nothing to call off")

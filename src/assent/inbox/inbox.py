@@ -12,6 +12,7 @@ from assent.engine.commands import Cancel, Decide, Doubt, Expire, Note, RevokeGr
 from assent.errors import AssentError, Conflict, Expired, InvalidCall, InvalidDecision, NotFound
 from assent.inbox.answers import (
     check_alike,
+    check_called_off,
     check_kind,
     checked_edit,
     checked_text,
@@ -307,6 +308,8 @@ class Inbox:
             superseded=superseded,
         )
         self.store.transact(command)
+        if call is not None:
+            check_called_off(self.store.call(call.id) or call)
 
     # -- standing yeses
 

@@ -163,7 +163,5 @@ async def cancel(request: Request, who: Anyone, request_id: str) -> JsonAnswer:
     if found.status != "pending":
         error = Conflict(f"request {found.id} is {found.status}: there is nothing to call off")
         raise await _who_won(service, request_id, error)
-    if found.kind == "in_doubt":
-        raise Conflict(f"{found.id} has started: say what became of it, or give it up")
     await service.inbox.cancel(request_id, by=who.name, message=body.message)
     return JsonAnswer(shown_request(await service.inbox.get(request_id), who.reviewer))
