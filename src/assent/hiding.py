@@ -22,6 +22,7 @@ _NAMES = re.compile(
 )
 #: Of these, numbers are secrets as well, if they have four digits: others are counts.
 _NUMBERS = re.compile(r"(?i)(^|[_\-. ])(pass(word|wd|code)?|pwd|secret|pin|otp)$")
+_STAND_IN = re.compile(r"•••• \([\d,]+ chars?, sha256:[0-9a-f]{8}…\)")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 #: What may begin anywhere and need not end has a bound, or a long text would take for ever.
 _SHAPES = re.compile(
@@ -62,6 +63,17 @@ def declared(value: Mapping[str, Json], schema: Mapping[str, Any] | None) -> dic
     root = schema or {}
     shown: dict[str, Json] = _walk(dict(value), "", [root] if root else [], root, None)
     return shown
+
+
+def stand_in(value: Json, path: str) -> str | None:
+    """Where something stands for a secret that was not shown; it is no value to run with."""
+    if isinstance(value, str):
+        return path if _STAND_IN.search(value) else None
+    inside: list[tuple[Any, Json]] = []
+    if isinstance(value, dict | list):
+        inside = list(value.items() if isinstance(value, dict) else enumerate(value))
+    found = (stand_in(item, f"{path}.{key}") for key, item in inside)
+    return next((place for place in found if place is not None), None)
 
 
 def _walk(value: Json, name: str, said: list[Any], root: Any, found: list[bool] | None) -> Json:

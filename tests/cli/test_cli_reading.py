@@ -8,10 +8,11 @@ import re
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from cli_world import World, digest
+from pydantic import Field
 from typer.testing import CliRunner
 
 from assent import Gate, Paused, Question, __version__
@@ -220,3 +221,30 @@ def test_a_gate_with_no_channel_points_to_the_command_line(world: World) -> None
     with pytest.raises(Paused, match="assent inbox"), gate.run("r"):
         gate.approve_sync("Publish?")
     gate.close()
+
+
+def test_what_a_tool_declares_secret_is_shown_by_its_fingerprint(world: World) -> None:
+    secret = Field(json_schema_extra={"writeOnly": True})
+
+    def sign_in(user: str, code: Annotated[str, secret]) -> str:
+        return user
+
+    def ask(run: str) -> str:
+        return world.ask(run, lambda gate: gate.guard(needs_approval=True)(sign_in)("ana", "hush"))
+
+    first, second = ask("r1"), ask("r2")
+    seen = world.json("show", first)
+    assert (seen["args"]["user"], seen["digest"]) == ("ana", world.get(first).digest)
+    assert "4 chars, sha256:" in seen["args"]["code"]
+    assert "sha256:" in world.json("inbox")["items"][0]["args"]["code"]
+    back = json.dumps({**seen["args"], "user": "bo"})
+    refused = world.cli("edit", first, "--args", back, "--digest", seen["digest"], code=1)
+    assert "args.code: this is how a secret is shown" in refused
+    edit = ("edit", first, "--args", '{"user": "bo"}', "--digest", seen["digest"])
+    told = [world.cli(*edit, "--json"), world.cli("history", "--json"), world.cli("show", first)]
+    assert world.get(first).args == {"user": "bo", "code": "hush"}
+    yes = ("approve", second, "--digest", world.get(second).digest, "--always", "exact")
+    told += [world.cli(*yes, "--json"), world.cli("grants"), world.cli("grants", "--json")]
+    for text in told:
+        assert "hush" not in text
+        assert "4 chars, sha256:" in text

@@ -205,3 +205,28 @@ def test_a_long_text_is_looked_through_in_time(unit: str) -> None:
     began = time.process_time()
     hidden({"a": text})
     assert time.process_time() - began < 5  # it took minutes where each place was tried to the end
+
+
+def test_a_standing_yes_tells_no_declared_secret(open_server: Served) -> None:
+    client = open_server.client()
+    schema = {"type": "object", "properties": {"code": SECRET}}
+    made = opened(client, args={"code": "hush"}, schema=schema)
+    yes = {"type": "approve", "seen_digest": made["digest"], "grant": {"scope": "exact"}}
+    assert client.post(f"/api/requests/{made['id']}/decision", json=yes).status_code == 200
+    (grant,) = client.get("/api/grants").json()["items"]
+    assert grant["scope"] == {"const": {"code": fingerprint("hush")}}
+    ended = client.delete(f"/api/grants/{grant['id']}")
+    assert (ended.status_code, "hush" in ended.text) == (200, False)
+
+
+def test_an_edit_does_not_run_with_what_stands_for_a_secret(open_server: Served) -> None:
+    client = open_server.client()
+    schema = {"type": "object", "properties": {"user": {"type": "string"}, "code": SECRET}}
+    made = opened(client, args={"user": "ana", "code": "hush"}, schema=schema)
+    path = f"/api/requests/{made['id']}"
+    args = {**client.get(path).json()["args"], "user": "bo"}
+    edit = {"type": "edit", "args": args, "seen_digest": made["digest"]}
+    refused = client.post(f"{path}/decision", json=edit)
+    assert (refused.status_code, refused.json()["field"]) == (422, "args.code")
+    edit["args"] = {"user": "bo", "code": "hush"}
+    assert client.post(f"{path}/decision", json=edit).json()["status"] == "edited"

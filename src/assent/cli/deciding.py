@@ -22,7 +22,6 @@ from assent.cli.opening import caller, found, opened
 from assent.errors import Conflict
 from assent.inbox import Inbox
 from assent.types import Approve, Decision, Edit, Reject, Request, Respond
-from assent.views import request_json
 
 Scope = Literal["exact", "any"]
 
@@ -212,7 +211,7 @@ def _settle(
             decision = Edit({**request.args, **decision.args}, seen_digest=decision.seen_digest)
         done = desk.decide(decision)
         if json:
-            views.print_json(request_json(done))
+            views.print_json(views.shown_json(done))
         else:
             doubt = request.kind == "in_doubt"
             typer.echo(f"{text.inline(request.id)}: {said(done, decision.type, in_doubt=doubt)}")

@@ -16,7 +16,6 @@ from assent.cli.exits import Exit, Usage
 from assent.cli.marks import Marks, show_command
 from assent.cli.opening import Caller
 from assent.threads import leave_soon
-from assent.views import request_json
 
 _EXITS = {"done": Exit.OK, "paused": Exit.NO_REVIEWER}
 
@@ -79,5 +78,5 @@ def _result_json(result: Result) -> dict[str, Any]:
         "output": to_jsonable_python(result.output),
         "error": result.error,
         "refusal": result.refusal,
-        "interruptions": [request_json(request) for request in result.interruptions],
+        "interruptions": [views.shown_json(request) for request in result.interruptions],
     }

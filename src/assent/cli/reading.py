@@ -15,7 +15,6 @@ from assent.cli.opening import caller, found, opened
 from assent.codec import loads
 from assent.rows import Event
 from assent.types import moment
-from assent.views import request_json
 
 Decide = Annotated[
     bool, typer.Option("--decide", help="Go through them one by one, or several at once.")
@@ -92,7 +91,7 @@ def show_request(
         desk = Desk(box, request.id)
         events = desk.events()
         if json:
-            views.print_json({**request_json(request), "events": list(map(event_json, events))})
+            views.print_json({**views.shown_json(request), "events": list(map(event_json, events))})
             return
         lines = card(request, utc_now())
         lines += background(request, events, desk.earlier(request))

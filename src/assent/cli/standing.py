@@ -46,9 +46,9 @@ def list_grants(
     with opened(store) as box:
         found = box.grants_sync(live_only=not every)
         if json:
-            views.print_json([views.grant_json(grant) for grant in found])
+            views.print_json([views.grant_json(box, grant) for grant in found])
         else:
-            views.show_grants(found, plain=plain)
+            views.show_grants(box, found, plain=plain)
 
 
 @grants.command("revoke")
@@ -64,7 +64,7 @@ def revoke_grant(
         ids = [grant.id for grant in box.grants_sync(live_only=False)]
         grant = box.revoke_sync(_one(ids, grant_id, "grant", "assent grants"), by=who.name)
         if json:
-            views.print_json(views.grant_json(grant))
+            views.print_json(views.grant_json(box, grant))
         else:
             typer.echo(f"{grant.id} is revoked.")
 

@@ -15,8 +15,8 @@ from assent.channels.card import RISKY, length, utc_now
 from assent.channels.layout import Line, hard_cut, name, wrapped
 from assent.channels.screen import console, show
 from assent.hiding import declared
-from assent.inbox import Page
-from assent.inbox.standing import scope_of
+from assent.inbox import Inbox, Page
+from assent.inbox.standing import shown_scope
 from assent.rows import Principal
 from assent.types import Grant, Json, Micros, Request, moment
 from assent.views import request_json
@@ -33,7 +33,17 @@ def print_json(value: Any) -> None:
 
 def page_json(page: Page) -> dict[str, Any]:
     """A page of requests, ready for JSON."""
-    return {"items": [request_json(request) for request in page.items], "next": page.next}
+    return {"items": [shown_json(request) for request in page.items], "next": page.next}
+
+
+def shown_json(request: Request) -> dict[str, Any]:
+    """A request, ready for JSON, without what its tool declares secret: as on the card."""
+    body = request_json(request)
+    for place in (body, body["decision"] or {}):
+        for field in {"args", "original"} & set(place):
+            if place[field] is not None:
+                place[field] = declared(place[field], request.schema)
+    return body
 
 
 def short_ids(requests: Sequence[Request]) -> list[str]:
@@ -151,16 +161,16 @@ def cut(words: str, width: int) -> str:
     return first if not rest else hard_cut(words, width - 2) + "…"
 
 
-def show_grants(grants: Sequence[Grant], *, plain: bool) -> None:
+def show_grants(box: Inbox, grants: Sequence[Grant], *, plain: bool) -> None:
     """The standing yeses."""
     target = console(plain=plain)
     if not grants:
         show(target, [Line("There are no standing yeses.")])
     for grant in grants:
-        show(target, _grant(grant))
+        show(target, _grant(grant, shown_scope(box.store, grant)))
 
 
-def _grant(grant: Grant) -> Iterable[Line]:
+def _grant(grant: Grant, scope: dict[str, Json]) -> Iterable[Line]:
     yield Line(f"{grant.id}  {name(grant.tool)} for {name(grant.agent)}", "bold")
     uses = "any number of uses" if grant.uses_left is None else f"{grant.uses_left} uses left"
     until = "no end" if grant.ends is None else f"until {_local(grant.ends)}"
@@ -168,7 +178,6 @@ def _grant(grant: Grant) -> Iterable[Line]:
     if grant.revoked is not None:
         parts.append(f"revoked {_local(grant.revoked)}")
     yield Line(", ".join(parts), "", "  ")
-    scope = scope_of(grant)
     if not scope:
         yield Line("any arguments", "dim", "  ")
     elif set(scope) == {"const"}:
@@ -179,13 +188,13 @@ def _grant(grant: Grant) -> Iterable[Line]:
         yield from (Line(row, "dim", "    ") for row in text.lines(scope))
 
 
-def grant_json(grant: Grant) -> dict[str, Any]:
+def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
     """A grant, ready for JSON."""
     return {
         "id": grant.id,
         "agent": grant.agent,
         "tool": grant.tool,
-        "scope": scope_of(grant),
+        "scope": shown_scope(box.store, grant),
         "by": grant.by,
         "created_at": moment(grant.created).isoformat(),
         "uses_left": grant.uses_left,

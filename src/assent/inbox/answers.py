@@ -7,6 +7,7 @@ from typing import Any
 
 from assent import codec
 from assent.errors import Conflict, InvalidCall, InvalidDecision
+from assent.hiding import stand_in
 from assent.rows import Call, CallStatus, Tool
 from assent.types import Decision, Edit, Json, Question, Request
 from assent.views import question_from
@@ -41,6 +42,11 @@ def checked_edit(call: Call, tool: Tool | None, args: object) -> str:
 
     rules = codec.loads(tool.schema)["parameters"]
     text = _checked(rules, dict(args), "args")
+    kept = stand_in(codec.loads(text), "args")
+    if kept is not None and stand_in(codec.loads(call.args), "args") is None:
+        raise InvalidDecision(
+            f"{kept}: this is how a secret is shown, and not the secret: give its value", kept
+        )
     # Valid as given; what was left out is shown and judged with its default, as it will run.
     return _checked(rules, completed(rules, codec.loads(text)), "args")
 

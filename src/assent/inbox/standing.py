@@ -9,7 +9,9 @@ from typing import Any
 from assent import codec
 from assent.engine.standing import UNDER
 from assent.errors import InvalidCall, InvalidDecision
+from assent.hiding import declared
 from assent.rows import Call
+from assent.stores.base import Store
 from assent.types import Grant, Json, Micros, Reviewer, Terms
 
 _DAY = 86_400.0
@@ -73,3 +75,11 @@ def _under(call: Call, by: Reviewer, scope: Mapping[str, Json]) -> Mapping[str, 
 def scope_of(grant: Grant) -> dict[str, Json]:
     """The arguments that a grant covers, as a schema."""
     return {name: value for name, value in codec.loads(grant.scope).items() if name != UNDER}
+
+
+def shown_scope(store: Store, grant: Grant) -> dict[str, Json]:
+    """The same for people: of arguments, without what their tool declares secret."""
+    scope, tool = scope_of(grant), store.tool(grant.tool_digest)
+    if set(scope) == {"const"} and tool is not None:
+        scope["const"] = declared(scope["const"], codec.loads(tool.schema)["parameters"])
+    return scope

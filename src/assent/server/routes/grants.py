@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from assent.errors import NotFound
 from assent.hiding import hidden
 from assent.inbox.seeing import names_of
-from assent.inbox.standing import scope_of
+from assent.inbox.standing import shown_scope
 from assent.server.access.auth import AReviewer, Who
 from assent.server.service import Service, service_of
 from assent.server.showing.audiences import audience_of_scope
@@ -17,7 +17,9 @@ from assent.server.showing.shown import inert
 from assent.server.wire.answers import JsonAnswer
 from assent.server.wire.docs import gives, refusals
 from assent.server.wire.shapes import Items
+from assent.stores.base import Store
 from assent.text import inline, lines
+from assent.twin import look
 from assent.types import Grant, Json, Micros, moment
 
 router = APIRouter(prefix="/api/grants", tags=["grants"])
@@ -36,8 +38,8 @@ async def listed(
     """What runs without asking, for how long, and who said so."""
     service = service_of(request)
     found = await _seen_by(service, who, live_only=not all)
-    now = service.store.now()
-    return JsonAnswer({"items": [_shown(grant, now) for grant in found], "next": None})
+    items = [await look(service.store, _shown, service.store, grant) for grant in found]
+    return JsonAnswer({"items": items, "next": None})
 
 
 @router.delete(
@@ -51,7 +53,7 @@ async def revoke(request: Request, who: AReviewer, grant_id: str) -> JsonAnswer:
     if not any(g.id == grant_id for g in await _seen_by(service, who, live_only=False)):
         raise NotFound(f"no grant {grant_id!r:.80}: see GET /api/grants")
     grant = await service.inbox.revoke(grant_id, by=who.name)
-    return JsonAnswer(_shown(grant, service.store.now()))
+    return JsonAnswer(await look(service.store, _shown, service.store, grant))
 
 
 async def _seen_by(service: Service, who: Who, *, live_only: bool) -> list[Grant]:
@@ -64,8 +66,8 @@ async def _seen_by(service: Service, who: Who, *, live_only: bool) -> list[Grant
     return [grant for grant in found if audience_of_scope(grant.scope, grant.by).holds(ours)]
 
 
-def _shown(grant: Grant, now: Micros) -> dict[str, Json]:
-    scope = hidden(scope_of(grant)).value
+def _shown(store: Store, grant: Grant) -> dict[str, Json]:
+    scope = hidden(shown_scope(store, grant)).value
     return {
         "id": grant.id,
         "agent": inline(grant.agent),
@@ -77,7 +79,7 @@ def _shown(grant: Grant, now: Micros) -> dict[str, Json]:
         "ends_at": _when(grant.ends),
         "uses_left": grant.uses_left,
         "revoked_at": _when(grant.revoked),
-        "live": grant.live(now),
+        "live": grant.live(store.now()),
     }
 
 
