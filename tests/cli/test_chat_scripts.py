@@ -75,6 +75,7 @@ def test_in_ci_nobody_is_asked(world: World) -> None:
         ("os:getcwd", 2, "os:getcwd() gave a str, not an assent.Agent"),
         ("broken:agent", 2, "module 'broken' cannot be imported: ValueError: oh no"),
         ("lacking:agent", 2, "cannot be imported: ModuleNotFoundError: No module named 'nowhere_'"),
+        ("awaited:agent", 2, "awaited:agent is an async function, and what it opens would"),
         ("failing:agent", 2, "failing:agent() made no agent: KeyError: 'x'"),
     ],
 )
@@ -82,6 +83,7 @@ def test_a_wrong_target_is_one_clear_line(world: World, target: str, code: int, 
     (world.folder / "broken.py").write_text("raise ValueError('oh no')\n")
     (world.folder / "lacking.py").write_text("import nowhere_\n")
     (world.folder / "failing.py").write_text("def agent(): return {}['x']\n")
+    (world.folder / "awaited.py").write_text("async def agent(): ...\n")
     printed = script(world, target, "--message", "hi", code=code)
     assert printed.startswith("assent: ")
     assert says in printed

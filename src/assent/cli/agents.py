@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Sequence
@@ -110,6 +111,13 @@ def _made(target: str, value: Any) -> Resumable:
         raise
     except Exception as error:
         raise _unusable(f"{target}() made no agent", error) from error
+    if inspect.isawaitable(made):
+        if inspect.iscoroutine(made):
+            made.close()  # it is not going to be awaited
+        raise Usage(
+            f"{target} is an async function, and what it opens would belong to a loop that ends "
+            "with it: write a plain one, an agent is made without awaiting anything"
+        )
     if not _is_agent(made):
         raise Usage(f"{target}() gave {_kind(made)}, not an assent.Agent")
     agent: Resumable = made
