@@ -234,6 +234,8 @@ def test_what_is_no_function() -> None:
     for thing in (Item, 3):
         with pytest.raises(TypeError, match="is not a function; wrap it in one"):
             Signature.of(thing, name="thing")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="is not a function; wrap it in one"):
+            Signature.of(thing)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="no signature"):
         Signature.of(max)
 

@@ -42,6 +42,19 @@ def test_a_name_that_no_model_takes_is_refused(name: str) -> None:
         assent.tool(name=name)(lambda: None)
 
 
+def test_a_tool_is_neither_guarded_nor_made_a_tool_again() -> None:
+    @assent.tool(needs_approval=True)
+    def book(city: str) -> str:
+        return city
+
+    gate = assent.Gate()
+    for wrap in (gate.guard, gate.guard(needs_approval=True), gate.guard(name="b"), assent.tool):
+        with pytest.raises(TypeError, match=r"book is a tool already, .* use .* book\.function"):
+            wrap(book)
+    assert gate.guard(needs_approval=False)(book.function)("Rome") == "Rome"
+    gate.close()
+
+
 def test_what_has_no_strict_form_is_refused_at_once_and_may_be_loose() -> None:
     def save(data: dict[str, Any]) -> None:
         """Save."""

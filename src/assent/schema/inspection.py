@@ -32,6 +32,7 @@ def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def tool_name(fn: Callable[..., Any], name: str | None) -> str:
     """Return the given name, or the function's own, if models take it as a tool name."""
+    plain_function(fn)
     chosen = getattr(_below_partials(fn), "__name__", "") if name is None else name
     if not isinstance(chosen, str) or not _TOOL_NAME.fullmatch(chosen):
         raise TypeError(

@@ -54,6 +54,11 @@ class Signature:
         skip_first: bool = False,
     ) -> Signature:
         """Read a function; TypeError says what to change if it cannot be a tool."""
+        if isinstance(getattr(fn, "signature", None), Signature):  # it is an assent.tool
+            raise TypeError(
+                f"{fn.name} is a tool already, and an assent.Agent asks before it runs: "  # type: ignore[attr-defined]
+                f"elsewhere use the function in it, {fn.name}.function"  # type: ignore[attr-defined]
+            )
         name = inspection.tool_name(fn, name)
         call = inspection.resolved(fn, skip_first=skip_first)
         text, meanings = docstring.split(inspection.plain_function(fn).__doc__)
