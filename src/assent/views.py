@@ -8,6 +8,7 @@ from typing import Any
 
 from assent import codec
 from assent.engine.asking import doubt_envelope
+from assent.ordered import noted, restored
 from assent.rows import Call, CallStatus, Tool
 from assent.types import (
     DecisionMade,
@@ -26,7 +27,7 @@ _SETTLED = (CallStatus.READY, CallStatus.RUNNING, CallStatus.DONE, CallStatus.FA
 
 
 def question_json(question: Question) -> dict[str, Json]:
-    """A question as it is stored, hashed and shown."""
+    """A question as it is shown."""
     return {
         "text": question.text,
         "options": [
@@ -39,6 +40,11 @@ def question_json(question: Question) -> dict[str, Json]:
     }
 
 
+def kept_question(question: Question) -> dict[str, Json]:
+    """A question as it is stored and hashed, with the order of its form's fields."""
+    return {**question_json(question), "schema": noted(question_json(question)["schema"])}
+
+
 def question_from(value: Mapping[str, Any]) -> Question:
     """A stored question as a value."""
     return Question(
@@ -46,7 +52,7 @@ def question_from(value: Mapping[str, Any]) -> Question:
         tuple(Option(o["label"], o["value"], o["description"]) for o in value["options"]),
         multiple=value["multiple"],
         free_text=value["free_text"],
-        schema=value["schema"],
+        schema=restored(value["schema"]),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from assent.errors import InvalidDecision
 from assent.types import Approve, Decision, Edit, Execution, Json, Reject, Request, Respond, Risk
-from assent.views import question_from, request_json
+from assent.views import kept_question, question_from, request_json
 
 _KINDS: dict[str, type[Decision]] = {
     "approve": Approve,
@@ -63,12 +63,14 @@ def staged_from(value: Mapping[str, Any]) -> Staged:
 def request_to(request: Request) -> dict[str, Json]:
     """An open request as JSON: what a person needs in order to decide."""
     shown = request_json(request)
+    if request.question is not None:  # the text of a state is sorted, too
+        shown["question"] = kept_question(request.question)
     return {name: value for name, value in shown.items() if name not in _LEFT_OUT and value}
 
 
 def request_from(value: Mapping[str, Any], run: str, thread: str) -> Request:
     """An open request read back; the store has the rest of it."""
-    question = value.get("question")
+    question = None if value.get("question") is None else question_from(value["question"])
     ends = value.get("expires_at")
     return Request(
         id=value["id"],
@@ -79,8 +81,8 @@ def request_from(value: Mapping[str, Any], run: str, thread: str) -> Request:
         thread=value.get("thread", thread),
         tool=value.get("tool"),
         args=value.get("args", {}),
-        schema=None if question is None else question.get("schema"),
-        question=None if question is None else question_from(question),
+        schema=None if question is None else question.schema,
+        question=question,
         description=value.get("description", ""),
         note=value.get("note", ""),
         preview=value.get("preview"),

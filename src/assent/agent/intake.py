@@ -20,7 +20,7 @@ from assent.gate.guard import PREVIEW_SECONDS
 from assent.gate.options import bound_facts, question_terms
 from assent.gate.plan import Plan
 from assent.types import Json, Terms, ToolCall, Verdict, moment
-from assent.views import question_json
+from assent.views import kept_question
 
 _HOSTED = ("approve", "reject")
 _BODILESS = ("respond", "reject")
@@ -34,7 +34,7 @@ async def new_call(job: Job, key: str, made: ModelCall, note: str) -> NewCall:
         raise InvalidCall(f"there is no tool {made.name!r}; the tools are: {known}")
     text = tool.read(made.arguments)
     if tool.asks is not None:
-        text = codec.canonical(question_json(tool.asks(codec.loads(text)))).decode()
+        text = codec.canonical(kept_question(tool.asks(codec.loads(text)))).decode()
     plan = plan_of(job, key, tool, text)
     terms = await plan.terms(codec.loads(text))
     return NewCall(

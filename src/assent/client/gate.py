@@ -24,7 +24,7 @@ from assent.gate.plan import Plan
 from assent.gate.scope import RunScope, current
 from assent.twin import run_sync
 from assent.types import Json, Question, Request, Terms
-from assent.views import question_json
+from assent.views import kept_question
 
 if TYPE_CHECKING:
     from assent.gate import Gate
@@ -120,7 +120,7 @@ class RemoteGate:
             question = Question(question)
         if not isinstance(question, Question):
             raise InvalidCall("ask with a text or an assent.Question", "question")
-        return await self._put("question", question_json(question), options)
+        return await self._put("question", kept_question(question), options)
 
     async def approve(
         self,

@@ -44,7 +44,7 @@ from assent.stores import open_store
 from assent.stores.base import Store
 from assent.twin import drive, hop, run_sync
 from assent.types import Json, Question, Request, Terms, ToolCall, moment
-from assent.views import question_json
+from assent.views import kept_question
 
 log = logging.getLogger("assent.gate")
 
@@ -144,7 +144,7 @@ class Gate:
             from assent import schema
 
             schema.check_schema(question.schema)
-        return await self._put("question", question_json(question), ("respond", "reject"), options)
+        return await self._put("question", kept_question(question), ("respond", "reject"), options)
 
     async def approve(
         self,

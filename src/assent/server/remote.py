@@ -39,7 +39,7 @@ from assent.types import (
     Verdict,
     moment,
 )
-from assent.views import question_json, request_of
+from assent.views import kept_question, request_of
 
 _OWN = ("allowed", "reviewers", "quorum", "expires_in", "valid_for")
 _MICROS = 1_000_000
@@ -144,7 +144,7 @@ def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
     if body.kind not in (None, "question" if body.question is not None else "approval"):
         raise InvalidCall(f"{given[0]} is no {body.kind}: leave kind out, or say the other", "kind")
     if body.question is not None:
-        return "question", question_json(_question(body.question))
+        return "question", kept_question(_question(body.question))
     if body.text is not None:
         if not body.text.strip():
             raise InvalidCall("say what is to be approved", "text")

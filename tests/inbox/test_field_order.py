@@ -1,0 +1,70 @@
+"""The fields of a form stand in the order in which their author wrote them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cases import Case
+from pydantic import BaseModel
+
+import assent
+from assent import Inbox, Question
+from assent.ordered import NOTE, noted, restored
+from assent.testing import ScriptedModel, call
+from assent.views import request_json
+
+ADDRESS = {"type": "object", "properties": {"street": {}, "number": {}, "city": {}}}
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "size": {"type": "string"},
+        "address": {"$ref": "#/$defs/Address"},
+        "extras": {"type": "array", "items": {"properties": {"name": {}, "amount": {}}}},
+        "properties": {"type": "object", "properties": {"b": {}, "a": {}}},
+    },
+    "$defs": {"Address": ADDRESS},
+    "anyOf": [{"properties": {"z": True, "y": False}}, True],
+}
+
+
+def fields(schema: Any) -> list[str]:
+    return list(schema["properties"])
+
+
+def test_the_order_is_noted_where_it_is_not_the_sorted_one() -> None:
+    assert noted({"properties": {"a": {}, "b": {}}}) == {"properties": {"a": {}, "b": {}}}
+    kept = noted(FORM)
+    assert kept[NOTE] == fields(FORM)
+    assert NOTE not in kept["properties"]
+    assert str(restored(kept)) == str(FORM)
+    for odd in (None, True, [], {"properties": 5}, {NOTE: 5}, {NOTE: [1], "properties": {"a": {}}}):
+        restored(noted(odd))
+
+
+def test_a_form_is_shown_as_its_author_wrote_it(case: Case) -> None:
+    asked = Question("Where to?", schema=FORM)
+    request = case.paused(lambda: case.gate.ask_sync(asked))
+    for found in (request, Inbox(case.store).get_sync(request.id), case.pending()):
+        assert found.question == asked
+        assert fields(found.schema) == fields(FORM)
+        assert fields(found.schema["$defs"]["Address"]) == ["street", "number", "city"]
+        assert NOTE not in str(request_json(found))
+    assert case.paused(lambda: case.gate.ask_sync(asked)).id == request.id
+    answer = {"size": "big", "properties": {}}
+    case.decide(request.respond(answer))
+    assert case.enter(lambda: case.gate.ask_sync(asked)) == answer
+
+
+def test_the_order_outlives_an_export(tmp_path: Path) -> None:
+    class Order(BaseModel):
+        size: str
+        amount: int
+
+    tool = assent.ask_user_for(Order)
+    model = ScriptedModel([call(tool.name, {"question": "Which?"})])
+    agent = assent.Agent("shop", model=model, tools=[tool], store=f"sqlite:///{tmp_path}/a.db")
+    state = agent.run_sync("an order", thread="t-1").state
+    assert fields(state.interruptions[0].schema) == ["size", "amount"]
+    read = assent.RunState.from_json(state.to_json())
+    assert fields(read.interruptions[0].schema) == ["size", "amount"]
