@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 from cases import RUN, Case, aside, soon
 
-from assent import AssentError, Conflict, Gate, InvalidCall, Paused, Rejected, Request
+from assent import (
+    AssentError,
+    Conflict,
+    Gate,
+    InvalidCall,
+    Paused,
+    Rejected,
+    Request,
+    StoreError,
+)
 from assent.testing import ScriptedReviewer
 
 
@@ -320,3 +329,24 @@ async def test_two_alike_at_once_stay_two(case: Case) -> None:
         first = set(await asyncio.gather(once(), once()))
         assert len(first) == 2
         assert set(await asyncio.gather(once(), once())) == first
+
+
+def test_a_store_that_is_away_is_waited_for_once(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = case.paused(lambda: case.paying()("bo"))
+    tried = []
+
+    def away(*asked: Any, **more: Any) -> Any:
+        tried.append(asked)
+        raise StoreError("cannot connect")
+
+    with monkeypatch.context() as patch:
+        for name in ("transact", "transact_now"):
+            patch.setattr(case.store, name, away)
+        with pytest.raises(StoreError, match="cannot connect"):
+            case.enter(lambda: case.paying()("cy"))
+        assert len(tried) == 1
+    assert case.store.run(RUN).status == "paused"  # type: ignore[union-attr]
+    case.decide(request.approve())
+    assert case.enter(lambda: case.paying()("bo")) == "paid bo 3"

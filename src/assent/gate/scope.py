@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from assent.engine.commands import Finish
-from assent.errors import AssentError, InvalidCall, Paused, told
+from assent.errors import AssentError, InvalidCall, Paused, StoreError, told
 from assent.gate.options import MAX_NAME, checked_words
 from assent.rows import LIVE
 from assent.twin import hop, on_loop, run_sync
@@ -130,7 +130,8 @@ class RunScope:
 
     async def _exit(self, error: BaseException | None) -> None:
         self._leave()
-        if isinstance(error, Paused) or self.gate.closed:
+        # Where the store is away, who wrote to it has waited for it: the run stays as it is.
+        if isinstance(error, Paused | StoreError) or self.gate.closed:
             return
         await hop(self._finish, error)
 
