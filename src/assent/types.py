@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from assent.errors import InvalidCall, InvalidDecision
 
@@ -19,6 +19,25 @@ Json: TypeAlias = Any
 
 DecisionType = Literal["approve", "edit", "reject", "respond"]
 DECISIONS: tuple[DecisionType, ...] = ("approve", "edit", "reject", "respond")
+
+#: What a request asks for, and how its asking stands or ended.
+RequestKind = Literal["approval", "question", "in_doubt"]
+RequestStatus = Literal[
+    "pending",
+    "approved",
+    "edited",
+    "rejected",
+    "responded",
+    "expired",
+    "cancelled",
+    "superseded",
+]
+#: What requests are listed by: ``closed`` are all that do not wait any more.
+StatusFilter = Literal[RequestStatus, "closed", "any"]
+Sort = Literal["oldest", "newest", "expiring"]
+KINDS: tuple[str, ...] = get_args(RequestKind)
+STATUS_FILTERS: tuple[str, ...] = get_args(StatusFilter)
+SORTS: tuple[str, ...] = get_args(Sort)
 
 #: How sure we are of who decided, from least to most.
 ASSURANCE: tuple[str, ...] = ("code", "os-user", "token", "session")

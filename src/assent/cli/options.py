@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -13,24 +13,10 @@ from assent import codec
 from assent.cli.exits import Usage
 from assent.errors import InvalidCall, InvalidPolicy
 from assent.policy import seconds
-from assent.types import Json
+from assent.types import Json, RequestKind, Sort
+from assent.types import StatusFilter as Status
 
 DEFAULT_STORE = "sqlite:///assent.db"
-
-Sort = Literal["oldest", "newest", "expiring"]
-Kind = Literal["approval", "question", "in_doubt"]
-Status = Literal[
-    "closed",
-    "pending",
-    "approved",
-    "edited",
-    "rejected",
-    "responded",
-    "expired",
-    "cancelled",
-    "superseded",
-    "any",
-]
 
 
 def choices(literal: Any) -> str:
@@ -67,8 +53,8 @@ Digest = Annotated[
     ),
 ]
 KindFilter = Annotated[
-    Kind | None,
-    typer.Option("--kind", metavar=choices(Kind), help="Only requests of this kind."),
+    RequestKind | None,
+    typer.Option("--kind", metavar=choices(RequestKind), help="Only requests of this kind."),
 ]
 AgentFilter = Annotated[
     str | None, typer.Option("--agent", metavar="NAME", help="Only requests of this agent.")

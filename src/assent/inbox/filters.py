@@ -6,26 +6,14 @@ from typing import Any
 
 from assent.errors import InvalidDecision
 from assent.stores.base import Query
-from assent.types import RISKS
+from assent.types import KINDS, RISKS, SORTS, STATUS_FILTERS
 
 MAX_PAGE = 500
 
-_STATUSES = [
-    "pending",
-    "approved",
-    "edited",
-    "rejected",
-    "responded",
-    "expired",
-    "cancelled",
-    "superseded",
-    "closed",
-    "any",
-]
 _WORDS = {
-    "status": _STATUSES,
-    "sort": ("oldest", "newest", "expiring"),
-    "kind": ("approval", "question", "in_doubt"),
+    "status": STATUS_FILTERS,
+    "sort": SORTS,
+    "kind": KINDS,
     "risk": RISKS,
 }
 

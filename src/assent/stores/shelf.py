@@ -6,13 +6,16 @@ and recorded stays where it is.
 
 from __future__ import annotations
 
+from typing import get_args
+
 from assent.rows import Call, CallStatus
 from assent.stores.base import Query
+from assent.types import RequestStatus
 from assent.views import is_request, public_status
 
 #: What waits for people; an index knows these by name.
 OPEN = ("asked", "in_doubt")
-_CLOSED = ("approved", "edited", "rejected", "responded", "expired", "cancelled", "superseded")
+_CLOSED = tuple(name for name in get_args(RequestStatus) if name != "pending")
 #: Calls that nobody was asked about.
 UNASKED = ""
 

@@ -14,8 +14,9 @@ from assent.server.showing.about import about
 from assent.server.showing.shown import shown_request
 from assent.server.wire.answers import JsonAnswer, Written
 from assent.server.wire.docs import gives, refusals
-from assent.server.wire.shapes import STATUSES, RequestPage, RequestView
+from assent.server.wire.shapes import RequestPage, RequestView
 from assent.twin import hop, look
+from assent.types import STATUS_FILTERS
 from assent.types import Request as Asked
 
 router = APIRouter(prefix="/api/requests", tags=["requests"])
@@ -31,7 +32,7 @@ _MOST = 200
 async def listed(
     request: Request,
     who: AReviewer,
-    status: Annotated[str, Query(description=f"one of {', '.join(STATUSES)}")] = "pending",
+    status: Annotated[str, Query(description=f"one of {', '.join(STATUS_FILTERS)}")] = "pending",
     kind: Annotated[str | None, Query(description="approval, question or in_doubt")] = None,
     agent: str | None = None,
     tool: str | None = None,

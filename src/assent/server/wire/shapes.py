@@ -7,19 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-#: Where a request may stand, and two names for many.
-STATUSES = (
-    "pending",
-    "approved",
-    "edited",
-    "rejected",
-    "responded",
-    "expired",
-    "cancelled",
-    "superseded",
-    "closed",
-    "any",
-)
+from assent.types import RequestKind
 
 Digest = Annotated[str, Field(description="The digest that was shown: what is approved is this.")]
 
@@ -229,7 +217,7 @@ class RequestView(View):
 
     model_config = ConfigDict(extra="allow")
     id: str
-    kind: Literal["approval", "question", "in_doubt"]
+    kind: RequestKind
     status: str
     agent: str
     run: str
