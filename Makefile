@@ -16,8 +16,8 @@ demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARG
 	$(BIN)/assent demo $(ARGS)
 
 test: $(READY) ## run all tests, and every snippet of the documentation
-	@$(BIN)/python scripts/browser.py >/dev/null || [ -z "$$CI" ]
-	@[ -z "$$CI" ] || $(BIN)/python scripts/pooler.py >/dev/null || true
+	@$(BIN)/python scripts/programs.py chromium >/dev/null || [ -z "$$CI" ]
+	@[ -z "$$CI" ] || $(BIN)/python scripts/programs.py pgbouncer >/dev/null || true
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: lint types imports pages ## lint, types, imports, the web app, and whether generated pages are up to date

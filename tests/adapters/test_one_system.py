@@ -26,11 +26,13 @@ def system(tmp_path: Path) -> Iterator[OneSystem]:
 
 @pytest.fixture
 def chromium() -> str:
-    path: str | None = runpy.run_path(str(ROOT / "scripts" / "browser.py"))["find"]()
+    path: str | None = runpy.run_path(str(ROOT / "scripts" / "programs.py"))["chromium"]()
     if path is None:
         if os.environ.get("CI"):
-            pytest.fail("there is no Chromium: run scripts/browser.py")
-        pytest.skip("there is no Chromium: `make test` fetches one, or run scripts/browser.py")
+            pytest.fail("there is no Chromium: run scripts/programs.py chromium")
+        pytest.skip(
+            "there is no Chromium: `make test` fetches one, or run scripts/programs.py chromium"
+        )
     return path
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,8 @@ FLAGS = [
 
 
 def _chromium() -> str | None:
-    path = Path(__file__).parents[2] / "scripts" / "browser.py"
-    spec = importlib.util.spec_from_file_location("browser", path)
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    found: str | None = script.find()
+    script = Path(__file__).parents[2] / "scripts" / "programs.py"
+    found: str | None = runpy.run_path(str(script))["chromium"]()
     return found
 
 
@@ -44,8 +39,10 @@ def browser() -> Iterator[Browser]:
     path = _chromium()
     if path is None:
         if os.environ.get("CI"):
-            pytest.fail("there is no Chromium: run scripts/browser.py")
-        pytest.skip("there is no Chromium: `make test` fetches one, or run scripts/browser.py")
+            pytest.fail("there is no Chromium: run scripts/programs.py chromium")
+        pytest.skip(
+            "there is no Chromium: `make test` fetches one, or run scripts/programs.py chromium"
+        )
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield running

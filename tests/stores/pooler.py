@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pwd
+import runpy
 import shutil
 import signal
 import subprocess
@@ -18,7 +18,7 @@ import pytest
 
 from assent.testing.postgres_server import PostgresServer, why_not
 
-_SCRIPT = Path(__file__).parents[2] / "scripts" / "pooler.py"
+_SCRIPT = Path(__file__).parents[2] / "scripts" / "programs.py"
 _CONFIG = """
 [databases]
 * = user=postgres host={server} port=5432
@@ -38,13 +38,8 @@ logfile = {folder}/log
 
 
 def find() -> str | None:
-    """Where PgBouncer is; ``scripts/pooler.py`` knows."""
-    spec = importlib.util.spec_from_file_location("pooler_script", _SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    found: str | None = script.find()
+    """Where PgBouncer is; ``scripts/programs.py`` knows."""
+    found: str | None = runpy.run_path(str(_SCRIPT))["pgbouncer"]()
     return found
 
 

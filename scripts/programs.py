@@ -1,0 +1,73 @@
+"""Print the path of a program that tests drive, ``chromium`` or ``pgbouncer``; fetch it if need be.
+
+As root on Debian its own package is installed. Elsewhere Playwright brings a browser.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+_PACKAGES = {"chromium": ("chromium", "fonts-dejavu-core"), "pgbouncer": ("pgbouncer",)}
+#: Where programs of the system are, which is not on everybody's path.
+_SYSTEM = ("/usr/sbin", "/usr/local/sbin")
+
+
+def chromium() -> str | None:
+    """A browser that is here already; ``ASSENT_TEST_BROWSER`` names one."""
+    named = os.environ.get("ASSENT_TEST_BROWSER")
+    if named:
+        return named
+    on_path = next((path for name in _BROWSERS if (path := shutil.which(name))), None)
+    return on_path or _playwrights_own()
+
+
+def _playwrights_own() -> str | None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = playwright.chromium.executable_path
+    return path if os.path.exists(path) else None
+
+
+def pgbouncer() -> str | None:
+    """What stands between tests and PostgreSQL, if it is here already."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), *_SYSTEM))
+    return shutil.which("pgbouncer", path=path)
+
+
+def fetch(name: str) -> None:
+    """Install it."""
+    if not _installed(_PACKAGES[name]) and name == "chromium":
+        command = [sys.executable, "-m", "playwright", "install", "chromium"]
+        subprocess.run(command, check=False, stdout=sys.stderr)
+
+
+def _installed(packages: tuple[str, ...]) -> bool:
+    if not shutil.which("apt-get") or os.geteuid() != 0:
+        return False
+    quiet = {"stdout": sys.stderr, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+    subprocess.run(["apt-get", "update", "-q"], check=False, **quiet)
+    command = ["apt-get", "install", "-q", "-y", "--no-install-recommends", *packages]
+    return subprocess.run(command, check=False, **quiet).returncode == 0
+
+
+def main(name: str) -> int:
+    """Find it, else fetch it."""
+    find = {"chromium": chromium, "pgbouncer": pgbouncer}[name]
+    if find() is None:
+        print(f"There is no {name} here: fetching one for the tests ...", file=sys.stderr)
+        fetch(name)
+    path = find()
+    if path is None:
+        print(f"There is no {name}, and it could not be fetched.", file=sys.stderr)
+        return 1
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
