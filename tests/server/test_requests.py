@@ -189,6 +189,27 @@ def test_many_are_decided_at_once_only_where_alike(open_server: Served) -> None:
     assert client.post("/api/decisions", json=[]).status_code == 422
 
 
+def test_one_of_many_that_is_not_there_holds_up_no_other(serve: Serve) -> None:
+    server = serve(policy=Policy([Rule("erase", reviewers="ben"), Rule()]))
+    bot = server.client(server.token("bot", "agent"))
+    ana = server.client(server.token("ana", "reviewer"))
+    made = [opened(bot, key=f"k{n}") for n in range(2)]
+    unseen = opened(bot, key="other", tool="erase")
+    gone = {"id": "req_0000000000000000", "digest": "0" * 64}
+    order = [made[0], gone, unseen, made[1]]
+    body = [{"id": r["id"], "type": "approve", "seen_digest": r["digest"]} for r in order]
+    answer = ana.post("/api/decisions", json=body)
+    assert answer.status_code == 200, answer.text
+    items = answer.json()["items"]
+    assert [item["id"] for item in items] == [r["id"] for r in order]
+    told = [
+        item["error"]["error"] if "error" in item else item["request"]["status"] for item in items
+    ]
+    assert told == ["approved", "NotFound", "NotFound", "approved"]
+    assert ana.post("/api/decisions", json=body[1:3]).status_code == 404
+    assert bot.get(f"/api/requests/{unseen['id']}").json()["status"] == "pending"
+
+
 def test_high_risk_is_not_decided_in_bulk(open_server: Served) -> None:
     client = open_server.client()
     risky = [opened(client, key=f"k{n}", risk={"level": "high"}) for n in range(2)]

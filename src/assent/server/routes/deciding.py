@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from assent.errors import AssentError, Conflict, InvalidDecision, Refused
+from assent.errors import AssentError, Conflict, InvalidDecision, NotFound, Refused
+from assent.inbox import Outcome
 from assent.server.access.auth import AChatter, Anyone, AReviewer, check_sees
 from assent.server.access.traces import traced
 from assent.server.service import Service, service_of
@@ -111,15 +112,27 @@ _FIELDS = {
     openapi_extra=takes(Many),
 )
 async def decide_many(request: Request, who: AReviewer) -> JsonAnswer:
-    """One kind of answer to requests of one tool; each has its own outcome."""
+    """One kind of answer to requests of one tool; each has its own outcome, also one that is not
+    there."""
     service = service_of(request)
     bodies = await read(request, Many)
     decisions = [decision_of(body, body.id) for body in bodies]
+    missing: dict[str, NotFound] = {}
     for body in bodies:
-        async with traced(service.store, who.reviewer, tried=body.type, request=body.id):
-            check_sees(who, await service.inbox.get(body.id))
+        try:
+            async with traced(service.store, who.reviewer, tried=body.type, request=body.id):
+                check_sees(who, await service.inbox.get(body.id))
+        except NotFound as error:
+            missing[body.id] = error
+    there = [decision for decision in decisions if decision.request not in missing]
+    if not there:
+        raise missing[bodies[0].id]
     channel = "web" if who.session or who.secret is None else "api"
-    outcomes = await service.inbox.decide_many(decisions, by=who.reviewer, channel=channel)
+    made = iter(await service.inbox.decide_many(there, by=who.reviewer, channel=channel))
+    outcomes = [
+        Outcome(body.id, None, missing[body.id]) if body.id in missing else next(made)
+        for body in bodies
+    ]
     items = []
     for outcome in outcomes:
         if outcome.request is not None:
@@ -128,7 +141,9 @@ async def decide_many(request: Request, who: AReviewer) -> JsonAnswer:
                 {"id": outcome.id, "request": shown_request(outcome.request, who.reviewer)}
             )
         elif outcome.error is not None:
-            error = await _who_won(service, outcome.id, outcome.error)
+            error = outcome.error
+            if outcome.id not in missing:
+                error = await _who_won(service, outcome.id, error)
             items.append({"id": outcome.id, "error": told(error)})
     return JsonAnswer({"items": items, "next": None})
 
