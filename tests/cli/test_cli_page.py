@@ -19,6 +19,12 @@ def test_the_page_is_up_to_date() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_python_runs_the_package_as_the_command() -> None:
+    command = [sys.executable, "-m", "assent", "token", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: assent token ")
+
+
 def test_every_command_and_option_has_a_help() -> None:
     todo = [typer.main.get_command(app)]
     while todo:
