@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -76,7 +77,7 @@ async def test_a_run_that_another_worker_has_takes_no_room_and_holds_up_no_end(k
     late = crew["slow"].begin(run)
     assert late is not None
     await asyncio.wait_for(late, 20)
-    assert [step.step for step in told["slow"] if step.step != "resumed"] == ["taken", "left"]
+    assert [step.step for step in told["slow"]] == ["taken", "left"]
     assert crew["slow"].busy == 0
     crew["slow"].stop()
     await asyncio.wait_for(crew["slow"].run(), 20)
@@ -86,3 +87,24 @@ async def test_a_run_that_another_worker_has_takes_no_room_and_holds_up_no_end(k
     ended = [step.step for step in told["quick"]]
     assert (ended[0], ended[-1], ended.count("call_done")) == ("taken", "done", 1)
     assert shop.began == ["ana"]
+
+
+async def test_what_became_of_a_call_is_told_by_the_worker_that_has_the_run() -> None:
+    """Both see the run in the same moment: the slower one has nothing to tell of its calls."""
+    shop = Shop()
+    shop.end.set()
+    told: list[list[Step]] = [[], []]
+    agents = [shop.own(), shop.own()]
+    crew = [Worker([a], shop.store, on_step=t.append) for a, t in zip(agents, told, strict=True)]
+    for turn in range(5):
+        paused = await agents[0].run("Pay ana", thread=f"t-{turn}")
+        (request,) = paused.interruptions
+        await Inbox(shop.store).decide(request.id, request.reject("no"), by="ben")
+        run = shop.store.run(paused.run)
+        assert run is not None
+        both = [task for worker in crew if (task := worker.begin(run)) is not None]
+        assert len(both) == 2
+        await asyncio.wait(both, timeout=20)
+    steps = Counter(step.step for step in told[0] + told[1])
+    once = ("resumed", "call_rejected", "done", "left")
+    assert steps == {"taken": 10, **dict.fromkeys(once, 5)}

@@ -33,7 +33,7 @@ from assent.agent.turn import Turn
 from assent.engine.commands import Finish, Look, NewCall, Propose
 from assent.errors import Cancelled, Conflict, StoreError, told
 from assent.gate.begun import take_back
-from assent.gate.inside import is_left
+from assent.gate.inside import due_here
 from assent.rows import LIVE, CallStatus, Run
 from assent.text import many
 from assent.twin import hop, look, write, write_start
@@ -136,7 +136,7 @@ class Advance:
         """Read where the run stands; a result if it is over."""
         run = await look(self.store, self.hold.the_run) if seen is None else seen
         while run.status in LIVE and self.hold.elsewhere(run):
-            if is_left(run.id):
+            if due_here(run.id):
                 return self._stored(run)
             await self.hold.wait()
             run = await look(self.store, self.hold.the_run)

@@ -19,7 +19,7 @@ from assent.engine.commands import Cancel
 from assent.errors import InvalidCall, Paused
 from assent.gate.gate import Gate
 from assent.gate.given import check_asked_in, decisions_from
-from assent.gate.inside import is_left, working
+from assent.gate.inside import due_here, working
 from assent.gate.options import MAX_NAME, checked_words
 from assent.gate.seat import Seat
 from assent.gate.within import Within
@@ -132,7 +132,7 @@ class Driven:
             run = await hop(seat.look_at_the_clock, await hop(seat.find, run.id))
             if run.status not in LIVE:
                 return _stored(run)
-            if seat.taken(run) and is_left(run.id):
+            if seat.taken(run) and due_here(run.id):
                 return _stored(run)
             if seat.taken(run):
                 await seat.wait(run)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from assent.errors import Conflict
+from assent.rows import RunStatus
 
 
 class _Work:
@@ -66,19 +67,44 @@ def refuse_own_run(place: str, run: str) -> None:
         )
 
 
-_unless_taken: contextvars.ContextVar[str] = contextvars.ContextVar("assent_unless", default="")
+class Due:
+    """A run that is gone on with here, if nobody else does."""
+
+    __slots__ = ("run", "taken")
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        #: Whether it was ours at some time.
+        self.taken = False
+
+    def is_others(self, status: str) -> bool:
+        """Whether somebody else has brought it to where it stands, or is about to."""
+        return not self.taken and status in _BY_WHO_HAS_IT
+
+
+_BY_WHO_HAS_IT = (RunStatus.RUNNING, RunStatus.DONE, RunStatus.FAILED)
+_due: contextvars.ContextVar[Due | None] = contextvars.ContextVar("assent_due", default=None)
 
 
 @contextmanager
-def unless_taken(run: str) -> Iterator[None]:
+def unless_taken(run: str) -> Iterator[Due]:
     """In here this run is left to whoever works on it already, and not waited for."""
-    token = _unless_taken.set(run)
+    due = Due(run)
+    token = _due.set(due)
     try:
-        yield
+        yield due
     finally:
-        _unless_taken.reset(token)
+        _due.reset(token)
 
 
-def is_left(run: str) -> bool:
-    """Whether a run that somebody else works on is to be left to them."""
-    return _unless_taken.get() == run
+def due_here(run: str) -> Due | None:
+    """The run, if it is to be left to whoever else works on it."""
+    due = _due.get()
+    return due if due is not None and due.run == run else None
+
+
+def took(run: str) -> None:
+    """Note that the lease of a run is ours."""
+    due = _due.get()
+    if due is not None and due.run == run:
+        due.taken = True

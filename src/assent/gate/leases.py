@@ -8,6 +8,7 @@ import time
 
 from assent.engine.commands import Renew
 from assent.errors import AssentError
+from assent.gate.inside import took
 from assent.stores.base import Store
 
 log = logging.getLogger("assent.gate")
@@ -68,6 +69,7 @@ class Keeper:
 
     def keep(self, lease: Lease) -> None:
         """Renew this lease from now on."""
+        took(lease.run)
         due = time.monotonic() + lease.length / 3
         with self._condition:
             self._leases[lease] = due

@@ -1,7 +1,8 @@
 """Each step of a worker, told once: as one line of the log, and to whoever counts.
 
 A step is something that happened to a run while a worker had it: it was taken, a call started or
-ended, it paused. Our own agents say so while it happens. What agents behind an adapter did is read
+ended, it paused. Our own agents say so while it happens; what they say before they have the run
+waits until they do, since another worker may have it. What agents behind an adapter did is read
 from the record when they have let go of the run, because that is where all of them write it.
 """
 
@@ -19,6 +20,9 @@ from assent.agent import Agent
 from assent.agent.events import (
     AgentEvent,
     Began,
+    Broke,
+    Ended,
+    ModelAsked,
     Requested,
     ToolClosed,
     ToolEnded,
@@ -26,6 +30,7 @@ from assent.agent.events import (
     ToolStarted,
 )
 from assent.agent.resumable import Resumable
+from assent.gate.inside import due_here
 from assent.rows import Call, CallStatus, Event
 
 log = logging.getLogger("assent.worker")
@@ -52,6 +57,8 @@ class Steps:
     def __init__(self, hear: Hear | None = None) -> None:
         self._hear = hear
         self._began: dict[str, float] = {}
+        #: What was said of runs that may be another one's.
+        self._early: dict[str, list[Step]] = {}
 
     def tell(self, step: Step) -> None:
         """One line, and one count."""
@@ -79,6 +86,7 @@ class Steps:
 
     def heard(self, event: AgentEvent) -> None:
         """What an agent of ours says of itself."""
+        self._release(event)
         match event:
             case Began(resumed=resumed):
                 self._tell(event, "resumed" if resumed else "began")
@@ -94,6 +102,18 @@ class Steps:
             case ToolClosed(id=id, tool=tool, status=status):
                 self._tell(event, f"call_{status}", id, tool)
 
+    def _release(self, event: AgentEvent) -> None:
+        """Tell what waits, when the run is ours; if it is another one's, that one tells."""
+        due = due_here(event.run)
+        match event:
+            case Began() if due is not None:
+                self._early[event.run] = []
+            case Ended(result=result) if due is not None and due.is_others(result.status):
+                self._early.pop(event.run, None)
+            case ModelAsked() | ToolStarted() | Requested(again=False) | Ended() | Broke():
+                for step in self._early.pop(event.run, ()):
+                    self.tell(step)
+
     def _tell(
         self,
         event: AgentEvent,
@@ -102,7 +122,11 @@ class Steps:
         tool: str = "",
         seconds: float | None = None,
     ) -> None:
-        self.tell(Step(step, event.agent, event.run, request, tool, seconds))
+        told = Step(step, event.agent, event.run, request, tool, seconds)
+        if (early := self._early.get(event.run)) is not None:
+            early.append(told)
+        else:
+            self.tell(told)
 
     def _since(self, call: str) -> float | None:
         began = self._began.pop(call, None)

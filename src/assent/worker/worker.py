@@ -20,8 +20,8 @@ from assent.agent.events import Ended
 from assent.agent.resumable import Resumable, Standing, elsewhere
 from assent.engine.commands import Doubt, Expire
 from assent.errors import AssentError
-from assent.gate.inside import unless_taken
-from assent.rows import Run, RunStatus
+from assent.gate.inside import Due, unless_taken
+from assent.rows import Run
 from assent.stores.base import Store
 from assent.twin import hop, look
 from assent.types import Micros
@@ -242,10 +242,10 @@ class Worker:
         status = "broke"
         self.steps.tell(Step("taken", run.agent, run.id))
         try:
-            with self.steps.during(), unless_taken(run.id):
-                status = await self._watched(run)
-            if status == RunStatus.RUNNING:
-                status = "left"  # another worker was faster, and has it
+            with self.steps.during(), unless_taken(run.id) as due:
+                status = await self._watched(run, due)
+            if due.is_others(status):
+                status = "left"  # another worker was faster
             self._backoff.forget(run.id)
         except asyncio.CancelledError:
             raise
@@ -260,7 +260,7 @@ class Worker:
             seconds = time.monotonic() - began
             self.steps.tell(Step(status, run.agent, run.id, seconds=seconds))
 
-    async def _watched(self, run: Run) -> str:
+    async def _watched(self, run: Run, due: Due) -> str:
         """Take it further; what the agent does not say of itself, the record does."""
         agent = self._agents[run.agent]
         if run.agent in self._speak:
@@ -270,7 +270,7 @@ class Worker:
         try:
             status = await self._resumed(agent, run.id)
         finally:
-            if status != RunStatus.RUNNING:  # else whoever has it tells
+            if not due.is_others(status):  # else whoever has it tells
                 with suppress(AssentError):  # it is only told; how the run stands is known already
                     seen = 0 if thread is None else thread.seq
                     chain = await hop(self.store.chain, run.thread, seen)
