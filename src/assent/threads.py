@@ -68,11 +68,13 @@ def leave_soon(code: int = 0) -> None:
 class Threads:
     """At most so many, each started when the others are busy; at exit they end what they do.
 
-    One that waits for another of them does not count, or all might wait for one more.
+    One that waits for another of them does not count, or all might wait for one more. What takes
+    longer than ``patience`` at exit is left where it is.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, patience: float | None = None) -> None:
         self._most = most
+        self._patience = patience
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         #: How many wait for a job; below nothing, so many jobs wait for a thread.
@@ -120,8 +122,9 @@ class Threads:
         """Let what was begun come to its end before the interpreter goes."""
         for _ in self._threads:
             self._jobs.put(None)
+        ends = None if self._patience is None else time.monotonic() + self._patience
         for thread in self._threads:
-            thread.join()
+            thread.join(None if ends is None else max(ends - time.monotonic(), 0.0))
 
 
 def _tell(answer: asyncio.Future[T], value: T, error: BaseException | None) -> None:

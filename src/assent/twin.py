@@ -31,11 +31,13 @@ _apart: contextvars.ContextVar[bool] = contextvars.ContextVar("assent_apart", de
 #: When the loop of this thread last went round between two commits on it.
 _gave_way = threading.local()
 _TURN_SECONDS = 0.004
+#: How long a process that ends waits for a store; nobody waits for its answer any more.
+_AT_EXIT = 3.0
 
 
 @cache
 def _workers() -> Threads:
-    return Threads(16)
+    return Threads(16, _AT_EXIT)
 
 
 if hasattr(os, "register_at_fork"):

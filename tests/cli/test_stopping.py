@@ -1,4 +1,5 @@
-"""SIGTERM ends ``assent serve`` and ``assent worker`` soon, also while the database is away."""
+"""SIGTERM ends ``assent serve`` and ``assent worker`` soon, also while the database is away, and
+while another process is stopped in the middle of a commit."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from assent.keys import new_key
+import assent
+from assent.keys import Keyring, new_key
+from assent.stores.sqlite import SqliteStore
 from assent.testing.postgres_server import PostgresServer, why_not
 
 AGENT = """
@@ -27,6 +30,19 @@ COMMANDS = {
     "worker": ["worker", "agents:agent"],
     "serve": ["serve", "agents:agent", "--port", "0"],
 }
+STOPS = """
+import os, signal, sys
+from assent.engine.commands import Note
+from assent.stores.sqlite import SqliteStore
+
+def stop(name, when):
+    if when == "before":
+        print("stops", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+store = SqliteStore(sys.argv[1], boundary=stop)
+store.transact(Note(thread="theirs", type="noted", actor="them", body={}))
+"""
 
 
 @pytest.fixture
@@ -68,3 +84,43 @@ def test_nobody_waits_for_the_database_to_come_back(server: PostgresServer, tmp_
         for process in processes.values():
             process.kill()
             process.communicate()
+
+
+def test_nobody_waits_for_a_process_that_is_stopped_in_a_commit(tmp_path: Path) -> None:
+    """Each has closed something that its record is not sealed for, and then has more to close."""
+    (tmp_path / "agents.py").write_text(AGENT)
+    path, key = tmp_path / "assent.db", new_key()
+    env = {**os.environ, "ASSENT_KEY": key, "ASSENT_STORE": f"sqlite:///{path}"}
+    processes: dict[str, subprocess.Popen[str]] = {}
+    store = SqliteStore(path, keys=Keyring.parse(key))
+    gate = assent.Gate(store, wait=0)
+    try:
+        for name, command in COMMANDS.items():
+            whole = [sys.executable, "-m", "assent.cli.main", *command]
+            processes[name] = process = subprocess.Popen(
+                whole, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True
+            )
+            assert process.stdout is not None
+            assert process.stdout.readline()
+        for seconds in (0.1, 4):
+            with pytest.raises(assent.Paused), gate.run(f"for {seconds}"):
+                gate.approve_sync("Publish?", expires_in=seconds)
+        while len(store.events()) < 3:
+            time.sleep(0.05)
+        processes["stopped"] = child = subprocess.Popen(
+            [sys.executable, "-c", STOPS, str(path)], stdout=subprocess.PIPE, env=env, text=True
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "stops\n"
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        time.sleep(5)
+        began = time.monotonic()
+        for name in COMMANDS:
+            processes[name].send_signal(signal.SIGTERM)
+        assert {name: processes[name].wait(60) for name in COMMANDS} == dict.fromkeys(COMMANDS, 0)
+        assert time.monotonic() - began < 30
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.communicate()
+        store.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +22,9 @@ _NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "fuse.sshfs", "ceph", "glusterfs"}
 )
 
+#: How long others are waited for by who only wants to leave.
+PATIENCE = 2.0
+_MOMENT = 0.005
 
 #: The mark of a store that was restored: no number of events reaches it.
 _RESTORED = 10**19
@@ -71,6 +76,18 @@ class Sidecar:
             return False
         fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
         return True
+
+    def lets_in(self, own: threading.Lock, seconds: float) -> bool:
+        """Whether we come to write within this time, with ``own`` to keep our threads apart."""
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0 and own.acquire(timeout=left):
+            try:
+                if self.free():
+                    return True
+            finally:
+                own.release()
+            time.sleep(_MOMENT)
+        return False
 
     def adopt(self, incarnation: str, pos: int) -> None:
         """Compare the store with its mark; a store without one gets it now."""

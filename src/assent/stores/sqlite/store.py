@@ -45,7 +45,7 @@ from assent.stores.sql.transaction import SqlTransaction
 from assent.stores.sqlite.opening import brought_up_to_date, connected, last_pos, roll_back
 from assent.stores.sqlite.operation import Operation
 from assent.stores.sqlite.recent import Recent, SqliteTransaction
-from assent.stores.sqlite.sidecar import Sidecar
+from assent.stores.sqlite.sidecar import PATIENCE, Sidecar
 from assent.stores.sqlite.stream import Stream
 from assent.stores.sqlite.watcher import OwnCommits, Watcher
 from assent.types import Micros
@@ -55,10 +55,6 @@ _RETRIES = 5
 _QUICK = 0.001
 #: As many events as one commit adds, about.
 _FEW = 20
-
-
-def _wall_clock() -> Micros:
-    return time.time_ns() // 1000
 
 
 class SqliteStore(SqlReads):
@@ -71,7 +67,7 @@ class SqliteStore(SqlReads):
         path: str | Path,
         *,
         keys: Keyring | None = None,
-        clock: Callable[[], Micros] = _wall_clock,
+        clock: Callable[[], Micros] = lambda: time.time_ns() // 1000,
         boundary: Boundary | None = None,
     ) -> None:
         self.path = Path(path).expanduser().absolute()
@@ -381,17 +377,24 @@ class SqliteStore(SqlReads):
         self._sidecar.reset(int(self.tail()))
 
     def close(self) -> None:
-        """Seal what moved and let go of the file; a closed store can be read no more."""
+        """Seal what moved and let go of the file; a closed store can be read no more.
+
+        A process that is stopped in a commit is not waited for: what moved, another one seals.
+        """
         if self._writer is None:
             return
         try:
-            if self._unsealed and self._pid == os.getpid():
+            ours = self._unsealed and self._pid == os.getpid()
+            if ours and self._sidecar.lets_in(self._writer_lock, PATIENCE):
                 self.seal()
         finally:
-            with self._writer_lock:
-                writer, self._writer = self._writer, None
-                self._hub.clear()
+            # If it is not free, one of our threads waits in there, and has the rest to the end.
+            free = self._writer_lock.acquire(timeout=PATIENCE)
+            writer, self._writer = self._writer, None
+            self._hub.clear()
+            if free:
                 writer.close()
                 while self._readers:
                     self._readers.pop().close()
                 self._sidecar.close()
+                self._writer_lock.release()
