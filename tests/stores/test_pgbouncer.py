@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,13 +12,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from freezing import frozen
 from pooler import NEEDED, PgBouncer, bouncer, home, server
 
 import assent
 from assent.audit import verify
+from assent.errors import StoreError
 from assent.keys import Keyring
 from assent.rows import CallStatus
-from assent.stores.postgres import PostgresStore
+from assent.stores.postgres import PostgresStore, pipe, wire
 from assent.testing import ScriptedModel, call, say
 from assent.testing.postgres_server import PostgresServer
 from assent.testing.world import World
@@ -157,4 +160,28 @@ def test_what_stands_in_between_or_behind_is_killed(
         (bouncer if who == "pooler" else server).start()
         assert deciding.result(40).status is CallStatus.READY
     assert world.record(world.start(made)[0]).status is CallStatus.DONE
+    world.check()
+
+
+def test_a_frozen_server_is_given_up_though_the_pooler_lets_everybody_in(
+    open_store: Callable[..., PostgresStore],
+    server: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipe, "LOOK_UP", 0.1)
+    monkeypatch.setattr(wire, "SILENCE", 0.5)
+    monkeypatch.setattr(wire, "_AT_THE_DOOR", 2)
+    monkeypatch.setattr(wire, "_FIRST_ANSWER", 2)
+    store = open_store(patience=1.0)
+    world = a_world(store)
+    made = world.ask()
+    with frozen(server):
+        for attempt in (store.threads, lambda: world.decide(made, "approve"), open_store):
+            with pytest.raises(StoreError, match=r"does not answer|has not answered"):
+                attempt()
+    end = time.monotonic() + 60
+    while world.call(made).status is not CallStatus.READY:  # the pooler wakes up, too
+        with contextlib.suppress(StoreError):
+            world.decide(made, "approve")
+        assert time.monotonic() < end
     world.check()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import tempfile
@@ -16,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from freezing import frozen
 
 from assent.errors import AssentError, StoreError
 from assent.keys import Keyring, new_key
@@ -76,35 +76,6 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "SILENCE", 0.5)
     monkeypatch.setattr(wire, "_AT_THE_DOOR", 2)
     monkeypatch.setattr(wire, "_WATCHFUL", {**wire._WATCHFUL, "connect_timeout": 2})
-
-
-def everybody(server: PostgresServer) -> list[int]:
-    """The server's processes, whoever started them."""
-    assert server._process is not None
-    pids = [server._process.pid]
-    for pid in pids:
-        with suppress(OSError):
-            pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    return pids
-
-
-@contextmanager
-def frozen(server: PostgresServer) -> Iterator[None]:
-    """All of it stopped, as on a machine whose disk hangs; the system still takes connections."""
-    assert server._process is not None
-    os.kill(server._process.pid, signal.SIGSTOP)  # first: it starts the others
-    stopped = everybody(server)
-    try:
-        _signal(stopped, signal.SIGSTOP)
-        yield
-    finally:
-        _signal(stopped, signal.SIGCONT)
-
-
-def _signal(pids: list[int], which: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):  # it has just ended by itself
-            os.kill(pid, which)
 
 
 def a_world(store: PostgresStore) -> World:

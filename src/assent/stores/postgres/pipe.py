@@ -7,7 +7,6 @@ makes one prepared statement of each text. Rows are still read by the driver.
 
 from __future__ import annotations
 
-import select
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -18,7 +17,7 @@ from psycopg import errors, pq
 from psycopg.adapt import Transformer
 
 from assent.errors import InvalidCall
-from assent.stores.postgres.wire import Connection, Translate
+from assent.stores.postgres.wire import Connection, Translate, came
 
 _DONE = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 _NUL = b"\0"
@@ -147,7 +146,7 @@ class Pipe:
         unsent = wire.flush()
         silence = 0.0
         while unsent or wire.is_busy():
-            if not _wait(wire.socket, unsent):
+            if not came(wire.socket, LOOK_UP, room=bool(unsent)):
                 silence += LOOK_UP
                 self._connection.check_life(silence)
                 continue
@@ -174,12 +173,3 @@ def _sent(value: Any) -> bytes | None:
     if isinstance(value, int):
         return b"%d" % value
     raise TypeError(f"a {type(value).__name__} is not kept in a column")
-
-
-def _wait(socket: int, unsent: int) -> bool:
-    """Until something came, or more can be sent; no if neither is so for a while."""
-    if hasattr(select, "poll"):
-        poll = select.poll()
-        poll.register(socket, select.POLLIN | (select.POLLOUT if unsent else 0))
-        return bool(poll.poll(LOOK_UP * 1000))
-    return any(select.select([socket], [socket] if unsent else [], [], LOOK_UP))  # Windows

@@ -46,7 +46,6 @@ from assent.stores.postgres.wire import (
     is_cut_short,
     is_lost,
     is_passing,
-    is_pooled,
     is_unprepared,
     translator,
 )
@@ -139,8 +138,6 @@ class PostgresStore(SqlReads):
         connection.leaving = lambda: self._leaving
         try:
             self._place.greet(connection)
-            if connection.prepare_threshold is not None and is_pooled(connection):
-                connection.prepare_threshold = None
         except BaseException:
             connection.close()
             raise

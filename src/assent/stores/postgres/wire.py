@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import lru_cache
 from itertools import count
 from typing import Any
 
 import psycopg
-from psycopg import errors, sql
+from psycopg import errors, pq, sql
 from psycopg.conninfo import conninfo_to_dict
 
 from assent.errors import AssentError, Conflict, StoreError
@@ -73,6 +75,8 @@ _CONNECT_TIMEOUT = "PGCONNECT_TIMEOUT"
 SILENCE = 10.0
 #: A server that is well lets somebody in within so many seconds, or says why not.
 _AT_THE_DOOR = 5
+#: And answers within so many; behind a pooler, others may have to be done first.
+_FIRST_ANSWER = 10.0
 
 
 Translate = Callable[[str], bytes]
@@ -96,21 +100,13 @@ def translator(schema: str) -> Translate:
     return translate
 
 
-def is_pooled(connection: Connection) -> bool:
-    """Whether something stands in between that shares its sessions out: the process that answers
-    is not the one that greeted us. There, the names of prepared statements are not our own, and
-    one of ours may run somebody else's statement."""
-    row = connection.execute("SELECT pg_backend_pid()").fetchone()
-    return row is None or row[0] != connection.info.backend_pid
-
-
 def connect(url: str, *, prepare: bool) -> Connection:
     """A new connection; each statement is its own transaction until somebody says BEGIN."""
     said = {*conninfo_to_dict(url)}
     if _CONNECT_TIMEOUT in os.environ:
         said.add("connect_timeout")
     watchful: dict[str, Any] = {name: _WATCHFUL[name] for name in _WATCHFUL if name not in said}
-    return Connection.connect(
+    connection = Connection.connect(
         url,
         **watchful,
         autocommit=True,
@@ -119,17 +115,62 @@ def connect(url: str, *, prepare: bool) -> Connection:
         client_encoding="utf8",
         fallback_application_name="assent",
     )
+    try:
+        who = _answered(connection.pgconn, _FIRST_ANSWER)
+        if who is None:
+            raise psycopg.OperationalError("the server lets in, and does not answer: it is frozen")
+    except BaseException:
+        connection.close()
+        raise
+    # Something stands in between that shares its sessions out, if the process that answers is not
+    # the one that greeted us. There, the names of prepared statements are not our own, and one of
+    # ours may run somebody else's statement.
+    if who != connection.info.backend_pid:
+        connection.prepare_threshold = None
+    return connection
+
+
+def _answered(wire: pq.abc.PGconn, seconds: float) -> int | None:
+    """The number of the process that answers a new connection; none if it says nothing in time,
+    because it is frozen: a pooler in front of it lets everybody in all the same."""
+    wire.send_query(b"SELECT pg_backend_pid()")
+    wire.flush()
+    end = time.monotonic() + seconds
+    while wire.is_busy():
+        left = end - time.monotonic()
+        if left <= 0 or not came(wire.socket, left):
+            return None
+        wire.consume_input()
+    said = wire.get_result()
+    while wire.get_result() is not None:
+        pass
+    if said is None or said.status != pq.ExecStatus.TUPLES_OK:
+        raise errors.error_from_result(said) if said else psycopg.OperationalError("it is gone")
+    return int(said.get_value(0, 0) or 0)
+
+
+def came(socket: int, seconds: float, *, room: bool = False) -> bool:
+    """Whether something came within this time, or, with ``room``, more can be sent."""
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(socket, select.POLLIN | (select.POLLOUT if room else 0))
+        return bool(poll.poll(seconds * 1000))
+    return any(select.select([socket], [socket] if room else [], [], seconds))  # Windows
 
 
 def lets_in(server: psycopg.ConnectionInfo) -> bool:
-    """Whether a server speaks to who is new, be it to refuse: one that is frozen does not."""
+    """Whether a server speaks to who is new, be it to refuse: one that is frozen does not.
+
+    A pooler in front of it does, so it is asked something, too.
+    """
     there: dict[str, Any] = {"host": server.host, "port": server.port}
     if server.hostaddr:
         there["hostaddr"] = server.hostaddr
     there |= {"target_session_attrs": "any", "connect_timeout": _AT_THE_DOOR}
     with suppress(psycopg.Error):
         try:
-            psycopg.connect(server.dsn, **there).close()
+            with closing(psycopg.connect(server.dsn, **there)) as new:
+                return _answered(new.pgconn, _AT_THE_DOOR) is not None
         except errors.ConnectionTimeout:
             return False
     return True
