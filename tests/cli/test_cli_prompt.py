@@ -291,6 +291,23 @@ def test_a_schema_is_answered_in_the_editor(world: World) -> None:
     assert world.json("show", request)["decision"]["value"] == {"zip": "10115"}
 
 
+def test_where_anything_will_do_words_are_words_and_json_is_written_in_the_editor(
+    world: World,
+) -> None:
+    question = Question("Why?", schema={}, free_text=True)
+    request = world.ask("q", lambda gate: gate.ask_sync(question))
+    person = world.person("respond", request)
+    assert "JSON Schema" not in person.at_prompt("42", r"goes back\): ")
+    person.ends(0)
+    assert world.json("show", request)["decision"]["value"] == "42"
+    other = world.ask("r", lambda gate: gate.ask_sync(question))
+    person = world.person("respond", other, EDITOR=world.editor("value = {'a': 42}"))
+    person.at_prompt("e", r"goes back\): ")
+    person.at_prompt("y", r"\[n\]o > ")
+    person.ends(0)
+    assert world.json("show", other)["decision"]["value"] == {"a": 42}
+
+
 def test_a_question_can_be_refused(world: World) -> None:
     request = world.ask("q", lambda gate: gate.ask_sync("Why?"))
     person = world.person("reject", request)

@@ -44,13 +44,25 @@ def answer(talk: Talk) -> Outcome | None:
     """Answer a question in one's own words, or with JSON that fits its schema."""
     question = talk.request.question
     assert question is not None
-    if question.schema is not None:
-        value = _by_editor(talk, as_json(skeleton(question.schema)), question)
-    else:
+    if question.schema is None:
         value = _own_words(talk, question)
+    elif question.free_text and not question.schema:
+        value = _words_or_json(talk, question)
+    else:
+        value = _by_editor(talk, as_json(skeleton(question.schema)), question)
     if value is _NOTHING or not talk.confirmed():
         return None
     return talk.decide(talk.request.respond(value))
+
+
+def _words_or_json(talk: Talk, question: Question) -> Json:
+    """Words go as words; JSON only from the editor, where it is asked for."""
+    words = talk.words("Your answer (e opens the editor for JSON, Enter goes back):")
+    if words == "e":
+        return _by_editor(talk, as_json(skeleton(question.schema)), question)
+    if not words:
+        talk.say("No answer was given.")
+    return words or _NOTHING
 
 
 def _own_words(talk: Talk, question: Question) -> Json:

@@ -145,7 +145,7 @@ def _question(request: Request) -> Iterator[Line]:
             yield from _indented(option.value)
         if option.description:
             yield from block(option.description, gutter="      │ ")
-    if question.schema is not None:
+    if question.schema:
         yield Line("The answer has to fit this JSON Schema", "bold")
         yield from numbered(dict(question.schema))
 

@@ -115,55 +115,26 @@ def _expected(requests: Sequence[Request]) -> dict[str, Any] | None:
         return None
     request = requests[0]
     args = {k: v for k, v in (request.schema or {}).items() if k != "$defs"}
-    one_of = _forms(request.tool or "", args, request.allowed)
+    one_of = forms(request.tool or "", args, request.allowed)
     return {"oneOf": one_of, "$defs": (request.schema or {}).get("$defs", {})}
 
 
-def of_their_own(value: Any) -> dict[str, Any] | None:
-    """A JSON Schema of the answer to LangChain's own middleware, which a wrong one would leave
-    stuck for good; nothing for any other interrupt."""
-    if not _is_theirs(value):
-        return None
-    each = [{"oneOf": _forms(name, {"type": "object"}, allowed)} for name, allowed in _asked(value)]
-    many = {"type": "array", "prefixItems": each, "minItems": len(each), "maxItems": len(each)}
-    return _object(decisions=many)
-
-
-def refusal(value: Any, message: str) -> Any:
-    """What an interrupt is given if a person will not answer; nothing, if it takes no refusal."""
-    no = {"type": "reject", "message": message}
-    if not _is_theirs(value):
-        return no
-    asked = _asked(value)
-    return {"decisions": [no] * len(asked)} if all("reject" in a for _, a in asked) else None
-
-
-def _is_theirs(value: Any) -> bool:
-    return isinstance(value, Mapping) and {"action_requests", "review_configs"} <= set(value)
-
-
-def _asked(value: Any) -> list[tuple[str, Sequence[str]]]:
-    """The tools of a turn that LangChain's own middleware asks about, and what it allows."""
-    allowed = {c["action_name"]: c["allowed_decisions"] for c in value["review_configs"]}
-    return [(made["name"], allowed[made["name"]]) for made in value["action_requests"]]
-
-
-def _forms(tool: str, args: dict[str, Any], allowed: Sequence[str]) -> list[dict[str, Any]]:
+def forms(tool: str, args: dict[str, Any], allowed: Sequence[str]) -> list[dict[str, Any]]:
     """The decisions that are allowed, in LangChain's form; an edit keeps to its tool."""
     forms: dict[str, dict[str, Any]] = {
         "approve": {},
-        "edit": {"edited_action": _object(name={"const": tool}, args=args)},
+        "edit": {"edited_action": object_of(name={"const": tool}, args=args)},
         "reject": {"message": {"type": "string"}},
         "respond": {"message": {}},
     }
-    one_of = [_object(type={"const": name}, **forms[name]) for name in allowed if name in forms]
+    one_of = [object_of(type={"const": name}, **forms[name]) for name in allowed if name in forms]
     for form in one_of:
         if form["properties"]["type"]["const"] == "reject":
             form["required"].remove("message")
     return one_of
 
 
-def _object(**properties: Any) -> dict[str, Any]:
+def object_of(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 

@@ -9,14 +9,13 @@ from typing import Any
 from langgraph.types import Interrupt
 
 from assent import codec
-from assent.adapters.langchain._answers import of_their_own, refusal
-from assent.errors import InvalidCall, Paused, Rejected
+from assent.adapters.langchain._shapes import question_of, refusal
+from assent.errors import Paused, Rejected
 from assent.gate import Gate
 from assent.gate.foreign import ForeignThread
-from assent.rows import CallStatus
-from assent.types import Question
+from assent.rows import Call, CallStatus
 
-_TEXTS = ("question", "text", "message", "description")
+_UNANSWERED = (CallStatus.REJECTED, CallStatus.EXPIRED, CallStatus.CANCELLED)
 
 
 class Questions:
@@ -29,10 +28,11 @@ class Questions:
     async def put(self, interrupts: Iterable[Interrupt]) -> None:
         """Ask people what a node asked with ``interrupt(value)``."""
         for interrupt in interrupts:
-            if _is_ours(interrupt.value) or self.thread.row(_key(interrupt)) is not None:
+            key, row = self._last(interrupt)
+            if _is_ours(interrupt.value) or row is not None:
                 continue
             with suppress(Paused, Rejected), self.thread.scope().inside():
-                await self.gate.ask(_question(interrupt), key=_key(interrupt), wait=0)
+                await self.gate.ask(question_of(interrupt), key=key, wait=0)
 
     def answers(self, interrupts: Iterable[Interrupt]) -> Any:
         """What to resume with: a command with the answers that are there, or nothing."""
@@ -40,37 +40,35 @@ class Questions:
 
         found: dict[str, Any] = {}
         for interrupt in interrupts:
-            row = self.thread.row(_key(interrupt))
+            _, row = self._last(interrupt)
             if row is None:
                 continue
             if row.status is CallStatus.RESPONDED:
                 found[interrupt.id] = codec.loads(row.result or "null")
-            elif row.status is CallStatus.REJECTED:
-                said = row.decision.message if row.decision is not None else ""
-                no = refusal(interrupt.value, said)
-                found.update({interrupt.id: no} if no is not None else {})
+            elif row.status in _UNANSWERED:
+                found[interrupt.id] = refusal(interrupt.value, _why(row))
         return Command(resume=found) if found else None
 
+    def _last(self, interrupt: Interrupt) -> tuple[str, Call | None]:
+        """The question about an interrupt, and where it stands. What takes no refusal is asked
+        anew when nobody answered it: the graph could not go on."""
+        key = base = f"interrupt:{interrupt.id}"
+        takes_no = refusal(interrupt.value, "") is not None
+        asked = 1
+        while (row := self.thread.row(key)) is not None:
+            if row.status not in _UNANSWERED or takes_no:
+                break
+            asked += 1
+            key = f"{base}#{asked}"
+        return key, row
 
-def _key(interrupt: Interrupt) -> str:
-    return f"interrupt:{interrupt.id}"
+
+def _why(row: Call) -> str:
+    if row.decision is not None:
+        return row.decision.message
+    return f"nobody answered: the question was {row.status}"
 
 
 def _is_ours(value: Any) -> bool:
     """Whether it stands in the inbox already, as what it is."""
     return isinstance(value, Mapping) and ("request_id" in value or "request_ids" in value)
-
-
-def _question(interrupt: Interrupt) -> Question:
-    """A text as it is; of anything else, what it says and then all of it."""
-    value, schema = interrupt.value, interrupt.response_schema
-    text = value if isinstance(value, str) and value.strip() else ""
-    if not text:
-        words = value if isinstance(value, Mapping) else {}
-        said = [words[name] for name in _TEXTS if isinstance(words.get(name), str)]
-        try:
-            whole = codec.canonical(value).decode()
-        except InvalidCall:
-            whole = repr(value)
-        text = "\n\n".join([*said[:1], whole])
-    return Question(text, schema=schema if isinstance(schema, dict) else of_their_own(value))

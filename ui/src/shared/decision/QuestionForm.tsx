@@ -2,7 +2,7 @@
 
 import { useId, type ReactElement } from "react";
 import type { Question } from "../types";
-import { pick, pickOther, type Answer } from "./answer";
+import { pick, pickOther, takesAnything, type Answer } from "./answer";
 import { blank } from "./schema";
 import { SchemaForm, type Problem } from "./SchemaForm";
 
@@ -20,7 +20,7 @@ interface Props {
 export function QuestionForm(props: Props): ReactElement {
   const { question, shown, answer, onChange, disabled } = props;
   const id = useId();
-  if (question.schema) {
+  if (question.schema && !takesAnything(question)) {
     const value = answer.form ?? blank(question.schema, question.schema);
     return (
       <fieldset className="question" disabled={disabled}>
@@ -37,15 +37,28 @@ export function QuestionForm(props: Props): ReactElement {
   }
   if (question.options.length === 0) {
     return (
-      <label className="field question">
-        <span className="field-label">Your answer</span>
-        <textarea
-          rows={3}
-          disabled={disabled}
-          value={answer.text}
-          onChange={(event) => onChange({ ...answer, text: event.target.value })}
-        />
-      </label>
+      <div className="question">
+        <label className="field">
+          <span className="field-label">Your answer</span>
+          <textarea
+            rows={3}
+            disabled={disabled}
+            value={answer.text}
+            onChange={(event) => onChange({ ...answer, text: event.target.value })}
+          />
+        </label>
+        {takesAnything(question) && (
+          <label className="check">
+            <input
+              type="checkbox"
+              disabled={disabled}
+              checked={answer.asJson}
+              onChange={(event) => onChange({ ...answer, asJson: event.target.checked })}
+            />
+            This is JSON
+          </label>
+        )}
+      </div>
     );
   }
   const type = question.multiple ? "checkbox" : "radio";

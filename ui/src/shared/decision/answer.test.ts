@@ -30,6 +30,14 @@ describe("answerOf", () => {
     expect(answerOf(many, NO_ANSWER).missing).toBeTruthy();
   });
 
+  it("takes words, and JSON where it is said to be JSON, if anything will do", () => {
+    const any = ask({ options: [], free_text: true, schema: {} });
+    expect(answerOf(any, NO_ANSWER).missing).toBeTruthy();
+    expect(answerOf(any, { ...NO_ANSWER, text: "true" })).toEqual({ value: "true" });
+    expect(answerOf(any, { ...NO_ANSWER, text: "true", asJson: true })).toEqual({ value: true });
+    expect(answerOf(any, { ...NO_ANSWER, text: "{", asJson: true }).missing).toBeTruthy();
+  });
+
   it("takes own words in place of an option, or beside several", () => {
     const one = ask({ free_text: true });
     const own = { ...pickOther(one, pick(one, NO_ANSWER, 0, true), true), text: "three" };

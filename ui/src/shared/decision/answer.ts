@@ -1,7 +1,7 @@
 /** What an answer to a question is, before it is sent. */
 
 import type { Json, Question } from "../types";
-import { blank } from "./schema";
+import { blank, readJson } from "./schema";
 
 export interface Answer {
   /** Indexes of the options that are picked. */
@@ -11,13 +11,24 @@ export interface Answer {
   other: boolean;
   /** The value of a question with a schema; the form's first values until somebody changes it. */
   form: Json | undefined;
+  /** Whether the text is JSON; only where any JSON will do. */
+  asJson: boolean;
 }
 
-export const NO_ANSWER: Answer = { picked: [], text: "", other: false, form: undefined };
+export const NO_ANSWER: Answer = { picked: [], text: "", other: false, form: undefined, asJson: false };
+
+/** Whether a question takes words and any JSON alike. */
+export function takesAnything(question: Question): boolean {
+  return question.free_text && question.schema !== null && Object.keys(question.schema).length === 0;
+}
 
 /** The value to send, or why there is none yet. */
 export function answerOf(question: Question, answer: Answer): { value?: Json; missing?: string } {
-  if (question.schema) return { value: answer.form ?? blank(question.schema, question.schema) };
+  if (takesAnything(question) && answer.asJson) {
+    const { value, error } = readJson(answer.text);
+    return error === undefined ? { value } : { missing: error };
+  }
+  if (question.schema && !takesAnything(question)) return { value: answer.form ?? blank(question.schema, question.schema) };
   const own = answer.text.trim() !== "" && (answer.other || question.options.length === 0) ? answer.text : undefined;
   if (question.options.length === 0) return own === undefined ? { missing: "Write an answer." } : { value: own };
   if (answer.other && own === undefined) return { missing: "Write your own answer." };

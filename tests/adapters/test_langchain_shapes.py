@@ -1,0 +1,142 @@
+"""What a graph shows with ``interrupt(value)``, and the answers that people can give to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_world import World
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.types import interrupt
+
+from assent import InvalidDecision
+from assent.adapters.langchain import GuardedAgent
+from assent.types import Request
+
+ALL = {f"allow_{name}": True for name in ("accept", "edit", "respond", "ignore")}
+NO_REJECT = {
+    "action_requests": [{"name": "send", "args": {}, "description": ""}],
+    "review_configs": [{"action_name": "send", "allowed_decisions": ["approve"]}],
+}
+
+
+@pytest.fixture
+def world() -> Any:
+    world = World()
+    yield world
+    world.gate.close()
+
+
+def shown(**config: Any) -> dict[str, Any]:
+    """A request as the agent inbox has it."""
+    return {"action_request": {"action": "send", "args": {"to": "ana"}}, "config": config}
+
+
+def asked(world: World, value: Any, **options: Any) -> tuple[GuardedAgent, Request]:
+    builder: Any = StateGraph(dict)
+    builder.add_node("ask", lambda state: {"said": interrupt(value, **options)})
+    builder.add_edge(START, "ask")
+    agent = GuardedAgent(builder.compile(checkpointer=InMemorySaver()), world.gate)
+    (request,) = agent.run_sync({"a": 1}, thread="t").interruptions
+    return agent, request
+
+
+EDIT = {"type": "edit", "args": {"action": "send", "args": {"to": "bob"}}}
+FIELDS = [{"name": "to", "type": "str"}, {"name": "copies", "type": "int", "required": False}]
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [
+        ("Sure?", True),
+        ("Sure?", "yes"),
+        ("Sure?", None),
+        ({"question": "Sure?", "price": 12}, {"action": "approve", "price": 11}),
+        ({"question": "Sure?"}, {}),
+        ({"table": "users", "fields": ["name", "mail"]}, True),
+        ({"question": "Which?", "options": ["only"]}, ["any"]),
+        ({"question": "Which?", "options": [{"odd": 1}, {"odd": 2}]}, 3),
+        ({"question": "Which?", "options": ["a", "b"]}, "b"),
+        ({"question": "Which?", "choices": [{"label": "A", "value": 1}, 2], "multiple": True}, [2]),
+        ({"question": "Which?", "options": ["a", "b"], "free_text": True}, "neither"),
+        ({"question": "Fill in", "fields": FIELDS}, {"to": "ana"}),
+        ({"fields": {"n": "int", "to": {"type": "string"}}}, {"n": 1, "to": ""}),
+        ({"question": "How many?", "schema": {"type": "integer"}}, 3),
+        (shown(**ALL), [{"type": "accept", "args": None}]),
+        (shown(**ALL), {"type": "accept"}),
+        (shown(**ALL), [EDIT]),
+        ([shown(**ALL)], [{"type": "response", "args": "later"}]),
+        ([shown(**ALL)], [{"type": "ignore", "args": None}]),
+        ({"action_requests": [{}], "review_configs": []}, "as it is"),
+    ],
+)
+def test_an_answer_that_the_value_takes(world: World, value: Any, answer: Any) -> None:
+    agent, request = asked(world, value)
+    stands = agent.resume_sync("t", decisions=[request.respond(answer)])
+    assert (stands.status, stands.output["said"]) == ("done", answer)
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [
+        ({"question": "Which?", "options": ["a", "b"]}, "c"),
+        ({"question": "Fill in", "fields": FIELDS}, {"to": 1}),
+        ({"question": "Fill in", "fields": FIELDS}, "ana"),
+        (shown(**ALL), "yes"),
+        (shown(**ALL), [{"type": "approve"}]),
+        (shown(allow_accept=True), [EDIT]),
+        (shown(**ALL), [{**EDIT, "args": {"action": "delete", "args": {}}}]),
+        ([shown(**ALL)], []),
+    ],
+)
+def test_an_answer_that_it_does_not_take(world: World, value: Any, answer: Any) -> None:
+    agent, request = asked(world, value)
+    with pytest.raises(InvalidDecision):
+        agent.resume_sync("t", decisions=[request.respond(answer)])
+    assert [one.id for one in agent.resume_sync("t").interruptions] == [request.id]
+
+
+def test_a_schema_that_is_none_leaves_it_open(world: World) -> None:
+    agent, request = asked(world, {"question": "What?"}, response_schema={"type": "odd"})
+    assert agent.resume_sync("t", decisions=[request.respond(3)]).output["said"] == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("Sure?", {"type": "reject", "message": "no"}),
+        ([shown(**ALL)], [{"type": "ignore", "args": None}]),
+        (shown(allow_respond=True), [{"type": "response", "args": "no"}]),
+    ],
+)
+def test_a_person_who_will_not_answer(world: World, value: Any, said: Any) -> None:
+    agent, request = asked(world, value)
+    stands = agent.resume_sync("t", decisions=[request.reject("no")])
+    assert stands.output["said"] == said
+
+
+def test_a_question_that_was_called_off_is_not_waited_for(world: World) -> None:
+    agent, request = asked(world, "Sure?")
+    world.inbox.cancel_sync(request.id, by="ana")
+    stands = agent.resume_sync("t")
+    assert stands.output["said"]["type"] == "reject"
+    assert "cancelled" in stands.output["said"]["message"]
+
+
+@pytest.mark.parametrize("value", [NO_REJECT, shown(allow_accept=True)])
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_what_takes_no_refusal_is_asked_anew(world: World, value: Any, cancelled: bool) -> None:
+    agent, request = asked(world, value)
+    for _ in range(2):
+        if cancelled:
+            world.inbox.cancel_sync(request.id, by="ana")
+        else:
+            world.inbox.decide_sync(request.id, request.reject("no"), by="ana")
+        (again,) = agent.resume_sync("t").interruptions
+        assert again.id != request.id
+        request = again
+    answer: Any = {"type": "accept"}
+    if value is NO_REJECT:
+        answer = {"decisions": [{"type": "approve"}]}
+    assert agent.resume_sync("t", decisions=[request.respond(answer)]).output["said"] == answer
