@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
-from assent import Policy, Rule
+from assent import AssentError, Policy, Rule
 from assent.adapters.langchain import HumanInTheLoopMiddleware, guard
 
 GO: Any = {"messages": [{"role": "user", "content": "go"}]}
@@ -96,3 +96,65 @@ async def test_new_words_close_what_an_agent_within_a_graph_had_asked(
     (second,) = (await world.inbox.pending()).items
     assert second.id != first.id
     assert (await world.inbox.get(first.id)).status == "superseded"
+
+
+def keeper(world: World, name: str, guarded: bool, apart: bool, id: str) -> Any:
+    """A clerk that remembers what it was told before; its agent in a graph of its own, or not."""
+    around = HumanInTheLoopMiddleware({"send": True}, gate=world.gate)
+    script = [[(id, "send", {"to": name})], "done", [(id, "send", {"to": name})], "again"]
+    chat = Chat(script=script, seen=[])
+    middleware = [] if guarded else [around]
+    agent: Any = create_agent(chat, world.tools(), middleware=middleware, checkpointer=True)
+    agent = guard(agent, world.gate).graph if guarded else agent
+    if apart:
+        agent = StateGraph(MessagesState).add_node(name, agent).add_edge(START, name).compile()
+
+    @tool(name)
+    async def delegate(task: str) -> str:
+        """Delegate a task."""
+        said: Any = {"messages": [{"role": "user", "content": task}]}
+        return str((await agent.ainvoke(said))["messages"][-1].text)
+
+    return delegate
+
+
+def both(world: World, guarded: bool, apart: bool, ids: tuple[str, str] = ("c1", "c2")) -> Any:
+    clerks = [
+        keeper(world, n, guarded, apart, id) for n, id in zip(("ana", "bob"), ids, strict=True)
+    ]
+    script = [
+        [("d1", "ana", {"task": "a"}), ("d2", "bob", {"task": "b"})],
+        "All done.",
+        [("d3", "ana", {"task": "a"})],
+        "Once more.",
+    ]
+    chat = Chat(script=script, seen=[])
+    return guard(create_agent(chat, clerks, checkpointer=InMemorySaver()), world.gate)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_agents_for_which_langgraph_has_one_state(world: World, guarded: bool) -> None:
+    agent = both(world, guarded, apart=False)
+
+    async def go() -> None:
+        stands = await agent.run("go", thread="t")
+        for _ in range(3):
+            stands = await agent.resume("t", decisions=[r.approve() for r in stands.interruptions])
+
+    with pytest.raises(AssentError, match="leave out checkpointer=True"):
+        await go()
+    assert len(world.ran) == len(set(world.ran)) < 2
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_agents_with_a_state_each(world: World, guarded: bool) -> None:
+    agent = both(world, guarded, apart=True, ids=("c1", "c1"))
+    stands = await agent.run("go", thread="t")
+    first, second = stands.interruptions
+    stands = await agent.resume("t", decisions=[second.approve()])
+    assert [r.id for r in stands.interruptions] == [first.id]
+    stands = await agent.resume("t", decisions=[first.approve()])
+    assert (stands.output, sorted(r[1] for r in world.ran)) == ("All done.", ["ana", "bob"])
+    (third,) = (await agent.run("more", thread="t")).interruptions
+    assert (await agent.resume("t", decisions=[third.approve()])).output == "Once more."
+    assert [r[1] for r in world.ran].count("ana") == 2

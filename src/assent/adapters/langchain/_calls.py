@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -22,14 +22,16 @@ from assent.adapters.langchain._tools import (
     foreign_tool,
     loaded,
     message,
+    turn_of,
     words_with,
 )
-from assent.errors import InvalidCall, Paused
+from assent.errors import AssentError, Conflict, InvalidCall, Paused
 from assent.gate import Gate
 from assent.gate.foreign import ForeignCall, ForeignThread, ForeignTool
 from assent.gate.inside import runs_here
 from assent.policy import Policy
-from assent.twin import in_thread, on_loop, run_sync
+from assent.rows import CallStatus
+from assent.twin import in_thread, look, on_loop, run_sync
 from assent.types import Json, Request
 
 T = TypeVar("T")
@@ -127,6 +129,7 @@ class ToolGate:
         if row is not None and runs_here(row.id):
             result: Result = await run(request)
             return result  # the same gate stands around this one already
+        await check_alone(thread, config, turn_of(request.state, str(made["id"])))
         call = self._foreign(request, run, thread)
         answers = Answers(thread, call.id, by_of(config))
 
@@ -142,6 +145,9 @@ class ToolGate:
                 return answer_to(outcome, made, self.notice)
             except Bubble as bubble:
                 raise bubble.cause from None
+            except Conflict:
+                await check_alone(thread, config, ())
+                raise
             except Paused:
                 continue  # asked just now, or in doubt: the next look interrupts
 
@@ -180,6 +186,7 @@ def _place(request: ToolCallRequest) -> tuple[str, str]:
     return str(inside.get("checkpoint_ns") or ""), str(request.tool_call["id"])
 
 
+_WAITS = (CallStatus.ASKED, CallStatus.READY)
 _OF_A_GRAPH = re.compile(r"[0-9a-f]{8}:[0-9a-f]{16}/")
 
 
@@ -202,6 +209,25 @@ def is_over(config: Mapping[str, Any], key: str) -> bool:
     ours = graph_of(config)
     of_a_graph = _OF_A_GRAPH.match(key) is not None
     return key.startswith(ours) or (of_a_graph and not key.startswith(_step_of(config)))
+
+
+async def check_alone(thread: ForeignThread, config: Mapping[str, Any], ids: Sequence[Any]) -> None:
+    """Stop where the calls ``ids`` of a turn are not all that an agent has open. LangGraph keeps
+    one state for all agents with ``checkpointer=True`` that a node calls: side by side, one takes
+    the turn of the other for its own."""
+    graph = str((config.get("configurable") or {}).get("checkpoint_ns") or "").rpartition("|")[0]
+    if not graph or all(":" in name for name in graph.split("|")):
+        return  # its state is the call's own
+    keys = [key_of(config, id) for id in ids]
+    for call in await look(thread.store, thread.store.calls_of, thread.run):
+        made_here = call.status in _WAITS and call.key.startswith(graph_of(config))
+        if made_here and not any(f"{call.key}/".startswith(f"{key}/") for key in keys):
+            raise AssentError(
+                f"{call.id} waits in another agent with checkpointer=True that was called by "
+                f"{graph!r} at the same time, and LangGraph has one state for both: leave out "
+                "checkpointer=True, or put each of these agents into a graph of its own, without "
+                "checkpointer, as a node with a name of its own"
+            )
 
 
 def _step_of(config: Mapping[str, Any]) -> str:

@@ -14,10 +14,18 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from assent.adapters.langchain import _wire
 from assent.adapters.langchain._answers import Answers
-from assent.adapters.langchain._calls import ToolGate, by_of, directly, graph_of, is_over, key_of
+from assent.adapters.langchain._calls import (
+    ToolGate,
+    by_of,
+    check_alone,
+    directly,
+    graph_of,
+    is_over,
+    key_of,
+)
 from assent.adapters.langchain._tools import Result, foreign_tool, words_with
 from assent.engine.commands import Finish
-from assent.errors import InvalidPolicy
+from assent.errors import Conflict, InvalidPolicy
 from assent.gate import Gate
 from assent.gate.foreign import ForeignCall, ForeignTool
 from assent.gate.given import decisions_from
@@ -112,8 +120,10 @@ class _AtGate(HumanInTheLoopMiddleware):
     async def _before(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         self._known = {tool.name: tool for tool in request.tools if not isinstance(tool, dict)}
         config = _wire.get_config()
-        run = self.gate.store.run(self._tools.thread(config).run)
+        thread = self._tools.thread(config)
+        run = self.gate.store.run(thread.run)
         if run is not None:
+            await check_alone(thread, config, ())
             # The model is asked although calls are open: somebody wrote something new.
             over = partial(is_over, config)
             await hop(partial(supersede, over=over), self.gate.store, run, "user")
@@ -148,6 +158,7 @@ class _AtGate(HumanInTheLoopMiddleware):
         config = _wire.get_config()
         thread = self._tools.thread(config)
         made = [call for call in last.tool_calls if call["id"]]
+        await check_alone(thread, config, [call["id"] for call in made])
         keys = [key_of(config, call["id"]) for call in made]
         # In a process that has not asked the model its tools are not known here: what has no row
         # yet is then asked about where it would run.
@@ -161,7 +172,11 @@ class _AtGate(HumanInTheLoopMiddleware):
             for key, call in zip(keys, made, strict=True)
             if call["name"] in self._known and thread.row(key) is None
         ]
-        await thread.ask(calls)
+        try:
+            await thread.ask(calls)
+        except Conflict:
+            await check_alone(thread, config, ())
+            raise
 
         async def waiting() -> tuple[Request, ...]:
             return await thread.waiting(keys)

@@ -61,11 +61,23 @@ def _validated(model: type[BaseModel], args: dict[str, Json]) -> Mapping[str, Js
 
 def words_with(state: Any, call_id: str) -> str:
     """What the model said beside a call, for people to read with due doubt."""
+    message = _reply_with(state, call_id)
+    text = "" if message is None else message.text
+    return text[:MAX_WORDS].encode(errors="replace").decode()
+
+
+def turn_of(state: Any, call_id: str) -> list[Any]:
+    """The ids of all calls that the model made together with this one."""
+    message = _reply_with(state, call_id)
+    return [call_id] if message is None else [call["id"] for call in message.tool_calls]
+
+
+def _reply_with(state: Any, call_id: str) -> AIMessage | None:
     messages = state.get("messages", ()) if isinstance(state, Mapping) else ()
     for message in reversed(messages):
         if isinstance(message, AIMessage) and any(c["id"] == call_id for c in message.tool_calls):
-            return message.text[:MAX_WORDS].encode(errors="replace").decode()
-    return ""
+            return message
+    return None
 
 
 # -- results
