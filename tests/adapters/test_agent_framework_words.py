@@ -108,6 +108,38 @@ async def test_a_function_that_another_one_added_is_there_after_the_pause(bench:
     assert (stands.status, bench.ran) == ("done", [("ana", 1), ("cy", 1)])
 
 
+@pytest.mark.filterwarnings("ignore:.*experimental:FutureWarning")
+@pytest.mark.parametrize("decided", [True, False])
+async def test_a_function_that_was_added_in_another_process_is_waited_for(
+    bench: Bench, decided: bool
+) -> None:
+    def load(ctx: FunctionInvocationContext) -> str:
+        ctx.add_tools([pay_of(bench)])
+        return "loaded"
+
+    turns = [call("load", "c1")], [call("pay", "c2", to="ana"), call("look", "c3")], "Done."
+
+    def look() -> str:
+        return "seen"
+
+    rules = Policy([Rule("pay"), Rule("look")])
+    here = guard(bench.agent(*turns, tools=[load, look]), bench.gate, rules)
+    stands = await here.run("go", thread="t")
+    pay, looked = stands.interruptions
+    await bench.inbox.decide(looked.id, looked.approve(), by="ana")
+    if decided:
+        await bench.inbox.decide(pay.id, pay.approve(), by="ana")
+    there = guard(bench.agent(*turns, tools=[load, look]), bench.gate, rules)
+    for _ in range(2):
+        with pytest.raises(AssentError, match="pay was added by another function"):
+            await there.resume("t")
+    assert (await bench.inbox.get(pay.id)).status == ("approved" if decided else "pending")
+    # A version of the agent that has it from the start.
+    newer = guard(bench.agent(*turns, tools=[load, look, pay_of(bench)]), bench.gate, rules)
+    stands = await newer.resume("t", decisions=None if decided else [pay.approve()])
+    assert (stands.output, bench.ran) == ("Done.", [("ana", 1)])
+
+
 async def test_middleware_that_approves_by_itself_ends_the_run_and_does_not_spin(
     bench: Bench,
 ) -> None:

@@ -10,10 +10,11 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agent_framework import ChatContext, ChatMiddleware, ChatResponse, Message
+from agent_framework import ChatContext, ChatMiddleware, ChatResponse, Message, MiddlewareFailure
 
 from assent.adapters.agent_framework.talk import Talk, answers_to, calls_of
 from assent.adapters.agent_framework.tools import open_tools
+from assent.errors import AssentError
 
 
 class Replies(ChatMiddleware):
@@ -35,6 +36,7 @@ class Replies(ChatMiddleware):
         self._bring(context.options)
         open_tools(context.options)
         if self._again is not None:
+            self._check_added(context.options)
             context.result, self._again = self._again, None
             return
         results = answers_to(self._made, context.messages)
@@ -62,6 +64,20 @@ class Replies(ChatMiddleware):
             tools.extend(tool for tool in self.added if _name(tool) not in self._given)
         else:
             self.added[:] = [tool for tool in tools if _name(tool) not in self._given]
+            self.talk.added = [_name(tool) for tool in self.added]
+
+    def _check_added(self, options: Any) -> None:
+        """Stop before the framework tells the model that there is no such function: what people
+        were asked about it stays as it is."""
+        have = {_name(tool) for tool in (options or {}).get("tools") or ()}
+        gone = [c.name for c in self._made if c.name in self.talk.added and c.name not in have]
+        if gone:
+            error = AssentError(
+                f"{gone[0]} was added by another function while the agent ran, and this process "
+                "does not have it: resume where it was added, or give it to the agent itself, or "
+                "from a context provider; until then its call waits"
+            )
+            raise MiddlewareFailure(str(error)) from error
 
 
 def _name(tool: Any) -> str:

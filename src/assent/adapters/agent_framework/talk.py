@@ -49,6 +49,8 @@ class Talk:
         #: What a workflow was given, and what it has put out so far.
         self.given: Any = None
         self.outputs: list[Json] = []
+        #: The names of functions that others have added while the agent ran.
+        self.added: list[Json] = []
         self._seen: int | None = None
 
     # -- reading
@@ -68,7 +70,7 @@ class Talk:
         if run is not None and run.snapshot is not None:
             kept = codec.loads(run.snapshot)
             self.session = AgentSession.from_dict(kept["session"])
-            self.outputs = kept["outputs"]
+            self.outputs, self.added = kept["outputs"], kept.get("added", [])
 
     def _take(self, body: dict[str, Any]) -> None:
         if "given" in body:
@@ -140,12 +142,16 @@ class Talk:
             run=run,
             agent=self.gate.agent,
             messages=tuple(Row(run, codec.dumps({**b, "format": _FORMAT})) for b in bodies),
-            snapshot=codec.dumps({"session": self._state(), "outputs": self.outputs}),
+            snapshot=codec.dumps(self._kept()),
             hold=True,
             after=self._seen,
         )
         await write(self.gate.store, command)
         self._seen = (self._seen or 0) + len(bodies)
+
+    def _kept(self) -> dict[str, Json]:
+        added: dict[str, Json] = {"added": self.added} if self.added else {}
+        return {"session": self._state(), "outputs": self.outputs, **added}
 
     def _state(self) -> dict[str, Json]:
         whole = self.session.to_dict()
