@@ -145,9 +145,7 @@ def _list_of(each: list[dict[str, Any]]) -> dict[str, Any]:
 def _asked(value: Mapping[Any, Any]) -> dict[str, Any]:
     for name in _SCHEMAS:
         rules = value.get(name)
-        if isinstance(rules, dict) and {"type", "properties", "enum", "oneOf", "anyOf"} & set(
-            rules
-        ):
+        if isinstance(rules, dict) and set(rules) & _SAYS:
             return {"schema": rules}
     fields = _fields(value.get("fields"))
     if fields is not None:
