@@ -122,8 +122,8 @@ async def decide_many(request: Request, who: AReviewer) -> JsonAnswer:
         try:
             async with traced(service.store, who.reviewer, tried=body.type, request=body.id):
                 check_sees(who, await service.inbox.get(body.id))
-        except NotFound as error:
-            missing[body.id] = error
+        except NotFound as none:
+            missing[body.id] = none
     there = [decision for decision in decisions if decision.request not in missing]
     if not there:
         raise missing[bodies[0].id]
