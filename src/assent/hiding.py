@@ -125,12 +125,13 @@ def _forms(said: list[Any], root: Any) -> Iterator[Mapping[str, Any]]:
             continue
         seen.add(id(node))
         yield node
-        todo.append(_referred(root, node.get("$ref")))
+        todo.append(referred(root, node.get("$ref")))
         for several in ("anyOf", "oneOf", "allOf"):
             todo += node.get(several) or ()
 
 
-def _referred(root: Any, ref: object) -> Any:
+def referred(root: Any, ref: object) -> Any:
+    """What a reference within a schema means, if it is there."""
     if not isinstance(ref, str) or not ref.startswith("#"):
         return None
     node = root

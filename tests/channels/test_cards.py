@@ -222,3 +222,15 @@ def test_a_skeleton_starts_from_the_schema() -> None:
     }
     expected = {"a": "", "b": 5, "c": "x", "d": [], "e": None, "f": None, "g": None}
     assert skeleton(schema) == expected
+
+
+def test_a_skeleton_follows_references() -> None:
+    place = {"type": "object", "properties": {"zip": {"type": "string"}, "kind": {"const": "home"}}}
+    schema = {
+        "type": "object",
+        "properties": {"to": {"$ref": "#/$defs/Place"}, "up": {"$ref": "#"}, "x": {"$ref": "#/no"}},
+        "$defs": {"Place": place},
+    }
+    made = skeleton(schema)
+    assert (made["to"], made["x"]) == ({"zip": "", "kind": "home"}, None)
+    assert str(made).count("'up'") < 8

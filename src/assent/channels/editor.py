@@ -13,10 +13,13 @@ from pathlib import Path
 
 from assent import codec, text
 from assent.errors import InvalidCall
+from assent.hiding import referred
 from assent.types import Json
 
 _FALLBACKS = ("nano", "vi")
 _EMPTY: dict[str, Json] = {"array": [], "string": "", "number": 0, "integer": 0, "boolean": False}
+#: Past this many levels a schema that refers to itself is left to the person.
+_DEEPEST = 8
 
 
 class NoEditor(Exception):
@@ -75,13 +78,22 @@ def parsed(written: str, rules: Mapping[str, Json] | None) -> Json:
 
 def skeleton(rules: Json) -> Json:
     """Something to start from: the defaults of a schema, or empty values of its types."""
-    if not isinstance(rules, Mapping):
+    return _empty(rules, rules, _DEEPEST)
+
+
+def _empty(rules: Json, root: Json, depth: int) -> Json:
+    """The same for a part of ``root``, which may refer to itself."""
+    if not isinstance(rules, Mapping) or not depth:
         return None
-    if "default" in rules:
-        return rules["default"]
+    for said in ("default", "const"):
+        if said in rules:
+            return rules[said]
     if rules.get("enum"):
         return rules["enum"][0]
+    if "$ref" in rules:
+        return _empty(referred(root, rules["$ref"]), root, depth - 1)
     if rules.get("type") == "object":
-        return {key: skeleton(part) for key, part in rules.get("properties", {}).items()}
+        fields = rules.get("properties", {}).items()
+        return {key: _empty(part, root, depth - 1) for key, part in fields}
     kind = rules.get("type")
     return _EMPTY.get(kind) if isinstance(kind, str) else None

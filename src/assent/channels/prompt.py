@@ -160,5 +160,7 @@ def _turn(talk: Talk) -> Outcome | None:
             return words
         return None
 
-    words = talk.match(" ".join(labels) + " >", read, valid)
+    own_words = question is not None and "m" in keys and question.schema is None
+    hint = " To answer in your own words, type m first." if own_words else ""
+    words = talk.match(" ".join(labels) + " >", read, valid, hint)
     return keys[words].act(talk) if words in keys else choose_options(talk, words)

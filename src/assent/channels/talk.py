@@ -142,7 +142,7 @@ class Talk:
         known = tuple(keys)
         return self.match(question, lambda words: words if words in known else None, known)
 
-    def match(self, question: str, read: Reader, valid: Iterable[str]) -> str:
+    def match(self, question: str, read: Reader, valid: Iterable[str], hint: str = "") -> str:
         """A line that ``read`` understands; five others, pastes and bare Enters end the talk."""
         for _ in range(TRIES):
             typed = self.ask(question)
@@ -150,7 +150,7 @@ class Talk:
             if found is not None:
                 return found
             said = "A paste decides nothing" if typed.pasted else "Nothing was decided"
-            self.say(f"{said}: type one of {', '.join(valid)}, then Enter.")
+            self.say(f"{said}: type one of {', '.join(valid)}, then Enter.{hint}")
             self.screen.settle()  # the rest of a paste may still be on its way
         self.say(f"{TRIES} answers that make no sense.")
         raise Left
