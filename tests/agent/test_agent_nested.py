@@ -12,6 +12,7 @@ from agent_world import World, asked, error_in, told
 import assent
 from assent.agent import Agent, Requested
 from assent.agent.nested import _begun, find_run
+from assent.engine.commands import Cancel
 from assent.stores.memory import MemoryStore
 from assent.stores.sqlite import SqliteStore
 from assent.testing import ScriptedReviewer
@@ -258,11 +259,24 @@ async def test_calling_off_reaches_inner_agents(world: World) -> None:
     assert (await world.inbox.pending()).items == ()
 
 
-async def test_what_an_inbox_called_off_is_over_inside_too(world: World) -> None:
+@pytest.mark.parametrize("by", ["inbox", "gate"])
+async def test_calling_off_by_any_door_reaches_inner_agents(world: World, by: str) -> None:
     outer, _ = pair(world, PAY, say("Paid."))
     result = await outer.run("go", thread="t")
     (request,) = result.interruptions
-    await world.inbox.cancel(result.run, by="ana")
+    await {"inbox": world.inbox.cancel, "gate": outer.gate.cancel}[by](result.run, by="ana")
+    assert (await world.inbox.get(request.id)).status == "cancelled"
+    with pytest.raises(assent.AssentError):
+        await world.inbox.decide(request.id, request.approve(), by="bea")
+    assert (await outer.resume(result.run)).status == "cancelled"
+    assert world.ran == []
+
+
+async def test_what_ended_outside_is_over_inside_too(world: World) -> None:
+    outer, _ = pair(world, PAY, say("Paid."))
+    result = await outer.run("go", thread="t")
+    (request,) = result.interruptions
+    world.store.transact(Cancel(thread="t", run=result.run, by="clock"))  # of this run alone
     await world.inbox.decide(request.id, request.approve(), by="bea")
     assert (await outer.resume(request.run)).status == "cancelled"
     assert (world.ran, world.store.ready(outer.names)) == ([], [])

@@ -18,7 +18,6 @@ from assent.agent.job import RUN, Emit, Job
 from assent.agent.loop import Advance
 from assent.agent.models import Model, resolve
 from assent.agent.nested import agent_tool, find_run
-from assent.agent.room import call_off
 from assent.agent.state import RunState
 from assent.agent.streaming import streamed
 from assent.agent.tool import Tool, ToolOptions, as_tool
@@ -32,6 +31,7 @@ from assent.gate.telling import Channel
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.rows import LIVE, Call, Run
+from assent.stores.inner import call_off
 from assent.twin import hop, look, run_apart
 from assent.types import Decision, Json, Reviewer, Terms, ToolCall, moment
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from assent.agent.context import Context
 from assent.agent.events import Result
 from assent.agent.job import RUN
-from assent.agent.room import call_off, inner_thread
 from assent.agent.tool import Tool, ToolOptions, tool
 from assent.engine.commands import Wake
 from assent.errors import AssentError, Conflict, InvalidCall, NotFound, Paused
 from assent.rows import LIVE, Run
+from assent.stores.inner import call_off, inner_thread
 from assent.twin import hop, look
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from assent import codec, text
 from assent.agent import Agent, Ended, Result, ToolEnded, ToolStarted
 from assent.agent.events import AgentEvent
 from assent.agent.models import ModelError
-from assent.agent.room import inner_runs
 from assent.channels.card import utc_now
 from assent.channels.layout import Line, name
 from assent.channels.prompt import ask
@@ -28,6 +27,7 @@ from assent.cli.views import subject
 from assent.errors import AssentError, Conflict, NotFound
 from assent.inbox import Inbox
 from assent.rows import LIVE, Run
+from assent.stores.inner import inner_runs
 from assent.threads import leave_soon
 from assent.types import Request
 

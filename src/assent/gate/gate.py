@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
 from assent import codec, text
-from assent.engine.commands import Cancel
 from assent.errors import InvalidCall, NotFound, Rejected
 from assent.gate.calls import CallLife
 from assent.gate.judge import judge
@@ -42,6 +41,7 @@ from assent.policy import Policy, Predicate
 from assent.rows import Call
 from assent.stores import open_store
 from assent.stores.base import Store
+from assent.stores.inner import call_off
 from assent.twin import drive, hop, run_sync
 from assent.types import Json, Question, Request, Terms, ToolCall, moment
 from assent.views import kept_question
@@ -223,9 +223,7 @@ class Gate:
         run = self.store.run(name)
         if run is None:
             raise NotFound(f"no run {name!r}")
-        self.store.transact(
-            Cancel(thread=run.thread, run=run.id, by=by, reason=reason, superseded=superseded)
-        )
+        call_off(self.store, run, by, reason, superseded=superseded)
 
     # -- twins
 

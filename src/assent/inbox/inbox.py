@@ -25,6 +25,7 @@ from assent.policy import tightened
 from assent.rows import Call, CallStatus, Event, Tool
 from assent.stores import open_store
 from assent.stores.base import Store
+from assent.stores.inner import call_off
 from assent.twin import News, hop, look, run_sync, write, write_made
 from assent.types import Decision, Edit, Grant, Reject, Request, Respond, Reviewer, Terms
 from assent.views import is_request, request_of
@@ -297,19 +298,13 @@ class Inbox:
         call, run = self.store.call(checked_text(target, "target")), self.store.run(target)
         if call is None and run is None:
             raise NotFound(f"no request and no run {target!r:.80}")
-        where = call or run
-        assert where is not None
-        command = Cancel(
-            thread=where.thread,
-            run=call.run if call is not None else target,
-            call=None if call is None else call.id,
-            by=reviewer_of(self.store, by, None).name,
-            reason=reason,
-            superseded=superseded,
-        )
-        self.store.transact(command)
+        by = reviewer_of(self.store, by, None).name
         if call is not None:
+            place = {"thread": call.thread, "run": call.run, "call": call.id}
+            self.store.transact(Cancel(**place, by=by, reason=reason, superseded=superseded))
             check_called_off(self.store.call(call.id) or call)
+        elif run is not None:
+            call_off(self.store, run, by, reason, superseded=superseded)
 
     # -- standing yeses
 
