@@ -14,7 +14,7 @@ from assent.agent.resumable import Resumable
 from assent.gate.driven import Driven
 from assent.inbox import Inbox
 from assent.stores.memory import MemoryStore
-from assent.testing import ScriptedModel, call, say
+from assent.testing import ScriptedModel, call, calls, say
 from assent.worker import Worker
 from assent.worker.steps import Step
 
@@ -33,11 +33,18 @@ class Shop:
         await self.end.wait()
         return "paid"
 
-    def own(self) -> Resumable:
+    def own(self, *, lent: bool = False) -> Resumable:
         steps = [call("pay", {"to": "ana"}), say("Done.")]
         tool = assent.tool(needs_approval=True)(self.pay)
         model = ScriptedModel(steps, by_turn=True)
-        return assent.Agent("shop", model=model, tools=[tool], store=self.store)
+        return assent.Agent("shop", model=model, tools=[tool], store=None if lent else self.store)
+
+    def outer(self) -> Resumable:
+        steps = [call("shop", {"input": "Pay ana"}), say("All done.")]
+        inner = self.own(lent=True)
+        assert isinstance(inner, assent.Agent)
+        model = ScriptedModel(steps, by_turn=True)
+        return assent.Agent("mall", model=model, tools=[inner.as_tool()], store=self.store)
 
     def adapted(self) -> Resumable:
         gate = assent.Gate(self.store, agent="shop", wait=0)
@@ -59,7 +66,7 @@ async def until(check: Callable[[], Any]) -> None:
             await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("kind", ["own", "adapted"])
+@pytest.mark.parametrize("kind", ["own", "adapted", "outer"])
 async def test_a_run_that_another_worker_has_takes_no_room_and_holds_up_no_end(kind: str) -> None:
     shop = Shop()
     told: dict[str, list[Step]] = {"quick": [], "slow": []}
@@ -70,7 +77,7 @@ async def test_a_run_that_another_worker_has_takes_no_room_and_holds_up_no_end(k
     paused = await getattr(shop, kind)().run("Pay ana", thread="t")
     (request,) = paused.interruptions
     await Inbox(shop.store).decide(request.id, request.approve(), by="ben")
-    run = shop.store.run(paused.run)
+    run = shop.store.run(request.run)
     assert run is not None  # both have seen it in the same moment, and it is due
     working = crew["quick"].begin(run)
     await until(lambda: shop.began)
@@ -85,7 +92,11 @@ async def test_a_run_that_another_worker_has_takes_no_room_and_holds_up_no_end(k
     assert working is not None
     await asyncio.wait_for(working, 20)
     ended = [step.step for step in told["quick"]]
-    assert (ended[0], ended[-1], ended.count("call_done")) == ("taken", "done", 1)
+    assert (ended[0], ended[-1]) == ("taken", "done")
+    outer = ["shop"] if kind == "outer" else []
+    for name in ("call_started", "call_done"):
+        tools = [step.tool for step in told["quick"] if step.step == name]
+        assert sorted(tools) == ["pay", *outer]
     assert shop.began == ["ana"]
 
 
@@ -108,3 +119,27 @@ async def test_what_became_of_a_call_is_told_by_the_worker_that_has_the_run() ->
     steps = Counter(step.step for step in told[0] + told[1])
     once = ("resumed", "call_rejected", "done", "left")
     assert steps == {"taken": 10, **dict.fromkeys(once, 5)}
+
+
+async def test_a_call_that_does_not_run_is_told_with_the_turn() -> None:
+    """The run is gone on with twice before the model hears of it."""
+
+    @assent.tool(needs_approval=True)
+    def pay(to: str) -> str:
+        return "paid"
+
+    store, told = MemoryStore(), list[Step]()
+    both = call("pay", {"to": "ana"}), call("pay", {"to": "ben"})
+    model = ScriptedModel([calls(*both), say("Done.")], by_turn=True)
+    agent = assent.Agent("shop", model=model, tools=[pay], store=store)
+    worker = Worker([agent], store, on_step=told.append)
+    first, second = (await agent.run("Pay both", thread="t")).interruptions
+    for decision in (first.reject("no"), second.approve()):
+        await Inbox(store).decide(decision.request, decision, by="ben")
+        run = store.run(first.run)
+        assert run is not None
+        step = worker.begin(run)
+        assert step is not None
+        await step
+    once = ["taken", "resumed", "call_started", "call_done", "call_rejected", "done"]
+    assert [step.step for step in told] == ["taken", "resumed", "paused", *once]

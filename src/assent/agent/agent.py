@@ -25,6 +25,7 @@ from assent.errors import Conflict, InvalidCall
 from assent.gate import Gate
 from assent.gate.gate import DEFAULT_LEASE
 from assent.gate.given import check_asked_in, decisions_from
+from assent.gate.inside import go_on_with
 from assent.gate.judge import judge_sync
 from assent.gate.options import checked_words
 from assent.gate.telling import Channel
@@ -275,6 +276,7 @@ class Agent:
         streams: bool,
     ) -> Result:
         run = await look(self.store, self._find, where)
+        go_on_with(run.id, named=str(where))
         self._refuse_change(run)
         decided = await self._decide(where, run, decisions, by)
         limit = None if run.snapshot is None else codec.loads(run.snapshot).get("max_turns")

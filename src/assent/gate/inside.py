@@ -103,6 +103,12 @@ def due_here(run: str) -> Due | None:
     return due if due is not None and due.run == run else None
 
 
+def go_on_with(run: str, *, named: str) -> None:
+    """Note that the run which was named is part of this one, which it stands for."""
+    if named != run and (due := due_here(named)) is not None:
+        due.run = run
+
+
 def took(run: str) -> None:
     """Note that the lease of a run is ours."""
     due = _due.get()

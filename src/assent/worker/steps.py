@@ -1,16 +1,16 @@
 """Each step of a worker, told once: as one line of the log, and to whoever counts.
 
 A step is something that happened to a run while a worker had it: it was taken, a call started or
-ended, it paused. Our own agents say so while it happens; what they say before they have the run
-waits until they do, since another worker may have it. What agents behind an adapter did is read
-from the record when they have let go of the run, because that is where all of them write it.
+ended, it paused. Our own agents say so while it happens; that they have the run is told when they
+do, since another worker may have it. What agents behind an adapter did is read from the record when
+they have let go of the run, because that is where all of them write it.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from assent.agent.events import (
     Broke,
     Ended,
     ModelAsked,
+    ModelReplied,
     Requested,
     ToolClosed,
     ToolEnded,
@@ -31,7 +32,8 @@ from assent.agent.events import (
 )
 from assent.agent.resumable import Resumable
 from assent.gate.inside import due_here
-from assent.rows import Call, CallStatus, Event
+from assent.rows import LIVE, Call, CallStatus, Event, Run
+from assent.stores.base import Store
 
 log = logging.getLogger("assent.worker")
 
@@ -57,8 +59,10 @@ class Steps:
     def __init__(self, hear: Hear | None = None) -> None:
         self._hear = hear
         self._began: dict[str, float] = {}
-        #: What was said of runs that may be another one's.
-        self._early: dict[str, list[Step]] = {}
+        #: That a run was taken up which may be another one's.
+        self._early: dict[str, Step] = {}
+        #: Calls that do not run, of which the model is yet to be told.
+        self._closed: dict[str, list[Step]] = {}
 
     def tell(self, step: Step) -> None:
         """One line, and one count."""
@@ -86,51 +90,64 @@ class Steps:
 
     def heard(self, event: AgentEvent) -> None:
         """What an agent of ours says of itself."""
-        self._release(event)
+        self._let_go(event)
         match event:
             case Began(resumed=resumed):
-                self._tell(event, "resumed" if resumed else "began")
+                step = _step(event, "resumed" if resumed else "began")
+                if due_here(event.run) is None:
+                    self.tell(step)
+                else:
+                    self._early[event.run] = step
             case Requested(request=request, again=False):
-                self._tell(event, "asked", request.id, request.tool or "")
+                self.tell(_step(event, "asked", request.id, request.tool or ""))
             case ToolStarted(id=id, tool=tool):
                 self._began[id] = time.monotonic()
-                self._tell(event, "call_started", id, tool)
+                self.tell(_step(event, "call_started", id, tool))
             case ToolEnded(id=id, tool=tool, status=status):
-                self._tell(event, f"call_{status}", id, tool, self._since(id))
+                self.tell(_step(event, f"call_{status}", id, tool, self._since(id)))
             case ToolPaused(id=id, tool=tool, status=status):
-                self._tell(event, f"call_{status}", id, tool, self._since(id))
+                self.tell(_step(event, f"call_{status}", id, tool, self._since(id)))
             case ToolClosed(id=id, tool=tool, status=status):
-                self._tell(event, f"call_{status}", id, tool)
+                closed = self._closed.setdefault(event.run, [])
+                closed.append(_step(event, f"call_{status}", id, tool))
 
-    def _release(self, event: AgentEvent) -> None:
-        """Tell what waits, when the run is ours; if it is another one's, that one tells."""
+    def _let_go(self, event: AgentEvent) -> None:
+        """Tell what had to wait: who has the run, until it is ours; and calls that do not run,
+        until the model has heard of all of its turn. Until then whoever goes on with the run
+        comes by them again."""
         due = due_here(event.run)
         match event:
-            case Began() if due is not None:
-                self._early[event.run] = []
             case Ended(result=result) if due is not None and due.is_others(result.status):
                 self._early.pop(event.run, None)
-            case ModelAsked() | ToolStarted() | Requested(again=False) | Ended() | Broke():
-                for step in self._early.pop(event.run, ()):
-                    self.tell(step)
+                self._closed.pop(event.run, None)
+            case ModelAsked() | ToolStarted() | Requested() | Ended() | Broke():
+                self._release(self._early.pop(event.run, None))
+        match event:
+            case Broke():
+                self._closed.pop(event.run, None)
+            case Ended(result=result) if result.status in LIVE:
+                self._closed.pop(event.run, None)
+            case ModelReplied() | Ended():
+                self._release(*self._closed.pop(event.run, ()))
 
-    def _tell(
-        self,
-        event: AgentEvent,
-        step: str,
-        request: str = "",
-        tool: str = "",
-        seconds: float | None = None,
-    ) -> None:
-        told = Step(step, event.agent, event.run, request, tool, seconds)
-        if (early := self._early.get(event.run)) is not None:
-            early.append(told)
-        else:
-            self.tell(told)
+    def _release(self, *steps: Step | None) -> None:
+        for step in steps:
+            if step is not None:
+                self.tell(step)
 
     def _since(self, call: str) -> float | None:
         began = self._began.pop(call, None)
         return None if began is None else time.monotonic() - began
+
+
+def _step(
+    event: AgentEvent,
+    step: str,
+    request: str = "",
+    tool: str = "",
+    seconds: float | None = None,
+) -> Step:
+    return Step(step, event.agent, event.run, request, tool, seconds)
 
 
 _here: ContextVar[Steps | None] = ContextVar("assent_steps", default=None)
@@ -140,6 +157,9 @@ def listen(agent: Resumable) -> bool:
     """Have an agent say what it does; no if only the record will tell."""
     if not isinstance(agent, Agent):
         return False
+    for tool in agent.tools.values():
+        if tool.inner is not None:
+            listen(tool.inner)
     if _heard not in agent.listeners:
         agent.listeners.append(_heard)
     return True
@@ -155,25 +175,32 @@ def _heard(event: AgentEvent) -> None:
 _RECORDED = {"asked": "asked", "reasked": "asked", "in_doubt": "call_in_doubt"}
 
 
-def recorded(events: list[Event], agent: str) -> Iterator[Step]:
-    """The steps that the record tells of."""
-    began: dict[str, tuple[str, int]] = {}
+def recorded(store: Store, run: Run, seen: int) -> list[Step]:
+    """The steps of a run that the record tells of, after so many events of its thread."""
+    events = [event for event in store.chain(run.thread, seen) if event.run == run.id]
+    calls = {id: store.call(id) for id in {event.call for event in events if event.call}}
+    tools = {id: call.tool for id, call in calls.items() if call is not None}
+    return list(_recorded(events, run.agent, tools))
+
+
+def _recorded(events: list[Event], agent: str, tools: Mapping[str, str]) -> Iterator[Step]:
+    began: dict[str, int] = {}
     for event in events:
-        body = {} if event.body is None else codec.loads(event.body)
-        tool, at = began.get(event.call, (str(body.get("tool", "")), event.at))
         seconds = None
         match event.type:
             case "started":
-                began[event.call] = tool, event.at
+                began[event.call] = event.at
                 name = "call_started"
             case "recorded":
+                body = {} if event.body is None else codec.loads(event.body)
                 name = "call_done" if body.get("ok") else "call_failed"
-                seconds = (event.at - at) / 1_000_000 if event.call in began else None
+                at = began.get(event.call)
+                seconds = None if at is None else (event.at - at) / 1_000_000
             case other if other in _RECORDED:
                 name = _RECORDED[other]
             case _:
                 continue
-        yield Step(name, agent, event.run, event.call, tool, seconds)
+        yield Step(name, agent, event.run, event.call, tools.get(event.call, ""), seconds)
 
 
 def _write(step: Step) -> None:

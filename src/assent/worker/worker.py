@@ -266,17 +266,14 @@ class Worker:
         if run.agent in self._speak:
             return await self._resumed(agent, run.id)
         thread = await hop(self.store.thread, run.thread)
-        status = ""
         try:
-            status = await self._resumed(agent, run.id)
+            return await self._resumed(agent, run.id)
         finally:
-            if not due.is_others(status):  # else whoever has it tells
+            if due.taken:  # else whoever has it tells
                 with suppress(AssentError):  # it is only told; how the run stands is known already
                     seen = 0 if thread is None else thread.seq
-                    chain = await hop(self.store.chain, run.thread, seen)
-                    for step in recorded([e for e in chain if e.run == run.id], run.agent):
+                    for step in await hop(recorded, self.store, run, seen):
                         self.steps.tell(step)
-        return status
 
     async def _resumed(self, agent: Resumable, run: str) -> str:
         if self._streams and isinstance(agent, Agent):
