@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -13,6 +14,7 @@ from langgraph.prebuilt.tool_node import ToolNode
 
 from assent.adapters.langchain._calls import ToolGate
 from assent.adapters.langchain._questions import Questions
+from assent.adapters.langchain._tools import named, unanswered
 from assent.errors import AssentError, Paused
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
@@ -21,8 +23,6 @@ from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.threads import off_loop
 from assent.types import Reviewer
-
-_SUPERSEDED = "The user wrote something new instead of deciding, so it was not run."
 
 
 def guard(
@@ -87,8 +87,9 @@ class GuardedAgent(Driven):
 
     async def order(self, thread: str) -> Sequence[str]:
         """LangGraph makes the calls of a turn all at once."""
-        last = _last_reply((await self._state(thread)).values)
-        return [str(call["id"]) for call in last.tool_calls] if last is not None else ()
+        values = (await self._state(thread)).values
+        last = _last_reply(values)
+        return [named(values, call) for call in last.tool_calls] if last is not None else ()
 
     async def _moved(self, input: Any, thread: str) -> Any:
         values = await self._invoke(input, thread)
@@ -209,15 +210,12 @@ def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
 
 
 def _unanswered(values: Any) -> list[ToolMessage]:
-    """Answers to the calls that new words left without one: a provider would refuse to go on."""
-    messages = values.get("messages", []) if isinstance(values, dict) else []
+    """Answers to the calls that new words left without one."""
     last = _last_reply(values)
-    answered = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
-    return [
-        ToolMessage(content=_SUPERSEDED, name=c["name"], tool_call_id=c["id"], status="error")
-        for c in (last.tool_calls if last is not None else [])
-        if c["id"] not in answered
-    ]
+    if last is None:
+        return []
+    after = takewhile(lambda message: message is not last, reversed(values["messages"]))
+    return unanswered(last, list(after))
 
 
 def _last_reply(values: Any) -> AIMessage | None:

@@ -22,6 +22,7 @@ from assent.adapters.langchain._tools import (
     foreign_tool,
     loaded,
     message,
+    named,
     turn_of,
     words_with,
 )
@@ -122,14 +123,16 @@ class ToolGate:
                 "again, so it is not run"
             )
         if request.tool is None:
-            gone = await thread.gone(key_of(config, made["id"]), made["name"])
+            gone = await thread.gone(key_of(config, request.state, made), made["name"])
             return message(gone.text, made, ok=False)
         place = _place(request)
-        row = thread.row(key_of(config, made["id"])) if _around.get() == place else None
+        key = key_of(config, request.state, made)
+        row = thread.row(key) if _around.get() == place else None
         if row is not None and runs_here(row.id):
             result: Result = await run(request)
             return result  # the same gate stands around this one already
-        await check_alone(thread, config, turn_of(request.state, str(made["id"])))
+        turn = turn_of(request.state, made)
+        await check_alone(thread, config, [key_of(config, request.state, one) for one in turn])
         call = self._foreign(request, run, thread)
         answers = Answers(thread, call.id, by_of(config))
 
@@ -171,7 +174,7 @@ class ToolGate:
                 _around.reset(token)
 
         return ForeignCall(
-            id=key_of(request.runtime.config, made["id"]),
+            id=key_of(request.runtime.config, request.state, made),
             tool=self._face(request),
             args=made["args"],
             note=words_with(request.state, str(made["id"])),
@@ -190,10 +193,10 @@ _WAITS = (CallStatus.ASKED, CallStatus.READY)
 _OF_A_GRAPH = re.compile(r"[0-9a-f]{8}:[0-9a-f]{16}/")
 
 
-def key_of(config: Mapping[str, Any], call_id: Any) -> str:
+def key_of(config: Mapping[str, Any], state: Any, call: Mapping[str, Any]) -> str:
     """What a call is found by on its thread: its id, and which graph of a graph it is made in.
     Agents side by side have the thread in common, and their models may repeat an id."""
-    return f"{graph_of(config)}{call_id}"
+    return f"{graph_of(config)}{named(state, call)}"
 
 
 def graph_of(config: Mapping[str, Any]) -> str:
@@ -211,14 +214,15 @@ def is_over(config: Mapping[str, Any], key: str) -> bool:
     return key.startswith(ours) or (of_a_graph and not key.startswith(_step_of(config)))
 
 
-async def check_alone(thread: ForeignThread, config: Mapping[str, Any], ids: Sequence[Any]) -> None:
-    """Stop where the calls ``ids`` of a turn are not all that an agent has open. LangGraph keeps
+async def check_alone(
+    thread: ForeignThread, config: Mapping[str, Any], keys: Sequence[str]
+) -> None:
+    """Stop where the calls ``keys`` of a turn are not all that an agent has open. LangGraph keeps
     one state for all agents with ``checkpointer=True`` that a node calls: side by side, one takes
     the turn of the other for its own."""
     graph = str((config.get("configurable") or {}).get("checkpoint_ns") or "").rpartition("|")[0]
     if not graph or all(":" in name for name in graph.split("|")):
         return  # its state is the call's own
-    keys = [key_of(config, id) for id in ids]
     for call in await look(thread.store, thread.store.calls_of, thread.run):
         made_here = call.status in _WAITS and call.key.startswith(graph_of(config))
         if made_here and not any(f"{call.key}/".startswith(f"{key}/") for key in keys):

@@ -10,7 +10,7 @@ from typing import Any
 
 from langchain.agents.middleware import human_in_the_loop as theirs
 from langchain.agents.middleware.types import ModelRequest, ToolCallRequest
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage
 
 from assent.adapters.langchain import _wire
 from assent.adapters.langchain._answers import Answers
@@ -23,7 +23,7 @@ from assent.adapters.langchain._calls import (
     is_over,
     key_of,
 )
-from assent.adapters.langchain._tools import Result, foreign_tool, words_with
+from assent.adapters.langchain._tools import Result, foreign_tool, unanswered, words_with
 from assent.engine.commands import Finish
 from assent.errors import Conflict, InvalidPolicy
 from assent.gate import Gate
@@ -34,8 +34,6 @@ from assent.policy import Policy
 from assent.rows import LIVE
 from assent.twin import hop, write
 from assent.types import Request, Terms
-
-_SUPERSEDED = "The user wrote something new instead of deciding, so it was not run."
 
 
 def _standing_in() -> type[Any]:
@@ -158,8 +156,8 @@ class _AtGate(HumanInTheLoopMiddleware):
         config = _wire.get_config()
         thread = self._tools.thread(config)
         made = [call for call in last.tool_calls if call["id"]]
-        await check_alone(thread, config, [call["id"] for call in made])
-        keys = [key_of(config, call["id"]) for call in made]
+        keys = [key_of(config, state, call) for call in made]
+        await check_alone(thread, config, keys)
         # In a process that has not asked the model its tools are not known here: what has no row
         # yet is then asked about where it would run.
         calls = [
@@ -254,16 +252,9 @@ def _batch(requests: Sequence[Request], error: str) -> dict[str, Any]:
 
 def _answered(messages: Sequence[BaseMessage]) -> list[Any]:
     """The conversation with an answer after every call: new words may have left some without."""
-    answers = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
     whole: list[Any] = []
-    for message in messages:
+    for place, message in enumerate(messages):
         whole.append(message)
         if isinstance(message, AIMessage):
-            whole += [
-                ToolMessage(
-                    content=_SUPERSEDED, name=c["name"], tool_call_id=c["id"], status="error"
-                )
-                for c in message.tool_calls
-                if c["id"] not in answers
-            ]
+            whole += unanswered(message, messages[place + 1 :])
     return whole

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, NamedTuple
 
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.errors import ParentCommand
@@ -23,6 +24,7 @@ from assent.types import Json, Terms
 #: What a tool may give: a message, or a command that carries one.
 Result = ToolMessage | Command[Any]
 
+_SUPERSEDED = "The user wrote something new instead of deciding, so it was not run."
 _SERDE = JsonPlusSerializer(pickle_fallback=False)
 
 
@@ -66,10 +68,23 @@ def words_with(state: Any, call_id: str) -> str:
     return text[:MAX_WORDS].encode(errors="replace").decode()
 
 
-def turn_of(state: Any, call_id: str) -> list[Any]:
-    """The ids of all calls that the model made together with this one."""
-    message = _reply_with(state, call_id)
-    return [call_id] if message is None else [call["id"] for call in message.tool_calls]
+def turn_of(state: Any, call: Mapping[str, Any]) -> list[Any]:
+    """All calls that the model made together with this one."""
+    message = _reply_with(state, str(call["id"]))
+    return [call] if message is None else list(message.tool_calls)
+
+
+def named(state: Any, call: Mapping[str, Any]) -> str:
+    """A call's id; if the model has given it before, with which time it is. Some providers count
+    the calls of each reply anew."""
+    messages = state.get("messages", ()) if isinstance(state, Mapping) else ()
+    replies = [message.tool_calls for message in messages if isinstance(message, AIMessage)]
+    made = [same for calls in replies if (same := [c for c in calls if c["id"] == call["id"]])]
+    *before, last = made or [[]]
+    what = call["name"], call["args"]
+    place = next((n for n, one in enumerate(last) if (one["name"], one["args"]) == what), 0)
+    time = sum(map(len, before)) + place + 1
+    return f"{call['id']}" if time == 1 else f"{call['id']}#{time}"
 
 
 def _reply_with(state: Any, call_id: str) -> AIMessage | None:
@@ -115,6 +130,14 @@ def message(text: str, tool_call: Mapping[str, Any], *, ok: bool = True) -> Tool
     status: Any = "success" if ok else "error"
     name, id = tool_call["name"], tool_call["id"]
     return ToolMessage(content=text, name=name, tool_call_id=id, status=status)
+
+
+def unanswered(reply: AIMessage, after: Sequence[BaseMessage]) -> list[ToolMessage]:
+    """Answers to those calls of a reply that have none before the next one: a provider would refuse
+    to go on."""
+    until = takewhile(lambda said: not isinstance(said, AIMessage), after)
+    answered = {said.tool_call_id for said in until if isinstance(said, ToolMessage)}
+    return [message(_SUPERSEDED, c, ok=False) for c in reply.tool_calls if c["id"] not in answered]
 
 
 def answer_to(outcome: Outcome, tool_call: Mapping[str, Any], notice: str | None) -> Result:

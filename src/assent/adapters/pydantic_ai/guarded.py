@@ -14,11 +14,10 @@ from pydantic_core import to_jsonable_python
 
 from assent.adapters.pydantic_ai.answers import decisions_of
 from assent.adapters.pydantic_ai.gated import Gated, Part
-from assent.adapters.pydantic_ai.talk import Talk
+from assent.adapters.pydantic_ai.talk import Talk, key_in
 from assent.errors import Paused
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
-from assent.gate.foreign import ForeignThread
 from assent.gate.seat import Seat
 from assent.gate.within import Within, within
 from assent.inbox import Inbox
@@ -62,11 +61,13 @@ class Guarded(Driven):
         ``DeferredToolResults``, whole or in part, or what every other agent takes."""
         if isinstance(decisions, DeferredToolResults):
             thread = (await look(self.gate.store, Seat(self.gate).find, where)).thread
-            decisions = decisions_of(decisions, lambda id: self._request(thread, id))
+            talk = Talk(self.gate, thread)
+            await talk.load()
+            decisions = decisions_of(decisions, lambda id: self._request(talk, id))
         return await super().resume(where, decisions=decisions, by=by)
 
-    def _request(self, thread: str, id: str) -> Request | None:
-        row = ForeignThread(self.gate, thread).row(id)
+    def _request(self, talk: Talk, id: str) -> Request | None:
+        row = talk.calls.row(key_in(talk.messages, id))
         if row is None or row.status is CallStatus.READY:
             return None
         tool = self.gate.store.tool(row.tool_digest) if row.tool_digest else None
@@ -99,7 +100,7 @@ class Guarded(Driven):
     async def order(self, thread: str) -> list[str]:
         talk = Talk(self.gate, thread)
         await talk.load()
-        return [call.tool_call_id for call in talk.open_calls]
+        return [key_in(talk.messages, call.tool_call_id) for call in talk.open_calls]
 
     async def _run(self, talk: Talk, words: Any, history: Any) -> Any:
         result: AgentRunResult[Any] = await self.agent.run(

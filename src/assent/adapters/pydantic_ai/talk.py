@@ -131,7 +131,8 @@ class Talk:
         calls = self.open_calls
         if not calls:
             return list(self.messages)
-        rows = [await hop(self.calls.row_before, call.tool_call_id) for call in calls]
+        keys = [key_in(self.messages, call.tool_call_id) for call in calls]
+        rows = [await hop(self.calls.row_before, key) for key in keys]
         parts = [_answered(call, row) for call, row in zip(calls, rows, strict=True)]
         return [*self.messages, ModelRequest(parts=parts)]
 
@@ -140,12 +141,21 @@ class Talk:
         await tidy(self.calls, answered)
 
 
+def key_in(messages: Sequence[ModelMessage], id: str) -> str:
+    """What a call of the last reply is found by: its id; if an earlier reply has it too, with which
+    time it is. Some providers count the calls of each reply anew."""
+    replies = [message for message in messages if isinstance(message, ModelResponse)]
+    time = sum(any(call.tool_call_id == id for call in reply.tool_calls) for reply in replies)
+    return id if time < 2 else f"{id}#{time}"
+
+
 async def tidy(calls: ForeignThread, answered: Sequence[ModelMessage], prefix: str = "") -> None:
     """Call off what waits and has an answer in the last message, which is not from us."""
     last = answered[-1] if answered else None
     for part in last.parts if isinstance(last, ModelRequest) else ():
         if isinstance(part, ToolReturnPart):
-            row = await hop(calls.row, f"{prefix}{part.tool_call_id}")
+            key = part.tool_call_id if prefix else key_in(answered, part.tool_call_id)
+            row = await hop(calls.row, f"{prefix}{key}")
             if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
                 await write(calls.store, _called_off(row))
 

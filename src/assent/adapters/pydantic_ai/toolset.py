@@ -23,6 +23,7 @@ from pydantic_core import to_jsonable_python
 
 from assent import codec
 from assent.adapters.pydantic_ai import results
+from assent.adapters.pydantic_ai.talk import key_in
 from assent.engine.commands import Reask
 from assent.errors import InvalidCall, Paused
 from assent.gate import Gate
@@ -73,9 +74,14 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
         if (ctx.run_id, ctx.tool_call_id) in _running.get():
             # Another one of us stands around this one, and has asked.
             return await super().call_tool(name, tool_args, ctx, tool)
-        where, apart = (thread_of(ctx), "") if self.place is None else self.place()
+        id = ctx.tool_call_id or ""
+        if self.place is None:
+            where, key = thread_of(ctx), key_in(ctx.messages, id)
+        else:
+            where, apart = self.place()
+            key = f"{apart}{id}"
         thread = ForeignThread(self.gate, where, policy=self.policy)
-        made = _Made(self, thread, f"{apart}{ctx.tool_call_id}", name, ctx, tool)
+        made = _Made(self, thread, key, name, ctx, tool)
         try:
             outcome = await made.outcome(tool_args)
         except (Paused, _CutShort):
