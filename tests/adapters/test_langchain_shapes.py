@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_world import World
+from langchain_world import World, answer, go
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
 from assent import InvalidDecision
-from assent.adapters.langchain import GuardedAgent
+from assent.adapters.langchain import GuardedAgent, HumanInTheLoopMiddleware
 from assent.types import Request
 
 ALL = {f"allow_{name}": True for name in ("accept", "edit", "respond", "ignore")}
@@ -140,3 +140,26 @@ def test_what_takes_no_refusal_is_asked_anew(world: World, value: Any, cancelled
     if value is NO_REJECT:
         answer = {"decisions": [{"type": "approve"}]}
     assert agent.resume_sync("t", decisions=[request.respond(answer)]).output["said"] == answer
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize(
+    ("reply", "ran", "told"),
+    [
+        ({"type": "accept", "args": None}, [("send", "ana", "Hello")], "sent to ana"),
+        (EDIT, [("send", "bob", "Hello")], "sent to bob"),
+        ({"type": "response", "args": "later"}, [], "later"),
+        ({"type": "ignore", "args": None}, [], "rejected"),
+    ],
+)
+def test_a_reply_as_the_agent_inbox_writes_it(
+    world: World, mode: Any, reply: Any, ran: Any, told: str
+) -> None:
+    around = HumanInTheLoopMiddleware({"send": True}, gate=world.gate, interrupt_mode=mode)
+    agent = world.agent([("c1", "send", {"to": "ana"})], "Done.", middleware=[around])
+    go(agent)
+    for wrong in ([reply, reply], [{**reply, "type": "yes"}], [{"type": "accept"}]):
+        assert answer(agent, wrong)["__interrupt__"]
+    assert answer(agent, [reply])["messages"][-1].text == "Done."
+    assert world.ran == ran
+    assert told in world.told()[0]

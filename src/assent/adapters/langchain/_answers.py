@@ -20,7 +20,7 @@ from langgraph.errors import GraphInterrupt
 from assent.adapters.langchain import _wire
 from assent.errors import AssentError, InvalidDecision
 from assent.gate.foreign import ForeignThread
-from assent.gate.given import decision_from
+from assent.gate.given import decision_from, decisions_from
 from assent.inbox import Inbox
 from assent.types import Decision, Request
 
@@ -138,9 +138,36 @@ def object_of(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
+def read_turn(value: Any, requests: Sequence[Request]) -> list[Decision]:
+    """The answer to all calls of a turn."""
+    replies = _of_inbox(value)
+    return decisions_from(value if replies is None else {"decisions": replies}, requests)
+
+
 def read_one(value: Any, requests: Sequence[Request]) -> list[Decision]:
     """The answer to ``shown``: a decision, or a question's answer as it is."""
     request = requests[0]
     if request.kind == "question" and not (isinstance(value, Mapping) and "type" in value):
         return [request.respond(value)]
-    return [decision_from(value, request)]
+    replies = _of_inbox(value)
+    return [decision_from(replies[0] if replies and len(replies) == 1 else value, request)]
+
+
+_INBOX = {"accept": "approve", "edit": "edit", "response": "respond", "ignore": "reject"}
+
+
+def _of_inbox(value: Any) -> list[dict[str, Any]] | None:
+    """The decisions in a list as the agent inbox writes it; nothing, if it is none."""
+    listed = value if isinstance(value, list) else []
+    if not listed or not all(isinstance(r, Mapping) and "args" in r for r in listed):
+        return None
+    if not all(reply.get("type") in tuple(_INBOX) for reply in listed):
+        return None
+    return [_of_reply(_INBOX[reply["type"]], reply["args"]) for reply in listed]
+
+
+def _of_reply(type: str, args: Any) -> dict[str, Any]:
+    if type == "edit":
+        named = isinstance(args, Mapping) and {"action", "args"} == set(args)
+        return {"type": type, "edited_action": {**args, "name": args["action"]} if named else args}
+    return {"type": type, "message": args} if type == "respond" else {"type": type}

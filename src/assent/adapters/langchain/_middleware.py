@@ -13,7 +13,7 @@ from langchain.agents.middleware.types import ModelRequest, ToolCallRequest
 from langchain_core.messages import AIMessage, BaseMessage
 
 from assent.adapters.langchain import _wire
-from assent.adapters.langchain._answers import Answers
+from assent.adapters.langchain._answers import Answers, read_turn
 from assent.adapters.langchain._calls import (
     ToolGate,
     by_of,
@@ -28,7 +28,6 @@ from assent.engine.commands import Finish
 from assent.errors import Conflict, InvalidPolicy
 from assent.gate import Gate
 from assent.gate.foreign import ForeignCall, ForeignTool
-from assent.gate.given import decisions_from
 from assent.gate.seat import supersede
 from assent.policy import Policy
 from assent.rows import LIVE
@@ -180,7 +179,7 @@ class _AtGate(HumanInTheLoopMiddleware):
             return await thread.waiting(keys)
 
         answers = Answers(thread, f"turn {','.join(keys)}"[:150], by_of(config))
-        await answers.settle(waiting, _batch, decisions_from)
+        await answers.settle(waiting, _batch, read_turn)
         return None
 
     # -- around each call
