@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from assent import codec
 from assent.engine.commands import Cancel
 from assent.errors import InvalidCall, Paused
+from assent.gate.foreign_tool import ForeignTool
 from assent.gate.gate import Gate
 from assent.gate.given import check_asked_in, decisions_from
 from assent.gate.inside import due_here, working
 from assent.gate.options import MAX_NAME, checked_words
 from assent.gate.seat import Seat
 from assent.gate.within import Within
+from assent.policy import Policy
 from assent.rows import LIVE, Run, RunStatus
 from assent.twin import hop, look, run_apart, write
 from assent.types import Decision, Request, Reviewer
@@ -56,6 +58,8 @@ class Driven:
 
     #: How decisions that are handed to ``resume`` are recorded.
     channel = "python"
+    #: In place of the gate's.
+    policy: Policy | None = None
 
     def __init__(self, gate: Gate, inbox: Decides) -> None:
         self.gate = gate
@@ -84,6 +88,10 @@ class Driven:
     async def order(self, thread: str) -> Sequence[str]:
         """The ids of the last turn's calls, as the model made them. Answers by position go by it;
         an adapter whose framework makes them one after the other can leave it as it is."""
+        return ()
+
+    def known_tools(self) -> Iterable[ForeignTool]:
+        """The framework's tools, as far as they are known before a run, for people to look at."""
         return ()
 
     # -- what servers, workers and people call

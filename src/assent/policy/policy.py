@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from assent.errors import InvalidPolicy, told
 from assent.policy.rule import Args, Predicate, Rule
@@ -80,6 +80,24 @@ class Policy:
         from assent.policy.toml import rules_from_toml
 
         return cls(rules_from_toml(text))
+
+    def foresee(
+        self, tool: str, *, agent: str, needs_approval: bool | Predicate = False
+    ) -> Literal["always", "sometimes", "never"]:
+        """Whether people are asked about a tool's calls, as far as its name can tell."""
+        said: set[Verdict] = set()
+        for rule in self.rules:
+            if rule.concerns(tool, agent):
+                said.add(Verdict(rule.verdict))
+                if rule.is_certain:
+                    break
+        else:
+            if callable(needs_approval):
+                return "sometimes"
+            said.add(Verdict.ASK if needs_approval else Verdict.ALLOW)
+        if said == {Verdict.ASK}:
+            return "always"
+        return "sometimes" if Verdict.ASK in said else "never"
 
     def judge(
         self,

@@ -203,6 +203,15 @@ class Rule:
                 'or use verdict="ask"'
             )
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether it means every call of its tools by its agents, at any time."""
+        return self.when is None and self.hours is None and self.days is None
+
+    def concerns(self, tool: str, agent: str) -> bool:
+        """Whether it may mean calls of this tool by this agent."""
+        return _any_glob(self.tool, tool) and _any_glob(self.agent, agent)
+
     def unmet(self, call: ToolCall, agent: str, now: datetime) -> str:
         """The first condition that the call does not meet ("tool", "agent", "days", "hours").
 

@@ -22,7 +22,7 @@ from pydantic_core import to_jsonable_python
 
 from assent import codec
 from assent.adapters.agent_framework import below, heard, results
-from assent.adapters.agent_framework.tools import BODILESS, NEEDS_APPROVAL, seal
+from assent.adapters.agent_framework.tools import NO_BODY, face_of, seal
 from assent.engine.commands import Reask
 from assent.errors import AssentError, CallFailed, InvalidCall, Paused
 from assent.gate import Gate
@@ -33,7 +33,6 @@ from assent.rows import Call, CallStatus
 from assent.twin import in_thread, look, run_sync, write
 from assent.types import Json, Terms, Verdict
 
-_NO_BODY = ("respond", "reject")
 #: The call that one of us stands around here. Who makes it twice from outside comes by twice.
 _asked: contextvars.ContextVar[FunctionInvocationContext | None] = contextvars.ContextVar(
     "assent_agent_framework_asked", default=None
@@ -180,18 +179,8 @@ class _Made:
     # -- what is asked about
 
     def _face(self, *, idempotent: bool = False) -> ForeignTool:
-        """An agent that is a tool has no effect of its own, and its calls have rows."""
-        bodiless = getattr(self.tool, BODILESS, False)
-        always = self.tool.approval_mode == "always_require"
-        return ForeignTool(
-            name=self.tool.name,
-            description=self.tool.description or "",
-            parameters=self.tool.parameters(),
-            needs_approval=bodiless or always or getattr(self.tool, NEEDS_APPROVAL, False),
-            own=Terms(idempotent=idempotent),
-            read=self._read if self.tool.input_model is not None else None,
-            possible=_NO_BODY if bodiless else None,
-        )
+        face = face_of(self.tool, idempotent=idempotent)
+        return replace(face, read=self._read if self.tool.input_model is not None else None)
 
     def _args(self, arguments: Any) -> dict[str, Json]:
         shown: dict[str, Json] = to_jsonable_python(arguments, by_alias=True)
@@ -271,7 +260,7 @@ class _Made:
     async def _pause(self) -> Content:
         row = await self._row()
         if self._wants is not None and row.status is CallStatus.READY:
-            terms = replace(row.terms, verdict=Verdict.ASK, allowed=_NO_BODY)
+            terms = replace(row.terms, verdict=Verdict.ASK, allowed=NO_BODY)
             await self._ask_again(row, f"{row.tool} asks for input: {self._wants}", terms)
             row = await self._row()
         request = row.id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from agent_framework import (
     AgentResponse,
     AgentSession,
     Content,
+    FunctionTool,
     HistoryProvider,
     InMemoryHistoryProvider,
     Message,
@@ -26,11 +27,12 @@ from assent.adapters.agent_framework.heard import CHANNEL
 from assent.adapters.agent_framework.hosted import Hosted
 from assent.adapters.agent_framework.replies import Replies
 from assent.adapters.agent_framework.talk import Talk, calls_of
+from assent.adapters.agent_framework.tools import face_of
 from assent.adapters.agent_framework.waiting import Waiting
 from assent.errors import AssentError, Paused
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
-from assent.gate.foreign import ForeignThread
+from assent.gate.foreign import ForeignThread, ForeignTool
 from assent.gate.within import Within, within
 from assent.inbox import Inbox
 from assent.policy import Policy
@@ -110,6 +112,16 @@ class Guarded(Driven):
             raise Paused(place.run, ())
         _check_known(response.user_input_requests, hosted=False)
         return _output(response)
+
+    def known_tools(self) -> Iterable[ForeignTool]:
+        if not isinstance(self.agent, RawAgent):
+            return ()
+        own, more = self.agent.default_options.get("tools"), self.kept.get("tools")
+        given = more if isinstance(more, Sequence) else [more]
+        # A server says what it has while it is connected.
+        served = [tool for s in self.agent.mcp_tools if s.is_connected for tool in s.functions]
+        tools = [*(own or ()), *served, *given]
+        return [face_of(tool) for tool in tools if isinstance(tool, FunctionTool)]
 
     async def order(self, thread: str) -> list[str]:
         talk = Talk(self.gate, thread)

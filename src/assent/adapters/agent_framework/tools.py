@@ -10,9 +10,28 @@ import agent_framework
 from agent_framework import FunctionInvocationContext, FunctionTool
 
 from assent.errors import InvalidCall
+from assent.gate.foreign import ForeignTool
+from assent.types import Terms
 
 #: Set on a tool that stands in for one that the framework itself would stop at.
 NEEDS_APPROVAL, BODILESS = "_assent_needs_approval", "_assent_bodiless"
+#: What people can decide where nothing runs.
+NO_BODY = ("respond", "reject")
+
+
+def face_of(tool: FunctionTool, *, idempotent: bool = False) -> ForeignTool:
+    """A function as the gate knows it. An agent that is a tool has no effect of its own, and its
+    calls have rows: it is idempotent."""
+    bodiless = tool.declaration_only or getattr(tool, BODILESS, False)
+    always = tool.approval_mode == "always_require" or getattr(tool, NEEDS_APPROVAL, False)
+    return ForeignTool(
+        name=tool.name,
+        description=tool.description or "",
+        parameters=tool.parameters(),
+        needs_approval=bodiless or always,
+        own=Terms(idempotent=idempotent),
+        possible=NO_BODY if bodiless else None,
+    )
 
 
 def open_tools(options: Mapping[str, Any] | None, *, bodiless: bool = True) -> None:

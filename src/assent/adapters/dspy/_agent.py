@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dspy
 from pydantic_core import to_jsonable_python
 
 from assent.adapters.dspy._memory import Memory, Stopped, playing
-from assent.adapters.dspy._parts import guarded
+from assent.adapters.dspy._parts import faces_of, guarded
 from assent.errors import InvalidCall
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
-from assent.gate.foreign import ForeignThread
+from assent.gate.foreign import ForeignThread, ForeignTool
 from assent.gate.within import Within, within
 from assent.inbox import Inbox
 from assent.policy import Policy
@@ -46,13 +46,13 @@ class GuardedReAct(Driven):
     def __init__(self, agent: Any, gate: Gate, policy: Policy | None, lm: Any) -> None:
         super().__init__(gate, Inbox(gate.store))
         self.agent = agent
-        self._policy = policy
+        self.policy = policy
         self._lm = lm
 
     async def begin(self, input: Any, thread: str) -> Any:
         """A new turn of the thread, with these inputs."""
         inputs = self._inputs(input)
-        now = ForeignThread(self.gate, thread, policy=self._policy)
+        now = ForeignThread(self.gate, thread, policy=self.policy)
         turn = await self._last_turn(now) + 1
 
         async def keep() -> Json:
@@ -63,7 +63,7 @@ class GuardedReAct(Driven):
 
     async def go_on(self, thread: str) -> Any:
         """The last turn again from its top, with everything it remembers."""
-        now = ForeignThread(self.gate, thread, policy=self._policy)
+        now = ForeignThread(self.gate, thread, policy=self.policy)
         turn = await self._last_turn(now)
 
         async def lost() -> Json:
@@ -76,8 +76,11 @@ class GuardedReAct(Driven):
 
     async def part(self, input: Any, place: Within) -> Any:
         """The only turn of an agent in the body of a call, from its top each time."""
-        now = ForeignThread(self.gate, place.thread, policy=self._policy)
+        now = ForeignThread(self.gate, place.thread, policy=self.policy)
         return await self._play(Memory(now, 1, f"{place.key}/"), self._inputs(input))
+
+    def known_tools(self) -> Iterable[ForeignTool]:
+        return faces_of(self.agent).values()
 
     async def _play(self, memory: Memory, inputs: Mapping[str, Json]) -> Any:
         settings = {} if self._lm is None else {"lm": self._lm}

@@ -46,6 +46,12 @@ def guarded(agent: Any, needs_approval: bool | Predicate) -> Any:
     return twin
 
 
+def faces_of(twin: Any) -> Mapping[str, ForeignTool]:
+    """How the gate knows the tools of an agent that was made here."""
+    step: _Step = twin.react.step
+    return step.faces
+
+
 def foreign_tool(tool: dspy.Tool, needs_approval: bool | Predicate) -> ForeignTool:
     """A DSPy tool as the gate knows it."""
     args: Mapping[str, Any] = tool.args or {}
@@ -99,7 +105,7 @@ class Remembering:
     def __init__(self, name: str, inner: Any, step: _Step | None = None) -> None:
         self._name = name
         self._inner = inner
-        self._step = step
+        self.step = step
         self._fields = getattr(inner, "predict", inner).signature.output_fields
 
     def __getattr__(self, name: str) -> Any:
@@ -119,8 +125,8 @@ class Remembering:
         kept = await now.reply(self._name, ask)
         values = {name: self._loaded(name, kept[name]) for name in self._fields if name in kept}
         prediction = dspy.Prediction(**values)
-        if self._step is not None:
-            await self._step.expect(now, now.step(self._name), prediction)
+        if self.step is not None:
+            await self.step.expect(now, now.step(self._name), prediction)
         return prediction
 
     def _loaded(self, name: str, value: Json) -> Any:
@@ -145,15 +151,15 @@ class _Step:
         self._made = made
         self._own = own
         self._tools = tools
-        self._faces = faces
+        self.faces = faces
 
     async def expect(self, now: Memory, key: str, prediction: dspy.Prediction) -> None:
         calls = []
         for place, (name, args) in enumerate(self._made(prediction)):
             call_id = f"{key} call {place}"
-            if name in self._faces:
+            if name in self.faces:
                 run = _running(self._tools[name])
-                face = self._faces[name]
+                face = self.faces[name]
                 calls.append(ForeignCall(id=call_id, tool=face, args=args, run=run))
             elif name != self._own:
                 await now.thread.gone(call_id, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -18,7 +18,7 @@ from assent.adapters.langchain._tools import named, unanswered
 from assent.errors import AssentError, Paused
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
-from assent.gate.foreign import run_of
+from assent.gate.foreign import ForeignTool, run_of
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.threads import off_loop
@@ -45,13 +45,14 @@ def guard(
             "this graph has no checkpointer, so a pause would lose the run: "
             "pass checkpointer=... to create_agent or compile"
         )
-    graph, found = _gated(agent, ToolGate(gate, policy=policy))
+    tools = ToolGate(gate, policy=policy)
+    graph, found = _gated(agent, tools)
     if not found:
         raise AssentError(
             "this graph has no ToolNode whose calls could be guarded: use create_agent, or a "
             "ToolNode, or @node(gate) for nodes of your own"
         )
-    return GuardedAgent(graph, gate, config)
+    return GuardedAgent(graph, gate, config, tools)
 
 
 async def resume(
@@ -66,9 +67,17 @@ class GuardedAgent(Driven):
 
     channel = "langchain"
 
-    def __init__(self, graph: Any, gate: Gate, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        graph: Any,
+        gate: Gate,
+        config: Mapping[str, Any] | None = None,
+        tools: ToolGate | None = None,
+    ) -> None:
         super().__init__(gate, Inbox(gate.store))
         self.graph = graph
+        self.policy = None if tools is None else tools.policy
+        self._tools = tools
         self._config = dict(config or {})
         self._async: bool | None = None
 
@@ -90,6 +99,10 @@ class GuardedAgent(Driven):
         values = (await self._state(thread)).values
         last = _last_reply(values)
         return [named(values, call) for call in last.tool_calls] if last is not None else ()
+
+    def known_tools(self) -> Iterable[ForeignTool]:
+        tools = self._tools
+        return () if tools is None else [tools.plain(tool) for tool in tools.behind.values()]
 
     async def _moved(self, input: Any, thread: str) -> Any:
         values = await self._invoke(input, thread)
@@ -183,6 +196,7 @@ def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
             f"{type(inner).__name__} is a ToolNode of another kind, which might not ask: use "
             "ToolNode itself"
         )
+    tools.behind.update(inner.tools_by_name)
     wrap, awrap = inner._wrap_tool_call, inner._awrap_tool_call
 
     def gated(request: Any, execute: Any) -> Any:

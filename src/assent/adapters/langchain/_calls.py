@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.tools import BaseTool
 from langgraph.errors import GraphBubbleUp, ParentCommand
 
 from assent import codec
@@ -72,11 +73,17 @@ class ToolGate:
         self.policy = policy
         self.notice = notice
         self._face = face or self._plain_face
+        #: The tools that it stands in front of, by name.
+        self.behind: dict[str, BaseTool] = {}
         self._faces: dict[str, tuple[Any, ForeignTool]] = {}
 
     def _plain_face(self, request: ToolCallRequest) -> ForeignTool:
         """Without any policy every call is asked about, as everywhere at a gate."""
-        tool: Any = request.tool
+        assert request.tool is not None
+        return self.plain(request.tool)
+
+    def plain(self, tool: BaseTool) -> ForeignTool:
+        """How a tool is asked about where nobody says otherwise."""
         known = self._faces.get(tool.name)
         if known is None or known[0] is not tool:
             unruled = self.policy is None and not self.gate.policy.rules

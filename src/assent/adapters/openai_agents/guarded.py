@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
@@ -24,12 +24,13 @@ from assent.adapters.openai_agents import settling, states
 from assent.adapters.openai_agents.drive import Drive, open_drive
 from assent.adapters.openai_agents.journal import Journal
 from assent.adapters.openai_agents.streaming import Stream
+from assent.adapters.openai_agents.tools import faces_of
 from assent.adapters.openai_agents.wiring import wire
 from assent.engine.commands import Finish
 from assent.errors import AssentError, Paused
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
-from assent.gate.foreign import ForeignThread
+from assent.gate.foreign import ForeignThread, ForeignTool
 from assent.gate.options import check_known
 from assent.gate.within import Within, within
 from assent.inbox import Inbox
@@ -85,7 +86,7 @@ class Guarded(Driven):
     ) -> None:
         check_known(options, Options)
         super().__init__(gate, Inbox(gate.store))
-        wire(agent)
+        self._agents = wire(agent)
         self.agent = agent
         self.policy = policy
         self._context = options.pop("context", None)
@@ -131,6 +132,9 @@ class Guarded(Driven):
         if drive.stopped or result.interruptions:
             raise Paused(place.run, ())
         return to_jsonable_python(result.final_output, by_alias=True, fallback=str)
+
+    def known_tools(self) -> Iterable[ForeignTool]:
+        return [face for agent in self._agents for face in faces_of(agent)]
 
     async def _enter(self, thread: str) -> tuple[Drive, Journal]:
         calls = ForeignThread(self.gate, thread, policy=self.policy)

@@ -47,6 +47,12 @@ def gated_of(tool: Any) -> Gated | None:
     return made if isinstance(made, Gated) else None
 
 
+def faces_of(agent: Agent[Any]) -> list[ForeignTool]:
+    """How the gate knows the tools of an agent, before a call says more of them."""
+    found = [gated_of(tool) for tool in agent.tools]
+    return [made.face for made in found if made is not None]
+
+
 class Gated:
     """One tool of one agent: how it is shown, asked about and run."""
 
@@ -64,6 +70,14 @@ class Gated:
     @cached_property
     def _faces(self) -> dict[bool, ForeignTool]:
         return {needed: self._face(needed) for needed in (False, True)}
+
+    @property
+    def face(self) -> ForeignTool:
+        """The tool with its own ``needs_approval``, which may have to see a call first."""
+        needed = self.needs_approval
+        if isinstance(needed, bool):
+            return self._faces[needed]
+        return replace(self._faces[True], needs_approval=lambda _: True)
 
     def _face(self, needed: bool) -> ForeignTool:
         tool = self.tool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,12 @@ from pydantic_core import to_jsonable_python
 
 from assent.adapters.pydantic_ai.answers import decisions_of
 from assent.adapters.pydantic_ai.gated import Gated, Part
+from assent.adapters.pydantic_ai.known import faces_of
 from assent.adapters.pydantic_ai.talk import Talk, key_in
 from assent.errors import Paused
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
+from assent.gate.foreign import ForeignTool
 from assent.gate.seat import Seat
 from assent.gate.within import Within, within
 from assent.inbox import Inbox
@@ -96,6 +99,9 @@ class Guarded(Driven):
         around = [*(self.kept.get("capabilities") or ()), Part(self.gate, self.policy, place)]
         result = await self.agent.run(input, **{**self.kept, "capabilities": around})
         return to_jsonable_python(result.output, by_alias=True, fallback=str)
+
+    def known_tools(self) -> Iterable[ForeignTool]:
+        return faces_of([*self.agent.toolsets, *(self.kept.get("toolsets") or ())])
 
     async def order(self, thread: str) -> list[str]:
         talk = Talk(self.gate, thread)

@@ -17,7 +17,7 @@ from pydantic_ai.exceptions import (
     SkipToolExecution,
     ToolFailed,
 )
-from pydantic_ai.tools import ToolDenied
+from pydantic_ai.tools import ToolDefinition, ToolDenied
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from pydantic_core import to_jsonable_python
 
@@ -123,15 +123,8 @@ class _Made(Generic[D]):
     # -- what is asked about
 
     def _face(self) -> ForeignTool:
-        made = self.tool.tool_def
-        return ForeignTool(
-            name=made.name,
-            description=made.description or "",
-            parameters=made.parameters_json_schema,
-            needs_approval=self.toolset.deferred.get(self.name) in _DEFERRED,
-            read=self._read,
-            possible=_BODILESS if self.external else None,
-        )
+        kind = self.toolset.deferred.get(self.name, "")
+        return replace(face_of(self.tool.tool_def, kind), read=self._read)
 
     def _read(self, args: dict[str, Json]) -> Mapping[str, Json]:
         """The arguments as the tool reads them, with every default."""
@@ -209,6 +202,17 @@ class _Made(Generic[D]):
         metadata["assent"] = {"request": row.id, "digest": row.digest, "thread": row.thread}
         deferred = self.external or isinstance(self.wants, CallDeferred)
         return CallDeferred(metadata) if deferred else ApprovalRequired(metadata)
+
+
+def face_of(made: ToolDefinition, kind: str) -> ForeignTool:
+    """A tool as the gate knows it; its ``kind`` is what the framework makes of it."""
+    return ForeignTool(
+        name=made.name,
+        description=made.description or "",
+        parameters=made.parameters_json_schema,
+        needs_approval=kind in _DEFERRED,
+        possible=_BODILESS if kind == "external" else None,
+    )
 
 
 def _callable(tool: ToolsetTool[D]) -> ToolsetTool[D]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -12,9 +13,12 @@ from assent import codec
 from assent.agent import Agent
 from assent.agent.resumable import Resumable
 from assent.agent.tool import Tool
+from assent.gate.driven import Driven
+from assent.gate.foreign_tool import ForeignTool
+from assent.policy import Policy
 from assent.server.access.auth import Anyone
 from assent.server.access.signing_in import COOKIE, SESSION_SECONDS, sign_in, sign_out
-from assent.server.service import service_of
+from assent.server.service import Service, service_of
 from assent.server.showing.shown import inert
 from assent.server.wire.answers import JsonAnswer
 from assent.server.wire.bodies import read
@@ -22,6 +26,8 @@ from assent.server.wire.docs import gives, refusals, takes
 from assent.server.wire.shapes import Items, LoginBody
 from assent.twin import hop
 from assent.types import Json
+
+log = logging.getLogger("assent.server")
 
 router = APIRouter(prefix="/api", tags=["session"])
 
@@ -97,28 +103,41 @@ async def me(request: Request, who: Anyone) -> JsonAnswer:
 async def agents(request: Request, who: Anyone) -> JsonAnswer:
     """Which agents are here, what they can do, and which of it needs a person."""
     service = service_of(request)
-    items = [
-        {"name": name, "default": name == service.default, "tools": tools_of(agent)}
-        for name, agent in service.agents.items()
-    ]
+    items = await hop(lambda: [_agent(service, name) for name in service.agents])
     return JsonAnswer({"items": items, "next": None})
 
 
+def _agent(service: Service, name: str) -> dict[str, Json]:
+    tools = tools_of(service.agents[name])
+    return {"name": name, "default": name == service.default, "tools": tools}
+
+
 def tools_of(agent: Resumable) -> list[dict[str, Json]]:
-    """The face of each tool; an agent behind an adapter tells no more than its name."""
-    return [_tool(tool) for tool in agent.tools.values()] if isinstance(agent, Agent) else []
+    """The face of each tool; of an agent behind an adapter, as far as its framework tells."""
+    if isinstance(agent, Agent):
+        return [_tool(tool, agent, agent.gate.policy) for tool in agent.tools.values()]
+    if not isinstance(agent, Driven):
+        return []
+    try:
+        policy = agent.gate.policy if agent.policy is None else agent.policy
+        return [_tool(tool, agent, policy) for tool in agent.known_tools()]
+    except Exception:
+        log.warning("the tools of %s cannot be listed", agent.name, exc_info=True)
+        return []
 
 
-def _tool(tool: Tool) -> dict[str, Json]:
-    when = "sometimes"
-    if tool.asks is not None or tool.function is None or tool.needs_approval is True:
-        when = "always"
-    elif tool.needs_approval is False:
-        when = "never"
+def _tool(tool: Tool | ForeignTool, agent: Resumable, policy: Policy) -> dict[str, Json]:
+    if isinstance(tool, Tool):
+        answered = tool.asks is not None or tool.function is None
+        allowed = tool.own.allowed
+    else:
+        answered = tool.possible is not None
+        allowed = tool.possible or tool.own.allowed
+    needs = policy.foresee(tool.name, agent=agent.name, needs_approval=tool.needs_approval)
     return {
         "name": tool.name,
         "description": inert(tool.stored.description),
         "schema": codec.loads(tool.stored.schema)["parameters"],
-        "needs_approval": when,
-        "allowed": list(tool.own.allowed),
+        "needs_approval": "always" if answered else needs,
+        "allowed": list(allowed),
     }

@@ -1,0 +1,158 @@
+"""What a server lists of agents behind adapters: their tools, and which of them ask."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import assent
+from assent.gate.driven import Driven
+from assent.policy import Policy
+from assent.server import create_app
+
+
+def send(to: str, body: str = "Hello") -> str:
+    """Send a message."""
+    return to + body
+
+
+def look_up(name: str) -> str:
+    """Look somebody up."""
+    return name
+
+
+def openai_agents(gate: assent.Gate, policy: Policy | None) -> Driven:
+    from agents import Agent, function_tool
+
+    from assent.adapters.openai_agents import guard
+
+    careful = function_tool(send, needs_approval=True)
+    sometimes = function_tool(look_up, name_override="find", needs_approval=_asks)
+    other = Agent("other", tools=[sometimes])
+    return guard(
+        Agent("a", tools=[careful, function_tool(look_up)], handoffs=[other]), gate, policy
+    )
+
+
+async def _asks(*_: Any) -> bool:
+    return True
+
+
+def langchain(gate: assent.Gate, policy: Policy | None) -> Driven:
+    from langchain.agents import create_agent
+    from langchain_core.language_models import FakeListChatModel
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    from assent.adapters.langchain import guard
+
+    agent = create_agent(
+        FakeListChatModel(responses=["."]), tools=[send, look_up], checkpointer=InMemorySaver()
+    )
+    return guard(agent, gate, policy)
+
+
+def pydantic_ai(gate: assent.Gate, policy: Policy | None) -> Driven:
+    from pydantic_ai import Agent, FunctionToolset, Tool
+    from pydantic_ai.models.test import TestModel
+
+    from assent.adapters.pydantic_ai import guard
+
+    more = FunctionToolset(tools=[look_up])
+    agent = Agent(
+        TestModel(),
+        tools=[Tool(send, requires_approval=True), look_up],
+        toolsets=[more.prefixed("far").approval_required(), more.renamed({"find": "look_up"})],
+    )
+    return guard(agent, gate, policy)
+
+
+def dspy(gate: assent.Gate, policy: Policy | None) -> Driven:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from dspy import ReAct
+
+    from assent.adapters.dspy import guard
+
+    return guard(ReAct("question -> answer", tools=[send, look_up]), gate, policy)
+
+
+def agent_framework(gate: assent.Gate, policy: Policy | None) -> Driven:
+    from agent_framework import Agent, FunctionTool, tool
+    from agent_framework_bench import Client
+
+    from assent.adapters.agent_framework import guard
+
+    asked = tool(send, approval_mode="always_require")
+    bodiless = FunctionTool(name="find", description="Find.", input_model={"type": "object"})
+    return guard(Agent(Client(lambda _: None), tools=[asked, look_up, bodiless]), gate, policy)
+
+
+MADE = {make.__name__: make for make in (openai_agents, langchain, pydantic_ai, dspy)}
+MADE["agent_framework"] = agent_framework
+
+
+def listed(make: Any, policy: Policy | None = None) -> dict[str, dict[str, Any]]:
+    gate = assent.Gate("memory://", agent="mailer")
+    app = create_app([make(gate, policy)], store=gate.store, auth=False)
+    (agent,) = TestClient(app).get("/api/agents").json()["items"]
+    return {tool["name"]: tool for tool in agent["tools"]}
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_the_tools_of_an_agent_behind_an_adapter_are_listed(make: Any) -> None:
+    tools = listed(make)
+    assert tools["send"]["description"].startswith("Send a message.")
+    assert set(tools["send"]["schema"]["properties"]) == {"to", "body"}
+    assert tools["send"]["needs_approval"] == "always"
+    assert set(tools["send"]) == {"name", "description", "schema", "needs_approval", "allowed"}
+    asks_all = make in (langchain, dspy)  # which have no word of their own for it
+    assert tools["look_up"]["needs_approval"] == ("always" if asks_all else "never")
+    assert {"submit", "finish"}.isdisjoint(tools)
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_a_policy_is_heard_first(make: Any) -> None:
+    rules = [assent.Rule("send", where='to == "all"', verdict="deny"), assent.Rule("look*")]
+    tools = listed(make, Policy([*rules, assent.Rule("send", verdict="ask")]))
+    assert tools["look_up"]["needs_approval"] == "always"
+    assert tools["send"]["needs_approval"] == "sometimes"
+    assert listed(make, Policy([assent.Rule(verdict="deny")]))["send"]["needs_approval"] == "never"
+
+
+def test_tools_that_only_some_frameworks_have() -> None:
+    assert listed(openai_agents)["find"]["needs_approval"] == "sometimes"
+    renamed = listed(pydantic_ai)
+    assert renamed["far_look_up"]["needs_approval"] == "sometimes"
+    assert renamed["find"]["needs_approval"] == "never"
+    answered = listed(agent_framework)["find"]
+    assert (answered["needs_approval"], answered["allowed"]) == ("always", ["respond", "reject"])
+
+
+def test_the_policy_of_an_agent_of_ours_is_heard_as_well() -> None:
+    mail, find = assent.tool(send), assent.tool(needs_approval=True)(look_up)
+    policy = Policy([assent.Rule("send", agent="mail*"), assent.Rule("look*", agent="other")])
+    agent = assent.Agent("mailer", model=_model(), tools=[mail, find], policy=policy)
+    app = create_app([agent], store="memory://", auth=False)
+    (shown,) = TestClient(app).get("/api/agents").json()["items"]
+    assert [tool["needs_approval"] for tool in shown["tools"]] == ["always", "always"]
+
+
+def _model() -> Any:
+    from assent.testing import ScriptedModel
+
+    return ScriptedModel(["Hello."])
+
+
+def test_a_framework_that_cannot_say_hides_no_other_agent() -> None:
+    class Broken(Driven):
+        def known_tools(self) -> Any:
+            raise RuntimeError("no idea")
+
+    gate = assent.Gate("memory://", agent="broken")
+    broken = Broken(gate, assent.Inbox(gate.store))
+    app = create_app([broken], store=gate.store, auth=False)
+    (shown,) = TestClient(app).get("/api/agents").json()["items"]
+    assert (shown["name"], shown["tools"]) == ("broken", [])
