@@ -21,7 +21,9 @@ from assent import (
     Request,
     Respond,
     Reviewer,
+    ToolCall,
     ask_user,
+    codec,
 )
 from assent.errors import NotAllowed
 from assent.stores import open_store
@@ -182,6 +184,23 @@ def test_a_reviewer_answers_questions() -> None:
     reviewer = ScriptedReviewer(gate.store, {"question": Respond("blue")})
     gate.channels = (reviewer,)
     assert gate.ask_sync("Which colour?") == "blue"
+
+
+def test_a_script_takes_calls_as_they_come_to_mind() -> None:
+    ran: list[str] = []
+
+    def note(text: str) -> str:
+        ran.append(text)
+        return text
+
+    made = [ToolCall("note", {"text": "a"}), call("note", {"text": "b"})]
+    last = ToolCall("note", {"text": "c"}, "mine")
+    model = ScriptedModel([made, last, "Noted."])
+    assert Agent("clerk", model=model, tools=[note]).run_sync("Go").output == "Noted."
+    assert sorted(ran) == ["a", "b", "c"]
+    assert "mine" in codec.dumps(model.requests[-1].messages)
+    with pytest.raises(TypeError, match="is no step of a script"):
+        Agent("clerk", model=ScriptedModel([5])).run_sync("Go")  # type: ignore[list-item]
 
 
 def test_a_reviewer_answers_the_questions_of_a_model() -> None:

@@ -4,7 +4,8 @@
     agent = assent.Agent("assistant", model=model, tools=[send_email])
 
 A script is a list of steps, or a function from the messages so far to the next step. A step is a
-text, a reply made by ``say``, ``call`` or ``calls``, an exception to raise, or such a function.
+text, a reply made by ``say``, ``call`` or ``calls``, an ``assent.ToolCall``, a list of calls, an
+exception to raise, or such a function.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from assent.agent.models.base import (
     TextDelta,
 )
 from assent.agent.models.wire import known_call_ids
+from assent.types import ToolCall
 
-Answer: TypeAlias = ModelReply | str
+Answer: TypeAlias = ModelReply | str | ToolCall | Sequence[ModelReply | ToolCall]
 Chooser: TypeAlias = Callable[[Sequence[Message]], Answer | Awaitable[Answer]]
 Step: TypeAlias = Answer | BaseException | Chooser
 
@@ -68,6 +70,20 @@ def calls(*replies: ModelReply) -> ModelReply:
     )
 
 
+def _said(step: Any) -> ModelReply:
+    if isinstance(step, ModelReply):
+        return step
+    if isinstance(step, str):
+        return say(step)
+    if isinstance(step, ToolCall):
+        return call(step.name, step.args, id=step.id)
+    if isinstance(step, list | tuple) and step:
+        return calls(*map(_said, step))
+    raise TypeError(
+        f"{step!r:.80} is no step of a script: use a text, say(...), call(...), or a list of calls"
+    )
+
+
 class ScriptedModel:
     """A Model that follows a script, and keeps every request it got in ``requests``.
 
@@ -99,8 +115,7 @@ class ScriptedModel:
     async def reply(self, request: ModelRequest) -> ModelReply:
         """Answer with the next step."""
         self.requests.append(replace(request, messages=tuple(request.messages)))
-        step = await _settled(self._next(request.messages), request.messages)
-        answer = ModelReply(step) if isinstance(step, str) else step
+        answer = _said(await _settled(self._next(request.messages), request.messages))
         made = answer.calls if answer.finish == "calls" else ()  # as every model has to
         return replace(answer, calls=_with_ids(made, request.messages))
 
