@@ -170,6 +170,14 @@ def test_questions_are_answered_within_their_options(open_server: Served) -> Non
     assert client.post(path, json={"type": "respond", "value": ["blue"]}).status_code == 200
 
 
+def test_what_is_to_be_approved_stands_before_its_details(open_server: Served) -> None:
+    client = open_server.client()
+    asked = {"tool": None, "args": {}, "text": "Publish?", "details": {"version": "2.0"}}
+    shown = client.get(f"/api/requests/{opened(client, **asked)['id']}").json()["shown"]
+    assert list(shown["args"]) == ["text", "details"]
+    assert shown["lines"][0].split() == ["text:", "Publish?"]
+
+
 def test_many_are_decided_at_once_only_where_alike(open_server: Served) -> None:
     client = open_server.client()
     alike = [opened(client, key=f"k{n}") for n in range(3)]

@@ -76,9 +76,10 @@ def _mask(body: dict[str, Json], schema: Mapping[str, Any] | None) -> bool:
 
 def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
     told = text.examined([body["args"], body["description"], body["note"], body["question"]])
+    args = _in_order(request, body["args"])
     return {
-        "args": inert(body["args"]),
-        "lines": text.lines(body["args"]),
+        "args": inert(args),
+        "lines": text.lines(args),
         "original": None if body["original"] is None else inert(body["original"]),
         "description": inert(body["description"]),
         "note": inert(body["note"]),
@@ -92,6 +93,13 @@ def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
         "warnings": list(told.notes),
         "hidden": told.hidden,
     }
+
+
+def _in_order(request: Request, args: Json) -> Json:
+    """What is asked comes before its details, where it is not a call."""
+    if request.kind != "approval" or request.tool is not None:
+        return args
+    return dict(sorted(args.items(), key=lambda item: item[0] != "text"))
 
 
 def inert(value: Json) -> Json:
