@@ -95,7 +95,7 @@ function Row({ request }: { request: Request }): ReactElement {
         <StatusBadge status={request.status} />
         {decision?.message && <p className="message-line wrap">{visible(decision.message)}</p>}
       </td>
-      <td className="wrap" data-label="By">
+      <td className="wrap who" data-label="By">
         {decision ? visible(decision.by) : <span className="muted">nobody</span>}
       </td>
       <td data-label="Channel">{decision ? visible(decision.channel) : <span className="muted">–</span>}</td>

@@ -1,7 +1,7 @@
 /** One answer for like requests: each is shown whole, and the end of the list has to be seen. */
 
 import { useState, type ReactElement } from "react";
-import { ApiError, api } from "../shared/api";
+import { ApiError, api, type OneOfMany, type Outcome } from "../shared/api";
 import { Button } from "../shared/components/Button";
 import { Dialog } from "../shared/components/Dialog";
 import { Notice } from "../shared/components/States";
@@ -16,6 +16,24 @@ interface Props {
   requests: Request[];
   onClose: () => void;
   onDecided: (ids: string[]) => void;
+}
+
+/** How many decisions the server takes at once. */
+const AT_ONCE = 100;
+
+/** All of them, part by part; what a part came to stands, whatever becomes of the next one. */
+async function decideAll(body: OneOfMany[]): Promise<Outcome[]> {
+  const outcomes: Outcome[] = [];
+  for (let from = 0; from < body.length; from += AT_ONCE) {
+    try {
+      outcomes.push(...(await api.decideAll(body.slice(from, from + AT_ONCE))).items);
+    } catch (error) {
+      if (from === 0) throw error;
+      const message = error instanceof Error ? error.message : String(error);
+      return [...outcomes, ...body.slice(from).map(({ id }) => ({ id, error: message }))];
+    }
+  }
+  return outcomes;
 }
 
 export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElement {
@@ -44,7 +62,7 @@ export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElemen
         seen_digest: digest,
         ...(type === "reject" ? { message: message.trim() } : {}),
       }));
-      const { items } = await api.decideAll(body);
+      const items = await decideAll(body);
       const failed = items.filter((item) => item.error !== undefined);
       const done = items.filter((item) => item.error === undefined).map((item) => item.id);
       if (done.length) {

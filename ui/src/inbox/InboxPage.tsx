@@ -72,8 +72,8 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
   const alone = phone && !id;
   const ListTag = alone ? "main" : "section";
   useEffect(() => {
-    document.title = waiting ? `(${waiting}) Inbox · Assent` : "Inbox · Assent";
-  }, [waiting]);
+    document.title = waiting ? `(${waiting}${inbox.next ? "+" : ""}) Inbox · Assent` : "Inbox · Assent";
+  }, [waiting, inbox.next]);
 
   const move = (by: 1 | -1) => {
     const at = (document.activeElement as HTMLElement | null)?.dataset.row ?? id;
@@ -170,7 +170,11 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
       ) : (
         !phone && (
           <main className="inbox-detail inbox-overview">
-            <Overview waiting={inbox.loading && empty ? null : waiting + inbox.arrived.length} filtered={filtered} />
+            <Overview
+              waiting={inbox.loading && empty ? null : waiting + inbox.arrived.length}
+              more={inbox.next !== null}
+              filtered={filtered}
+            />
           </main>
         )
       )}

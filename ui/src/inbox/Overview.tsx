@@ -15,7 +15,15 @@ import { useMe } from "../shared/session";
 import { visible } from "../shared/visible";
 import { clearFilters, FILTERS } from "./Filters";
 
-export function Overview({ waiting, filtered }: { waiting: number | null; filtered: boolean }): ReactElement {
+interface Props {
+  /** How many are known to wait; nothing while they are being read. */
+  waiting: number | null;
+  /** Whether there are more of them than that. */
+  more: boolean;
+  filtered: boolean;
+}
+
+export function Overview({ waiting, more, filtered }: Props): ReactElement {
   const me = useMe();
   const last = useResource("last", (signal) => api.requests({ status: "closed", sort: "newest", limit: 1 }, signal));
   useChanges(() => last.reload(), 400);
@@ -23,7 +31,7 @@ export function Overview({ waiting, filtered }: { waiting: number | null; filter
   const never = waiting === 0 && !filtered && last.data?.items.length === 0;
   return (
     <div className="overview">
-      <h1>{heading(waiting, filtered)}</h1>
+      <h1>{heading(waiting, more, filtered)}</h1>
       {waiting !== null && waiting > 0 && (
         <p className="muted">
           Choose one from the list, or press <kbd>j</kbd>. <kbd>?</kbd> shows all keys.
@@ -54,9 +62,10 @@ export function Overview({ waiting, filtered }: { waiting: number | null; filter
   );
 }
 
-function heading(waiting: number | null, filtered: boolean): string {
+function heading(waiting: number | null, more: boolean, filtered: boolean): string {
   if (waiting === null) return "Inbox";
   if (waiting === 0) return filtered ? "Nothing matches" : "Nothing is waiting";
+  if (more) return `More than ${waiting} requests wait for a decision`;
   return waiting === 1 ? "One request waits for a decision" : `${waiting} requests wait for a decision`;
 }
 

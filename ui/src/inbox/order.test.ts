@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { aRequest } from "../shared/testing";
 import type { Request } from "../shared/types";
-import { aloneBecause, grouped, nextAfter, sorted, step } from "./order";
+import { aloneBecause, grouped, isBeyond, nextAfter, sorted, step } from "./order";
 
 const at = (minute: number) => new Date(Date.UTC(2026, 0, 1, 10, minute)).toISOString();
 const ids = (requests: Request[]) => requests.map((request) => request.id).join("");
@@ -24,6 +24,25 @@ describe("sorted", () => {
     sorted(all, "expiring");
     expect(ids(all)).toBe("abcd");
   });
+});
+
+describe("isBeyond", () => {
+  const last = aRequest({ id: "m", created_at: at(5), expires_at: at(30) });
+  const sooner = aRequest({ id: "n", created_at: at(9), expires_at: at(20) });
+  const never = aRequest({ id: "o", created_at: at(1), expires_at: null });
+
+  it("goes by the end, then by age", () => {
+    expect(isBeyond(sooner, last, "expiring")).toBe(false);
+    expect(isBeyond(never, last, "expiring")).toBe(true);
+    expect(isBeyond({ ...last, id: "p", created_at: at(6) }, last, "expiring")).toBe(true);
+  });
+
+  it("goes by age alone in the other orders", () => {
+    expect(isBeyond(sooner, last, "age")).toBe(true);
+    expect(isBeyond(never, last, "risk")).toBe(false);
+  });
+
+  it("knows no end where nothing was read", () => expect(isBeyond(never, undefined, "age")).toBe(false));
 });
 
 describe("grouped", () => {

@@ -40,6 +40,13 @@ export function serverSort(sort: Sort): string {
   return sort === "expiring" ? "expiring" : "oldest";
 }
 
+/** Whether it comes after the last row that was read, and so with the next page. */
+export function isBeyond(request: Request, last: Request | undefined, sort: Sort): boolean {
+  if (!last) return false;
+  const later = sort === "expiring" ? byEnd(request, last) || byAge(request, last) : byAge(request, last);
+  return later > 0;
+}
+
 export const SOON = 60 * 60 * 1_000;
 
 export function expiresSoon(request: Request, now: number): boolean {

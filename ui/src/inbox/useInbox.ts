@@ -4,7 +4,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import { ApiError, api, type Query } from "../shared/api";
 import { useChanges } from "../shared/live";
 import type { Request } from "../shared/types";
-import { sorted, type Sort } from "./order";
+import { isBeyond, sorted, type Sort } from "./order";
 
 const PAGE = 100;
 const MOST = 200;
@@ -16,6 +16,8 @@ export interface InboxState {
   /** Arrived since, and waiting behind the pill. */
   arrived: Request[];
   next: string | null;
+  /** The last row of what was read. */
+  last: Request | undefined;
   loading: boolean;
   error: ApiError | undefined;
   readAt: number | null;
@@ -49,21 +51,22 @@ function isStale(removed: Removed[], fresh: Request): boolean {
   );
 }
 
-const START: InboxState = { items: [], arrived: [], next: null, loading: true, error: undefined, readAt: null };
+const START: InboxState = { items: [], arrived: [], next: null, last: undefined, loading: true, error: undefined, readAt: null };
 
 function asError(problem: unknown): ApiError {
   return problem instanceof ApiError ? problem : new ApiError(0, "Error", String(problem));
 }
 
 /** Fresh facts into the shown order; rows that are gone stay where they are until the list is read anew. */
-async function merge(old: InboxState, fresh: Request[], next: string | null): Promise<InboxState> {
+async function merge(old: InboxState, fresh: Request[], next: string | null, sort: Sort): Promise<InboxState> {
   const byId = new Map(fresh.map((request) => [request.id, request]));
   const known = new Set(old.items.map((request) => request.id));
   const gone = old.items.filter((request) => request.status === "pending" && !byId.has(request.id));
   const ends = await Promise.all(gone.slice(0, LOOKED_UP).map((request) => api.request(request.id).catch(() => null)));
   ends.forEach((request) => request && byId.set(request.id, request));
   const items = old.items.map((request) => byId.get(request.id) ?? request);
-  const arrived = fresh.filter((request) => !known.has(request.id));
+  const unread = (request: Request) => old.next !== null && isBeyond(request, old.last, sort);
+  const arrived = fresh.filter((request) => !known.has(request.id) && !unread(request));
   return { ...old, items, arrived, next: old.next ?? next, error: undefined, loading: false, readAt: Date.now() };
 }
 
@@ -82,7 +85,15 @@ export function useInbox(query: Query, sort: Sort, keep: (request: Request) => b
       .requests({ ...query, limit: PAGE }, stop.signal)
       .then((page) => {
         const items = sorted(page.items.filter(keep), sort);
-        setState({ items, arrived: [], next: page.next, loading: false, error: undefined, readAt: Date.now() });
+        setState({
+          items,
+          arrived: [],
+          next: page.next,
+          last: page.items.at(-1),
+          loading: false,
+          error: undefined,
+          readAt: Date.now(),
+        });
       })
       .catch((problem: unknown) => {
         if (!stop.signal.aborted) setState((old) => ({ ...old, loading: false, error: asError(problem) }));
@@ -96,11 +107,12 @@ export function useInbox(query: Query, sort: Sort, keep: (request: Request) => b
       const limit = Math.min(MOST, Math.max(PAGE, old.items.length + 20));
       const page = await api.requests({ ...query, limit });
       const fresh = page.items.filter((request) => keep(request) && !isStale(removed, request));
-      const merged = await merge(latest.current.state, fresh, page.next);
+      const merged = await merge(latest.current.state, fresh, page.next, sort);
       if (latest.current.key !== mine) return;
       const waiting = merged.items.some((request) => request.status === "pending");
       // Nothing is under the cursor in an empty list, so arrivals may show at once.
-      setState(waiting ? merged : { ...merged, items: sorted(fresh, sort), arrived: [] });
+      const anew = { items: sorted(fresh, sort), arrived: [], next: page.next, last: page.items.at(-1) };
+      setState(waiting ? merged : { ...merged, ...anew });
     } catch (problem) {
       setState((old) => (old.items.length ? old : { ...old, error: asError(problem) }));
     }
@@ -123,7 +135,7 @@ export function useInbox(query: Query, sort: Sort, keep: (request: Request) => b
           setState((old) => {
             const known = new Set(old.items.map((request) => request.id));
             const more = page.items.filter((request) => keep(request) && !known.has(request.id));
-            return { ...old, items: [...old.items, ...more], next: page.next };
+            return { ...old, items: [...old.items, ...more], next: page.next, last: page.items.at(-1) ?? old.last };
           }),
         )
         .catch((problem: unknown) => setState((old) => ({ ...old, error: asError(problem) })));

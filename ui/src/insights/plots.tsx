@@ -178,7 +178,7 @@ export function Tools({ tools }: { tools: Stats["tools"] }): ReactElement {
               return (
                 <g key={tool.tool}>
                   <text className="row-name" x={0} y={y + 14}>
-                    {clipped(visible(tool.tool), room / 7.6)}
+                    {clipped(visible(tool.tool), (room - 84) / 7.6)}
                   </text>
                   <text className="tick" x={room} y={y + 14} textAnchor="end">
                     {`${tool.asked} asked`}

@@ -101,6 +101,14 @@ const at = (id: string) => `/api/requests/${encodeURIComponent(id)}`;
 const post = <T>(path: string, body?: unknown, signal?: AbortSignal) =>
   call<T>(path, { method: "POST", body: body ?? {}, signal });
 
+export type OneOfMany = { id: string } & DecisionBody;
+
+export interface Outcome {
+  id: string;
+  request?: Request;
+  error?: { error: string; message: string } | string;
+}
+
 export const api = {
   me: (signal?: AbortSignal) => call<Me>("/api/me", { signal }),
   login: (token: string) => post<void>("/api/login", { token }),
@@ -111,11 +119,7 @@ export const api = {
   request: (id: string, signal?: AbortSignal) => call<RequestDetail>(at(id), { signal }),
   check: (id: string, args: JsonObject, signal?: AbortSignal) => post<Check>(`${at(id)}/check`, { args }, signal),
   decide: (id: string, body: DecisionBody) => post<Request>(`${at(id)}/decision`, body),
-  decideAll: (items: ({ id: string } & DecisionBody)[]) =>
-    post<{ items: { id: string; request?: Request; error?: { error: string; message: string } | string }[] }>(
-      "/api/decisions",
-      items,
-    ),
+  decideAll: (items: OneOfMany[]) => post<{ items: Outcome[] }>("/api/decisions", items),
   cancel: (id: string, message?: string) => post<Request>(`${at(id)}/cancel`, { message }),
   reveal: (id: string) => post<RequestDetail>(`${at(id)}/reveal`),
 
