@@ -46,7 +46,7 @@ ui: ui/node_modules/.ready ## build the web app into src/assent/server/static
 
 pages: ui/node_modules/.ready ## types and tests of the web app, and whether the committed build is a fresh one
 	cd ui && npm run --silent check && npm test --silent && npm run --silent build -- --outDir ../build/static
-	diff -r build/static $(STATIC)
+	@diff -rq build/static $(STATIC) || { echo "The web app has changed: run make ui, and commit what it builds."; exit 1; }
 
 # Not `npm ci`: it refuses a lock that leaves out the binaries of platforms it was not made on.
 ui/node_modules/.ready: ui/package-lock.json
