@@ -89,9 +89,12 @@ async def test_calls_that_need_nobody_run_each_time(stage: Any, tmp_path: Path) 
     play.inbox.close()
 
 
+#: A ReAct has no earlier turns.
+remembers = pytest.mark.parametrize("stage", [s for s in STAGES if s is not DspyStage])
+
+
+@remembers
 async def test_later_words_are_asked_about_anew(stage: Any, tmp_path: Path) -> None:
-    if stage is DspyStage:
-        pytest.skip("a ReAct has no earlier turns")
     play = Play(stage, tmp_path, pay(), "Done.", pay(), pay(), "Once more.")
     stands = await play.decided(await play.run(), lambda r: r.approve())
     stands = await play.run("again")
@@ -102,11 +105,10 @@ async def test_later_words_are_asked_about_anew(stage: Any, tmp_path: Path) -> N
     play.inbox.close()
 
 
+@remembers
 async def test_new_words_over_a_repeated_id_leave_no_call_unanswered(
     stage: Any, tmp_path: Path
 ) -> None:
-    if stage is DspyStage:
-        pytest.skip("a ReAct has no earlier turns")
     play = Play(stage, tmp_path, pay(), pay(), "Never mind.")
     await play.decided(await play.run(), lambda r: r.approve())
     assert (await play.run("stop")).output == "Never mind."
