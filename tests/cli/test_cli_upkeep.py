@@ -69,7 +69,9 @@ def test_recover_after_a_restore(world: World) -> None:
     assert "say --yes" in world.cli("recover", code=3)
     assert world.json("recover", "--yes") == {"recovered": 1}
     assert world.get(request).kind == "in_doubt"
-    assert "Nothing to recover" in world.cli("recover")
+    told = world.cli("recover")
+    assert "Nothing to recover" in told
+    assert "say --force" in told
     person = world.person("recover", "--force")
     person.at_prompt("yes", "to go on: ")
     person.ends(75)

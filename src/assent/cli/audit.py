@@ -37,9 +37,14 @@ def verify(
 
 
 def _lines(report: Any) -> list[Line]:
-    read = f"{report.events} events of {report.threads} threads, {report.seals} seals"
+    events, threads = text.many(report.events, "event"), text.many(report.threads, "thread")
+    read = f"{events} of {threads}, {text.many(report.seals, 'seal')}"
     if report.ok:
-        tail = f"; {report.unsealed} events after the last seal" if report.unsealed else ""
+        tail = (
+            f"; {text.many(report.unsealed, 'event')} after the last seal"
+            if report.unsealed
+            else ""
+        )
         return [Line(f"The record is whole: {read}{tail}.", "bold green")]
     first, *others = report.problems
     lines = [Line(f"The record is broken ({read}). First:", "bold red")]

@@ -32,7 +32,8 @@ def recover(
     with opened(store) as box:
         who = caller(box, token_file).must_be("admin")
         if not box.store.restored() and not force:
-            _tell({"recovered": 0}, "Nothing to recover: the store did not go back in time.", json)
+            words = "Nothing to recover: no restore was noticed. If there was one, say --force."
+            _tell({"recovered": 0}, words, json)
             return
         runs = list(box.store.open_runs())
         question = f"{len(runs)} runs have calls that may have run since the backup."
