@@ -103,7 +103,7 @@ def test_doctor_says_what_is_there_and_what_is_wrong(world: World) -> None:
     assert checks["waiting"]["text"].startswith("1 ")
     assert checks["schema"]["state"] == checks["clock"]["state"] == "ok"
     world.doubt("r2")
-    assert "1 calls" in world.cli("doctor", code=1)
+    assert "1 call: see" in world.cli("doctor", code=1)
     (world.folder / "assent.db.key").chmod(0o644)
     assert "chmod 600" in world.cli("doctor", code=1)
     (world.folder / "assent.db.key").chmod(0o600)
