@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from cases import Case
 
-from assent import Agent, Gate, Request, ask_user
+from assent import Agent, Gate, Paused, Request, ask_user
 from assent.testing import ScriptedModel, call, say
 
 _QUESTION = {"question": "Which size?", "options": None, "free_text": True}
@@ -101,3 +102,19 @@ def test_what_a_loop_ends_in_the_middle_is_told(
 
     asyncio.run(main())
     assert "its loop ended before a channel was done" in caplog.text
+
+
+def test_in_a_terminal_one_line_says_how_to_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("assent.gate.gate._in_terminal", lambda: True)
+    for url in (f"sqlite:///{tmp_path}/assent.db", "memory://"):
+        gate = Gate(url, wait=0)
+        with pytest.raises(Paused), gate.run("r"):
+            gate.approve_sync("Well?")
+        gate.close()
+    kept, passing = capsys.readouterr().err.splitlines()
+    assert kept.endswith(
+        f"; to decide: assent inbox --decide --store sqlite:///{tmp_path}/assent.db"
+    )
+    assert "only this process can decide it" in passing

@@ -322,7 +322,7 @@ def _default_wait() -> float | None:
 def _hint(request: Request, store: str) -> None:
     if _in_terminal():
         what = text.inline(request.tool or request.kind)
-        how = f"assent show {request.id} --store {store}"
+        how = f"{request.id}; to decide: assent inbox --decide --store {store}"
         if store.startswith("memory:"):
             how = "only this process can decide it: name a store, or give the gate channels"
         print(f"assent: {what} waits for a person: {how}", file=sys.stderr)
