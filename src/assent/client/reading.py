@@ -109,7 +109,7 @@ def row_of(request: Request, args: Body | None = None, attempt: int = 0) -> Call
         original=None if request.original is None else codec.dumps(request.original),
         decision=None if request.decision is None else _decided(request.decision),
         attempt=attempt or request.execution.attempts,
-        result=result if status == "failed" else codec.dumps(result),
+        result=codec.dumps(result) if status in ("done", "responded") else result,
     )
 
 
