@@ -87,6 +87,19 @@ async def test_an_unknown_chat_is_none(agent: assent.Agent) -> None:
     assert await ai_sdk.messages(agent, "nobody-knows", by="ana") == []
 
 
+async def test_a_page_that_posts_no_more_than_the_call_is_not_told_again(browser: Browser) -> None:
+    await browser.say("What is the weather in Oslo?")
+    before = browser.text
+    assert before
+    browser.respond(browser.open_cards[0], True)
+    whole = browser.last["parts"]
+    browser.last["parts"] = browser.tools
+    frames = await browser.stream()
+    browser.last["parts"] = whole
+    told = [chunk["delta"] for chunk in await rest(frames) if chunk["type"] == "text-delta"]
+    assert "".join(told).startswith("Final answer:")
+
+
 async def test_a_paused_chat_shows_its_card_again(browser: Browser) -> None:
     await browser.say("weather in Oslo")
     before = json.dumps(browser.messages)

@@ -88,7 +88,8 @@ class Painter:
     def paint(self, replies: list[Reply], draft: str | None) -> Iterator[Chunk]:
         """Tell what has changed; ``draft`` is the next reply as far as it has come."""
         if not self._stepping:
-            self._steps = min(self._steps, len(replies))  # a client may hold what was never stored
+            # A client may hold what was never stored, and may post no more of a step than a call.
+            self._steps = max(min(self._steps, len(replies)), self._steps_with_calls(replies))
         first = max(self._steps - 1, 0)
         words = words_of(replies, self._guest)
         for index, reply in enumerate(replies[first:], first):
@@ -105,6 +106,15 @@ class Painter:
             if len(replies) >= self._steps:
                 yield from self._step(len(replies))
             yield from self._text(draft, whole=False)
+
+    def _steps_with_calls(self, replies: list[Reply]) -> int:
+        """How many steps the client has seen, by the calls that it shows."""
+        steps = 0
+        for number, reply in enumerate(replies, 1):
+            rows = (row for slot in reply.slots for row in (slot.call, *slot.asks))
+            if any(row is not None and row.id in self._tools for row in rows):
+                steps = number
+        return steps
 
     def finish(self, chunk: Chunk) -> Iterator[Chunk]:
         """The last chunks: what the client shows and nobody knows is closed, too."""
