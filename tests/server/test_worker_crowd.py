@@ -11,6 +11,7 @@ import pytest
 
 import assent
 from assent.agent.resumable import Resumable
+from assent.engine.commands import Claim, Start
 from assent.gate.driven import Driven
 from assent.inbox import Inbox
 from assent.stores.memory import MemoryStore
@@ -135,7 +136,7 @@ async def test_a_call_that_does_not_run_is_told_with_the_turn() -> None:
     worker = Worker([agent], store, on_step=told.append)
     first, second = (await agent.run("Pay both", thread="t")).interruptions
     for decision in (first.reject("no"), second.approve()):
-        await Inbox(store).decide(decision.request, decision, by="ben")
+        await Inbox(store).decide(decision.request or "", decision, by="ben")
         run = store.run(first.run)
         assert run is not None
         step = worker.begin(run)
@@ -143,3 +144,21 @@ async def test_a_call_that_does_not_run_is_told_with_the_turn() -> None:
         await step
     once = ["taken", "resumed", "call_started", "call_done", "call_rejected", "done"]
     assert [step.step for step in told] == ["taken", "resumed", "paused", *once]
+
+
+async def test_what_a_lost_process_left_is_told_as_a_doubt_by_one_of_them() -> None:
+    """Its lease lapses, and both see the run before either looks for what is overdue."""
+    shop, told = Shop(), list[Step]()
+    paused = await shop.own().run("Pay ana", thread="t")
+    (request,) = paused.interruptions
+    await Inbox(shop.store).decide(request.id, request.approve(), by="ben")
+    claim = Claim(thread="t", run=paused.run, owner="gone", lease=1, force=True)
+    start = Start(thread="t", run=paused.run, calls=(request.id,), owner="gone", lease=1)
+    shop.store.transact(claim, start)
+    crew = [Worker([shop.own()], shop.store, on_step=told.append) for _ in range(2)]
+    run = shop.store.run(paused.run)
+    assert run is not None
+    await asyncio.gather(*(task for worker in crew if (task := worker.begin(run)) is not None))
+    steps = [step.step for step in told if step.step != "taken"]
+    assert sorted(steps) == ["call_in_doubt", "left", "paused", "resumed"]
+    assert shop.began == []

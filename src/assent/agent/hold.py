@@ -11,7 +11,7 @@ from assent.agent.job import Job
 from assent.engine.commands import Claim, Doubt, Look, Propose, Renew, Start
 from assent.errors import Conflict, StoreError
 from assent.gate.begun import take_back
-from assent.gate.inside import refuse_own_run
+from assent.gate.inside import refuse_own_run, took
 from assent.gate.leases import KEEPER, Lease
 from assent.rows import LIVE, Call, Run, RunStatus
 from assent.twin import News, look, write, write_start
@@ -122,6 +122,8 @@ class Hold:
         command = Doubt(thread=self.job.thread, run=self.job.run)
         (doubted,) = await write(self.store, command)
         calls: tuple[Call, ...] = doubted
+        if calls:
+            took(self.job.run)
         return calls
 
     async def park(self, run: Run) -> bool:
@@ -140,6 +142,7 @@ class Hold:
                 token=run.token,
             )
             await write(self.store, command)
+            took(job.run)
             run = await look(self.store, self.the_run)
         self.drop()
         return run.status is not RunStatus.RUNNING

@@ -82,7 +82,7 @@ class Due:
         return not self.taken and status in _BY_WHO_HAS_IT
 
 
-_BY_WHO_HAS_IT = (RunStatus.RUNNING, RunStatus.DONE, RunStatus.FAILED)
+_BY_WHO_HAS_IT = (RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.DONE, RunStatus.FAILED)
 _due: contextvars.ContextVar[Due | None] = contextvars.ContextVar("assent_due", default=None)
 
 
@@ -110,7 +110,7 @@ def go_on_with(run: str, *, named: str) -> None:
 
 
 def took(run: str) -> None:
-    """Note that the lease of a run is ours."""
+    """Note that a run is ours, or was moved by us."""
     due = _due.get()
     if due is not None and due.run == run:
         due.taken = True

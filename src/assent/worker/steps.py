@@ -99,7 +99,8 @@ class Steps:
                 else:
                     self._early[event.run] = step
             case Requested(request=request, again=False):
-                self.tell(_step(event, "asked", request.id, request.tool or ""))
+                name = "call_in_doubt" if request.kind == "in_doubt" else "asked"
+                self.tell(_step(event, name, request.id, request.tool or ""))
             case ToolStarted(id=id, tool=tool):
                 self._began[id] = time.monotonic()
                 self.tell(_step(event, "call_started", id, tool))
