@@ -10,7 +10,7 @@ import time
 from datetime import date, timedelta
 from pathlib import Path
 
-from desk_workflows import Hurry, Plain, Refund, Rounds, Visit
+from desk_workflows import Hurry, Loose, Plain, Refund, Rounds, Visit
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -70,7 +70,7 @@ async def main(address: str, queue: str, store: str) -> None:
     tools.append(gate.guard(idempotent=True)(safe_refund))
     client = await Client.connect(address)
     plugin = AssentPlugin(gate, tools)
-    workflows = [Refund, Visit, Hurry, Rounds, Plain]
+    workflows = [Refund, Visit, Hurry, Loose, Rounds, Plain]
     worker = Worker(
         client,
         task_queue=queue,

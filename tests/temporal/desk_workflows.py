@@ -17,9 +17,18 @@ class Refund:
     """One gated call."""
 
     @workflow.run
-    async def run(self, tool: str, order: str, euros: int, seconds: float = 60) -> Any:
+    async def run(self, tool: str, order: str, euros: int, timeout: float | str = 60) -> Any:
         args = {"order": order, "euros": euros}
-        return await run_once(tool, args, timeout=timedelta(seconds=seconds))
+        return await run_once(tool, args, timeout=timeout)
+
+
+@workflow.defn
+class Loose:
+    """A call with whatever it is given."""
+
+    @workflow.run
+    async def run(self, args: Any, timeout: Any) -> Any:
+        return await run_once("refund", args, timeout=timeout)
 
 
 @workflow.defn

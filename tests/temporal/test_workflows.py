@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -69,6 +70,33 @@ def test_a_tool_that_nobody_has_ends_the_workflow(desk: Desk, server: DevServer)
     assert "assent/refund" in failure["message"]
     assert desk.inbox.pending_sync().items == ()
     assert "MARKER_RECORDED" in server.events(id)
+
+
+@pytest.mark.parametrize(
+    ("args", "timeout", "said"),
+    [
+        (["A-17", 900], 60, "args are given by their names, as a dict, not as list"),
+        ({"order": "A-17", "euros": 900}, "soon", "timeout='soon': give a positive number"),
+        ({"order": "A-17", "euros": 900}, None, "run_once() needs a timeout"),
+    ],
+)
+def test_a_call_that_is_written_wrongly_ends_the_workflow(
+    desk: Desk, server: DevServer, args: Any, timeout: Any, said: str
+) -> None:
+    desk.worker()
+    desk.begin("Loose", id := new_id(), args, timeout)
+    failure = server.failure(id)
+    assert failure["applicationFailureInfo"]["type"] == "InvalidCall"
+    assert failure["message"].startswith(said)
+    assert desk.inbox.pending_sync().items == ()
+
+
+def test_a_timeout_may_be_written_as_everywhere(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    desk.begin("Refund", id := new_id(), "refund", "A-17", 900, "5m")
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    assert server.result(id) == "refunded 900"
 
 
 def test_questions_one_after_the_other_and_two_at_once(desk: Desk, server: DevServer) -> None:

@@ -27,8 +27,9 @@ from assent.adapters.temporal._wire import (
     raised,
     run_name,
 )
-from assent.errors import InvalidCall, NotFound
+from assent.errors import InvalidCall, InvalidPolicy, NotFound
 from assent.gate.options import AskOptions, check_known
+from assent.policy.rule import seconds
 from assent.types import Json, Question, Risk
 from assent.views import question_json
 
@@ -52,6 +53,8 @@ async def ask(
     """Ask a person something, in a workflow; ``Rejected`` if they will not answer."""
     if isinstance(question, str):
         question = Question(question)
+    if not isinstance(question, Question):
+        raise InvalidCall(f"ask() takes a text or a Question, not {type(question).__name__}")
     wanted = _wanted(requester, question_json(question), options)
     return await _until_settled(wanted, lambda: _short(ASK, wanted))
 
@@ -64,7 +67,8 @@ async def approve(
     **options: Unpack[AskOptions],
 ) -> bool:
     """Ask a person yes or no about a text and its details, in a workflow."""
-    wanted = _wanted(requester, {"text": text, "details": dict(details or {})}, options)
+    content = {"text": text, "details": _mapping(details, "details")}
+    wanted = _wanted(requester, content, options)
     return bool(await _until_settled(wanted, lambda: _short(APPROVE, wanted)))
 
 
@@ -72,18 +76,20 @@ async def run_once(
     tool: str | Callable[..., Any],
     args: Mapping[str, Json] | None = None,
     *,
-    timeout: timedelta,
+    timeout: timedelta | float | str,
     requester: str = "",
 ) -> Any:
     """Run a tool of the plugin, in a workflow, once somebody has said yes where one must.
 
-    It is an activity with one attempt. When that takes longer than ``timeout``, or its worker goes
-    away, nobody knows how it ended: the call is in doubt, and a person says how it goes on.
+    It is an activity with one attempt. When that takes longer than ``timeout`` (a timedelta,
+    seconds, or ``"5m"``), or its worker goes away, nobody knows how it ended: the call is in
+    doubt, and a person says how it goes on.
     """
     guard = getattr(tool, "guard", None)
     name = tool if isinstance(tool, str) else tool.__name__ if guard is None else guard.tool.name
-    wanted = _wanted(requester, dict(args or {}), {})
-    return await _until_settled(wanted, _Attempts(name, wanted, timeout).once)
+    length = _length(timeout)
+    wanted = _wanted(requester, _mapping(args, "args"), {})
+    return await _until_settled(wanted, _Attempts(name, wanted, length).once)
 
 
 async def _short(activity: str, wanted: Wanted) -> Answer | None:
@@ -209,6 +215,23 @@ def _wanted(requester: str, content: dict[str, Any], options: AskOptions) -> Wan
     run = run_name(info.workflow_id, info.original_execution_run_id, ears.asked)
     plain = {name: _plain(value) for name, value in options.items()}
     return {"run": run, "requester": requester, "content": content, "options": plain}
+
+
+def _length(timeout: timedelta | float | str) -> timedelta:
+    try:
+        length = seconds(timeout, "timeout")
+    except InvalidPolicy as error:
+        raise InvalidCall(str(error), "timeout") from None
+    if length is None:
+        raise InvalidCall("run_once() needs a timeout: how long may the tool take?", "timeout")
+    return timedelta(seconds=length)
+
+
+def _mapping(given: Mapping[str, Json] | None, name: str) -> dict[str, Json]:
+    if given is None or isinstance(given, Mapping):
+        return dict(given or {})
+    kind = type(given).__name__
+    raise InvalidCall(f"{name} are given by their names, as a dict, not as {kind}", name)
 
 
 def _plain(value: Any) -> Any:
