@@ -79,6 +79,18 @@ def test_a_nodes_interrupt_that_nobody_answers(world: World) -> None:
     assert agent.resume_sync("t").output == {"dish": "pizza", "sure": False}
 
 
+def test_a_nodes_interrupt_that_was_answered_in_langgraph(world: World) -> None:
+    def order(state: Order) -> Order:
+        return {"size": interrupt("Which size?")}
+
+    agent = GuardedAgent(graph_of(order), world.gate)
+    (request,) = agent.run_sync({"dish": "pizza"}, thread="t").interruptions
+    assert answer(agent.graph, "large") == {"dish": "pizza", "size": "large"}
+    stands = agent.resume_sync("t")
+    assert (stands.status, stands.output["size"]) == ("done", "large")
+    assert world.inbox.get_sync(request.id).status == "cancelled"
+
+
 def test_two_interrupts_of_one_node_in_turn(world: World) -> None:
     def order(state: Order) -> Order:
         return {"size": interrupt("Which size?"), "sure": interrupt("Sure?")}

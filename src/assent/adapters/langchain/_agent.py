@@ -19,9 +19,11 @@ from assent.errors import AssentError, Paused
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands
 from assent.gate.foreign import ForeignTool, run_of
+from assent.gate.seat import Seat
 from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.threads import off_loop
+from assent.twin import look
 from assent.types import Reviewer
 
 
@@ -80,6 +82,16 @@ class GuardedAgent(Driven):
         self._tools = tools
         self._config = dict(config or {})
         self._async: bool | None = None
+
+    async def resume(
+        self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+    ) -> Stands:
+        """Go on with a run, by its id or its thread; ``decisions`` are made first."""
+        run = await look(self.gate.store, Seat(self.gate).find, where)
+        if run.asked:
+            state = await self._state(run.thread)
+            await self._questions(run.thread).tidy(state.interrupts)
+        return await super().resume(where, decisions=decisions, by=by)
 
     async def begin(self, input: Any, thread: str) -> Any:
         """Words become a message; anything else is the graph's input as it is."""

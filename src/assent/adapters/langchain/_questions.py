@@ -12,9 +12,13 @@ from assent import codec
 from assent.adapters.langchain._shapes import question_of, refusal
 from assent.errors import Paused, Rejected
 from assent.gate import Gate
-from assent.gate.foreign import ForeignThread
+from assent.gate.foreign import MOST_WAITING, ForeignThread
+from assent.gate.recheck import called_off
 from assent.rows import Call, CallStatus
+from assent.stores.base import Query
+from assent.twin import look, write
 
+_KEY = "interrupt:"
 _UNANSWERED = (CallStatus.REJECTED, CallStatus.EXPIRED, CallStatus.CANCELLED)
 
 
@@ -49,10 +53,19 @@ class Questions:
                 found[interrupt.id] = refusal(interrupt.value, _why(row))
         return Command(resume=found) if found else None
 
+    async def tidy(self, interrupts: Iterable[Interrupt]) -> None:
+        """Call off what the graph does not wait for any more: somebody answered it in LangGraph."""
+        waits = {f"{_KEY}{interrupt.id}" for interrupt in interrupts}
+        store = self.thread.store
+        query = Query(status="pending", run=self.thread.run, limit=MOST_WAITING)
+        for _, row in await look(store, store.page, query):
+            if row.key.startswith(_KEY) and row.key.partition("#")[0] not in waits:
+                await write(store, called_off(row, "the graph has gone on without it"))
+
     def _last(self, interrupt: Interrupt) -> tuple[str, Call | None]:
         """The question about an interrupt, and where it stands. What takes no refusal is asked
         anew when nobody answered it: the graph could not go on."""
-        key = base = f"interrupt:{interrupt.id}"
+        key = base = f"{_KEY}{interrupt.id}"
         takes_no = refusal(interrupt.value, "") is not None
         asked = 1
         while (row := self.thread.row(key)) is not None:
