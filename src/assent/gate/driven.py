@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from assent import codec
 from assent.engine.commands import Cancel
-from assent.errors import InvalidCall, Paused
+from assent.errors import Cancelled, InvalidCall, Paused
 from assent.gate.foreign_tool import ForeignTool
 from assent.gate.gate import Gate
 from assent.gate.given import check_asked_in, decisions_from
@@ -144,6 +144,8 @@ class Driven:
                 return _stored(run)
             if seat.taken(run):
                 await seat.wait(run)
+            elif run.stop:
+                return _stored(await hop(seat.stop, run))
             elif run.status is RunStatus.PAUSED and run.ready_at is None and not run.ready:
                 return await self._paused(seat, run)  # nothing has happened to go on with
             elif (taken := await seat.take(run)) is not None:
@@ -174,13 +176,23 @@ class Driven:
                     output = await move
             except Paused:
                 pass
+            except Cancelled:
+                ended = await hop(seat.stop, run)
+                if ended.status is RunStatus.CANCELLED:
+                    return _stored(ended)
+                await hop(seat.release, run)
+                raise
             except BaseException:
                 await asyncio.shield(asyncio.ensure_future(hop(seat.release, run)))
                 raise
             else:
-                await hop(seat.finish, run, output)
+                ended = await hop(seat.finish, run, output)
+                if ended.status is RunStatus.CANCELLED:
+                    return _stored(ended)
                 return Stands(status="done", run=run.id, thread=run.thread, output=output)
             parked = await hop(seat.park, run)
+            if parked.status not in LIVE:
+                return _stored(parked)  # called off meanwhile
             due = parked.status is RunStatus.RUNNING and not seat.taken(parked)
             taken = await seat.take(parked) if due else None
             if taken is None:

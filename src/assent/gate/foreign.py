@@ -29,7 +29,7 @@ from assent.gate.recheck import called_off
 from assent.gate.scope import RunScope, open_scopes
 from assent.gate.words import in_text
 from assent.policy import Policy
-from assent.rows import OPEN, Call, CallStatus, Run, RunStatus
+from assent.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from assent.stores.base import Query, Store
 from assent.twin import look, write
 from assent.types import Json, Request, Terms, ToolCall, Verdict
@@ -301,7 +301,7 @@ class ForeignThread:
 def run_of(store: Store, agent: str, thread: str) -> str:
     """The run of an agent's thread: the same for good, unless somebody called the whole run off."""
     runs = runs_of(store, agent, thread)
-    if runs and runs[-1].status is not RunStatus.CANCELLED:
+    if runs and not _called_off(runs[-1]):
         return runs[-1].id
     return f"{agent}:{thread}" + (f"#{len(runs) + 1}" if runs else "")
 
@@ -312,10 +312,15 @@ def runs_of(store: Store, agent: str, thread: str) -> list[Run]:
     name = base = f"{agent}:{thread}"
     while (run := store.run(name)) is not None:
         found.append(run)
-        if run.status is not RunStatus.CANCELLED:
+        if not _called_off(run):
             break
         name = f"{base}#{len(found) + 1}"
     return found
+
+
+def _called_off(run: Run) -> bool:
+    """Whether nothing can be added to a run: it was called off, and has ended since."""
+    return run.status is RunStatus.CANCELLED or (bool(run.stop) and run.status not in LIVE)
 
 
 def made_before(store: Store, agent: str, thread: str, id: str) -> Call | None:

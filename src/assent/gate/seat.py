@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from assent import codec
 from assent.engine.commands import Cancel, Claim, Doubt, Expire, Finish, Propose, Renew
-from assent.errors import Conflict, NotFound, StoreError
+from assent.errors import Cancelled, Conflict, NotFound, StoreError
 from assent.gate.foreign import MOST_WAITING, run_of, runs_of
 from assent.gate.inside import refuse_own_run
 from assent.gate.leases import KEEPER, Lease
@@ -100,7 +100,9 @@ class Seat:
             if live is not None and self.taken(live):
                 await self.wait(live)
                 continue
-            if live is not None:
+            if live is not None and live.stop:
+                live = await hop(self.stop, live)
+            if live is not None and live.status in LIVE:
                 await hop(supersede, self.store, live, requester or "user")
             run = await look(self.store, run_of, self.store, self.gate.agent, thread)
             agent = self.gate.agent
@@ -152,19 +154,35 @@ class Seat:
                 wake_seen=run.wake,
                 token=seen.token,
             )
-            with suppress(Conflict):  # somebody took it since that look, and has it
+            try:
                 self.store.transact(command)
+            except Cancelled:
+                self.stop(run)
+            except Conflict:
+                pass  # somebody took it since that look, and has it
         return self.find(run.id)
 
-    def finish(self, run: Run, output: Any) -> None:
+    def stop(self, run: Run) -> Run:
+        """It was called off while it was driven: let it end so, if nothing of it runs any more."""
+        self._drop()
+        seen = self.find(run.id)
+        if seen.stop and seen.status in LIVE:
+            again = Cancel(thread=seen.thread, run=seen.id, by="engine", reason=seen.stop)
+            self.store.transact(again)
+        return self.find(run.id)
+
+    def finish(self, run: Run, output: Any) -> Run:
         """The framework has come to an end."""
         self._drop()
+        if self.find(run.id).stop:
+            return self.stop(run)
         if self._ours(run):
             # What the framework has left behind nobody will run, so nobody need decide it.
             supersede(self.store, self.find(run.id), "agent", "the agent ended without it")
             text = codec.dumps(output)
             finish = Finish(thread=run.thread, run=run.id, status="done", output=text)
             self.store.transact(finish)
+        return self.find(run.id)
 
     def release(self, run: Run) -> None:
         """Something raised: the run stands where it stood, and whoever likes may take it."""

@@ -1,0 +1,81 @@
+"""A run that somebody calls off while a framework is at work: it ends, and the thread lives on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stage_agent import AgentStage
+from stage_agent_framework import AgentFrameworkStage
+from stage_dspy import DspyStage
+from stage_langchain import LangChainStage
+from stage_openai_agents import OpenAIAgentsStage
+from stage_pydantic_ai import PydanticAIStage
+
+import assent
+from assent import Policy, Rule
+from assent.testing.story.stage import Called, Cast, Script
+
+STAGES: Any = [
+    AgentStage,
+    AgentFrameworkStage,
+    DspyStage,
+    LangChainStage,
+    OpenAIAgentsStage,
+    PydanticAIStage,
+]
+STOP = Called("c1", "stop", {"why": "enough"})
+PAY = Called("c2", "pay", {"to": "ana"})
+
+
+class Play:
+    """One agent, built anew for each step, with a tool that calls off the run it is in."""
+
+    def __init__(self, stage: Any, folder: Path, *turns: Any) -> None:
+        self.stage, self.folder, self.turns = stage, folder, turns
+        self.inbox = assent.Inbox(f"sqlite:///{folder}/assent.db")
+        self.ran: list[str] = []
+
+    def tools(self) -> list[Any]:
+        async def stop(why: str) -> str:
+            """Stop."""
+            run = self.inbox.store.live_run("t")
+            assert run is not None
+            await self.inbox.cancel(run.id, by="ana", message=why)
+            return "stopped"
+
+        async def pay(to: str) -> str:
+            """Pay."""
+            self.ran.append(to)
+            return "paid"
+
+        return [stop, pay]
+
+    async def step(self, go: Any) -> Any:
+        rules = Policy([Rule("stop", verdict="allow"), Rule("pay")])
+        gate = assent.Gate(self.inbox.store, policy=rules, agent="teller", wait=0)
+        script = Script(self.turns, self.folder / "diary")
+        stage = self.stage(Cast(gate=gate, tools=self.tools(), script=script, folder=self.folder))
+        await stage.open()
+        try:
+            return await go(stage.agent())
+        finally:
+            await stage.close()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("calls", [[STOP], [STOP, PAY], [PAY, STOP]])
+async def test_a_run_that_is_called_off_while_it_is_at_work(
+    stage: Any, calls: Any, tmp_path: Path
+) -> None:
+    play = Play(stage, tmp_path, calls, "Done.", "Done.")
+    stands = await play.step(lambda agent: agent.run("go", thread="t"))
+    assert stands.status == "cancelled"
+    assert (await play.step(lambda agent: agent.resume("t"))).status == "cancelled"
+    assert (await play.inbox.pending()).items == ()
+    assert play.ran == []
+    play.turns = ("Hello.",) * 3
+    stands = await play.step(lambda agent: agent.run("hello", thread="t"))
+    assert (stands.status, stands.output) == ("done", "Hello.")
+    play.inbox.close()
