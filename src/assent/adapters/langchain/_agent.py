@@ -103,8 +103,12 @@ class GuardedAgent(Driven):
     async def go_on(self, thread: str) -> Any:
         """Decided calls need no input; questions of the graph's own nodes get their answers."""
         state = await self._state(thread)
-        answers = self._questions(thread).answers(state.interrupts)
-        return await self._moved(answers, thread)
+        questions = self._questions(thread)
+        if await questions.stopped(state, asks=False):
+            run = run_of(self.gate.store, self.name, thread)
+            await self.cancel(run, reason="it was not to go on")
+            raise Paused(run, ())
+        return await self._moved(questions.answers(state.interrupts), thread)
 
     async def order(self, thread: str) -> Sequence[str]:
         """LangGraph makes the calls of a turn all at once."""
@@ -122,6 +126,7 @@ class GuardedAgent(Driven):
         if state.interrupts:
             await self._questions(thread).put(state.interrupts)
         if state.next:
+            await self._questions(thread).stopped(state, asks=True)
             raise Paused(run_of(self.gate.store, self.name, thread), ())
         return _output(values if values is not None else state.values)
 

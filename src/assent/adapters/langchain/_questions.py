@@ -10,7 +10,7 @@ from langgraph.types import Interrupt
 
 from assent import codec
 from assent.adapters.langchain._shapes import question_of, refusal
-from assent.errors import Paused, Rejected
+from assent.errors import Paused, Refused, Rejected
 from assent.gate import Gate
 from assent.gate.foreign import MOST_WAITING, ForeignThread
 from assent.gate.recheck import called_off
@@ -52,6 +52,21 @@ class Questions:
             elif row.status in _UNANSWERED:
                 found[interrupt.id] = refusal(interrupt.value, _why(row))
         return Command(resume=found) if found else None
+
+    async def stopped(self, state: Any, *, asks: bool) -> bool:
+        """Whether people want a graph to stay where it stopped by itself, at a breakpoint; raises
+        ``Paused`` until they have said it. Only a graph that has just stopped ``asks``: any other
+        was cut short, and goes on."""
+        place = (state.config.get("configurable") or {}).get("checkpoint_id")
+        key, names = f"breakpoint:{place}", list(state.next)
+        if not names or state.interrupts or not (asks or self.thread.row(key) is not None):
+            return False
+        text = f"The graph has stopped before {', '.join(names)}. Shall it go on?"
+        with self.thread.scope().inside():
+            try:
+                return not await self.gate.approve(text, {"next": names}, key=key, wait=0)
+            except Refused:
+                return True
 
     async def tidy(self, interrupts: Iterable[Interrupt]) -> None:
         """Call off what the graph does not wait for any more: somebody answered it in LangGraph."""
