@@ -2,7 +2,8 @@ import type { ReactElement } from "react";
 import { api, withQuery } from "../shared/api";
 import { StatusBadge, Tag } from "../shared/components/Badge";
 import { Button } from "../shared/components/Button";
-import { Empty, Failed, Notice, Skeleton } from "../shared/components/States";
+import { Listed } from "../shared/components/Listed";
+import { Empty } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { useChanges } from "../shared/live";
 import { usePages } from "../shared/pages";
@@ -29,53 +30,26 @@ export function Decisions(): ReactElement {
   return (
     <>
       <Filters />
-      {pages.error && pages.items.length === 0 ? (
-        <Failed what="The history" error={pages.error} retry={pages.reload} />
-      ) : pages.loading ? (
-        <Skeleton rows={6} label="Loading the history" />
-      ) : pages.items.length === 0 ? (
-        filtered ? (
-          <Empty icon="filter" title="Nothing fits these filters">
-            <Button onClick={clear}>Clear the filters</Button>
-          </Empty>
-        ) : (
-          <Empty icon="inbox" title="Nothing has been decided yet">
-            <p className="muted">
-              What waits is in the <Link to="/inbox">inbox</Link>.
-            </p>
-          </Empty>
-        )
-      ) : (
-        <>
-          {pages.error && <Notice tone="warn" title="This list may be old">{pages.error.message}</Notice>}
-          <div className="card rows">
-            <table className="table stacked" data-testid="history">
-              <thead>
-                <tr>
-                  <th scope="col">Request</th>
-                  <th scope="col">Outcome</th>
-                  <th scope="col">By</th>
-                  <th scope="col">Channel</th>
-                  <th scope="col">Assurance</th>
-                  <th scope="col">When</th>
-                </tr>
-              </thead>
-              <tbody>
-                {pages.items.map((request) => (
-                  <Row key={request.id} request={request} />
-                ))}
-              </tbody>
-            </table>
-          </div>
-          {pages.more && (
-            <div className="more">
-              <Button onClick={pages.loadMore} disabled={pages.busy}>
-                {pages.busy ? "Loading…" : "Show older"}
-              </Button>
-            </div>
-          )}
-        </>
-      )}
+      <Listed
+        what="The history"
+        pages={pages}
+        heads={["Request", "Outcome", "By", "Channel", "Assurance", "When"]}
+        testid="history"
+        empty={
+          filtered ? (
+            <Empty icon="filter" title="Nothing fits these filters">
+              <Button onClick={clear}>Clear the filters</Button>
+            </Empty>
+          ) : (
+            <Empty icon="inbox" title="Nothing has been decided yet">
+              <p className="muted">
+                What waits is in the <Link to="/inbox">inbox</Link>.
+              </p>
+            </Empty>
+          )
+        }
+        row={(request) => <Row key={request.id} request={request} />}
+      />
     </>
   );
 }

@@ -1,8 +1,9 @@
 import type { ReactElement } from "react";
 import { api, withQuery } from "../shared/api";
 import { Button } from "../shared/components/Button";
+import { Listed } from "../shared/components/Listed";
 import { Select } from "../shared/components/Select";
-import { Empty, Failed, Notice, Skeleton } from "../shared/components/States";
+import { Empty } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { useChanges } from "../shared/live";
 import { usePages } from "../shared/pages";
@@ -48,52 +49,26 @@ export function RunList(): ReactElement {
           )}
         </div>
       </div>
-      {pages.error && pages.items.length === 0 ? (
-        <Failed what="The runs" error={pages.error} retry={pages.reload} />
-      ) : pages.loading ? (
-        <Skeleton rows={6} label="Loading the runs" />
-      ) : pages.items.length === 0 ? (
-        wanted.status || wanted.agent || wanted.thread ? (
-          <Empty icon="filter" title="No run fits these filters">
-            <Button onClick={clear}>Clear the filters</Button>
-          </Empty>
-        ) : (
-          <Empty icon="play" title="Nothing has run yet">
-            <p className="muted">
-              A run begins when somebody writes to an agent, in the <Link to="/chat">chat</Link> for instance.
-            </p>
-          </Empty>
-        )
-      ) : (
-        <>
-          {pages.error && <Notice tone="warn" title="This list may be old">{pages.error.message}</Notice>}
-          <div className="card rows">
-            <table className="table stacked" data-testid="runs">
-              <thead>
-                <tr>
-                  <th scope="col">Run</th>
-                  <th scope="col">Status</th>
-                  <th scope="col">Agent</th>
-                  <th scope="col">For</th>
-                  <th scope="col">Began</th>
-                </tr>
-              </thead>
-              <tbody>
-                {pages.items.map((run) => (
-                  <Row key={run.id} run={run} />
-                ))}
-              </tbody>
-            </table>
-          </div>
-          {pages.more && (
-            <div className="more">
-              <Button onClick={pages.loadMore} disabled={pages.busy}>
-                {pages.busy ? "Loading…" : "Show older"}
-              </Button>
-            </div>
-          )}
-        </>
-      )}
+      <Listed
+        what="The runs"
+        pages={pages}
+        heads={["Run", "Status", "Agent", "For", "Began"]}
+        testid="runs"
+        empty={
+          wanted.status || wanted.agent || wanted.thread ? (
+            <Empty icon="filter" title="No run fits these filters">
+              <Button onClick={clear}>Clear the filters</Button>
+            </Empty>
+          ) : (
+            <Empty icon="play" title="Nothing has run yet">
+              <p className="muted">
+                A run begins when somebody writes to an agent, in the <Link to="/chat">chat</Link> for instance.
+              </p>
+            </Empty>
+          )
+        }
+        row={(run) => <Row key={run.id} run={run} />}
+      />
     </main>
   );
 }

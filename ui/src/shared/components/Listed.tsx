@@ -1,0 +1,51 @@
+/** A table that is read page by page: while it is read, when there is nothing, and when it cannot be read. */
+
+import type { ReactElement } from "react";
+import type { Pages } from "../pages";
+import { Button } from "./Button";
+import { Failed, Notice, Skeleton } from "./States";
+
+interface Props<T> {
+  /** What is listed, as an error begins: "The runs". */
+  what: string;
+  pages: Pages<T>;
+  heads: string[];
+  testid: string;
+  /** What stands here when there is nothing. */
+  empty: ReactElement;
+  row: (item: T) => ReactElement;
+}
+
+export function Listed<T>({ what, pages, heads, testid, empty, row }: Props<T>): ReactElement {
+  if (pages.error && pages.items.length === 0) {
+    return <Failed what={what} error={pages.error} retry={pages.reload} />;
+  }
+  if (pages.loading) return <Skeleton rows={6} label={`Loading ${what.toLowerCase()}`} />;
+  if (pages.items.length === 0) return empty;
+  return (
+    <>
+      {pages.error && <Notice tone="warn" title="This list may be old">{pages.error.message}</Notice>}
+      <div className="card rows">
+        <table className="table stacked" data-testid={testid}>
+          <thead>
+            <tr>
+              {heads.map((head) => (
+                <th scope="col" key={head}>
+                  {head}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>{pages.items.map(row)}</tbody>
+        </table>
+      </div>
+      {pages.more && (
+        <div className="more">
+          <Button onClick={pages.loadMore} disabled={pages.busy}>
+            {pages.busy ? "Loading…" : "Show older"}
+          </Button>
+        </div>
+      )}
+    </>
+  );
+}
