@@ -170,3 +170,9 @@ def test_a_stop_that_comes_after_the_end_is_no_error() -> None:
 
     asyncio.run(work())
     crew.stop()
+
+
+@pytest.mark.parametrize("concurrency", [-1, 1.5, True, "4"])
+def test_how_many_at_once_is_a_whole_number(concurrency: Any) -> None:
+    with pytest.raises(ValueError, match="give 0 for none, or a whole number"):
+        Worker([], MemoryStore(), concurrency=concurrency)

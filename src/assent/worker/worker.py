@@ -59,8 +59,8 @@ class Worker:
         on_step: Hear | None = None,
         streams: bool = False,
     ) -> None:
-        if concurrency < 0:
-            raise ValueError(f"concurrency={concurrency}: give 0 for none, or a whole number")
+        if type(concurrency) is not int or concurrency < 0:
+            raise ValueError(f"concurrency={concurrency!r}: give 0 for none, or a whole number")
         self.store = store
         self.concurrency = concurrency
         self._agents = _by_name(agents)
