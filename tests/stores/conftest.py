@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -60,6 +61,8 @@ def world(open_again: Opener, clock: FakeClock) -> World:
 
 
 _numbers = count(1)
+#: In a database that was given, an older run may have left something: it was killed.
+_OURS = secrets.token_hex(3)
 
 
 def _server() -> str:
@@ -82,14 +85,14 @@ def _drop(place: Place) -> None:
 @pytest.fixture
 def place(worker_id: str) -> Iterator[Place]:
     """A schema that nobody has used before."""
-    place = Place(_server(), f"test {worker_id} {next(_numbers)}")
+    place = Place(_server(), f"test {worker_id} {_OURS} {next(_numbers)}")
     yield place
     _drop(place)
 
 
 @pytest.fixture(scope="module")
 def _kept_place(worker_id: str) -> Iterator[Place]:
-    place = Place(_server(), f"kept {worker_id} {next(_numbers)}")
+    place = Place(_server(), f"kept {worker_id} {_OURS} {next(_numbers)}")
     yield place
     _drop(place)
 

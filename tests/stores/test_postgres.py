@@ -356,10 +356,10 @@ def test_there_must_be_a_transaction_and_it_must_be_ours(open_pg: PgOpener, plac
             a_world(store.on(connection)).ask()
     other = PostgresStore(place.url, schema=f"{place.schema} 2", keys=store.keys)
     other.close()
-    with psycopg.connect(place.url) as connection:
-        connection.execute(f'DROP SCHEMA "{place.schema} 2" CASCADE')
-        with pytest.raises(StoreError, match="does not see"):
-            other.on(connection)
+    place.sql(f'DROP SCHEMA "{place.schema} 2" CASCADE')
+    missing = pytest.raises(StoreError, match="does not see")
+    with psycopg.connect(place.url) as connection, missing:
+        other.on(connection)
 
 
 async def test_only_a_connection_that_is_not_async_will_do(open_pg: PgOpener, place: Place) -> None:
