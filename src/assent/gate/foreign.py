@@ -190,6 +190,8 @@ class ForeignThread:
             value = await CallLife(self.gate, scope, plan).outcome()
         except (Refused, InDoubt, CallFailed) as no:  # the row says it, in words
             refused = isinstance(no, Refused)
+            if await look(self.store, self.row, call.id) is None:
+                raise  # the run was called off before it had one
         ended = await look(self.store, self.row, call.id)
         assert ended is not None
         return replace(_outcome(ended, value, wrote), refused=refused)
