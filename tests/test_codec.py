@@ -167,8 +167,12 @@ def test_a_full_stack_is_no_recursion_error() -> None:
     frame: Any = sys._getframe()
     while frame := frame.f_back:
         here += 1
-    with pytest.raises(InvalidCall, match="the stack that is left"):
-        dive(sys.getrecursionlimit() - here - 100)
+    left = sys.getrecursionlimit() - here - 100
+    if sys.version_info >= (3, 12):  # the frames of C code are counted apart
+        assert dive(left) == codec.canonical(nested(150))
+    else:
+        with pytest.raises(InvalidCall, match="the stack that is left"):
+            dive(left)
 
 
 def test_items_have_a_limit() -> None:
