@@ -235,6 +235,23 @@ def test_a_request_is_called_off(open_server: Served) -> None:
     assert client.post(f"/api/requests/{made['id']}/cancel").status_code == 409
 
 
+def test_what_was_approved_is_called_off_until_it_starts(open_server: Served) -> None:
+    client = open_server.client()
+    for key in ("k1", "k2"):
+        made = opened(client, key)
+        path = f"/api/requests/{made['id']}"
+        yes = {"type": "approve", "seen_digest": made["digest"]}
+        assert client.post(f"{path}/decision", json=yes).status_code == 200
+        if key == "k1":
+            off = client.post(f"{path}/cancel", json={"message": "a slip"})
+            assert (off.status_code, off.json()["status"]) == (200, "cancelled")
+            assert client.post(f"{path}/claim").status_code == 409
+    assert client.post(f"{path}/claim").status_code == 200
+    late = client.post(f"{path}/cancel")
+    assert (late.status_code, late.json()["decision"]["type"]) == (409, "approve")
+    assert "is running" in late.json()["message"]
+
+
 def test_a_request_in_doubt_is_not_called_off(open_server: Served) -> None:
     def dies() -> None:
         raise KeyboardInterrupt

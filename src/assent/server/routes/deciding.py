@@ -170,13 +170,16 @@ async def check(request: Request, who: AChatter, request_id: str) -> JsonAnswer:
     openapi_extra=takes(CancelBody, required=False),
 )
 async def cancel(request: Request, who: Anyone, request_id: str) -> JsonAnswer:
-    """Close it without a decision; an agent may call off its own."""
+    """Close it without a decision, or one that was approved and has not started; an agent may call
+    off its own."""
     service = service_of(request)
     body = await read(request, CancelBody)
     found = await service.inbox.get(request_id)
     check_sees(who, found)
-    if found.status != "pending":
-        error = Conflict(f"request {found.id} is {found.status}: there is nothing to call off")
-        raise await _who_won(service, request_id, error)
-    await service.inbox.cancel(request_id, by=who.name, message=body.message)
+    try:
+        if found.status not in ("pending", "approved", "edited"):
+            raise Conflict(f"request {found.id} is {found.status}: there is nothing to call off")
+        await service.inbox.cancel(request_id, by=who.name, message=body.message)
+    except Conflict as error:
+        raise await _who_won(service, request_id, error) from None
     return JsonAnswer(shown_request(await service.inbox.get(request_id), who.reviewer))
