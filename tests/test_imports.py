@@ -34,6 +34,7 @@ NOUNS = {
     "Rule",
     "RunState",
     "ToolCall",
+    "Verdict",
     "ask_user",
     "ask_user_for",
     "tool",

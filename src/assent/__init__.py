@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Reviewer,
         Risk,
         ToolCall,
+        Verdict,
     )
 
 __version__ = "0.1.0"
@@ -102,6 +103,7 @@ _HOMES = {
         "Reviewer",
         "Risk",
         "ToolCall",
+        "Verdict",
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -150,6 +152,7 @@ __all__ = [
     "TooMany",
     "ToolCall",
     "Unauthenticated",
+    "Verdict",
     "ask_user",
     "ask_user_for",
     "tool",

@@ -125,9 +125,11 @@ def test_the_files_on_the_page_can_be_read() -> None:
         ("[[rules]]\ntool = 'x'", "unknown key 'rules' outside a rule"),
         ("version = 1\n[[rule]]\ntool = 'x'", "unknown key 'version' outside a rule"),
         ("x = " + "[" * 5_000, "nested too deeply"),
+        ("policy.toml", "the path of a file is for a gate: Gate(url, policy="),
+        (Path("policy.toml"), "the path of a file is for a gate: Gate(url, policy="),
     ],
 )
-def test_a_bad_file_is_refused(text: str, message: str) -> None:
+def test_a_bad_file_is_refused(text: Any, message: str) -> None:
     with pytest.raises(InvalidPolicy) as caught:
         Policy.from_toml(text)
     assert message in str(caught.value)

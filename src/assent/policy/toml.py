@@ -39,6 +39,7 @@ KEYS = {
     "on_expiry": '"reject" or "cancel"',
     "valid_for": _LENGTH,
 }
+_TO_A_GATE = "; the path of a file is for a gate: Gate(url, policy='policy.toml')"
 _LISTS = {"tool", "agent", "days", "allowed", "reviewers", "reasons"}
 _LENGTHS = {"expires_in", "valid_for"}
 _INSTEAD = {
@@ -77,11 +78,12 @@ def _tables(text: str) -> list[object]:
 
 def _parsed(text: object) -> dict[str, Any]:
     if not isinstance(text, str):
-        raise InvalidPolicy("give the file's text, read as UTF-8")
+        raise InvalidPolicy(f"give the file's text, read as UTF-8{_TO_A_GATE}")
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as error:
-        raise InvalidPolicy(f"this is not TOML: {error}") from None
+        more = _TO_A_GATE if text.strip().endswith(".toml") else ""
+        raise InvalidPolicy(f"this is not TOML: {error}{more}") from None
     except RecursionError:
         raise InvalidPolicy("this is not a policy: it is nested too deeply") from None
 
