@@ -56,6 +56,12 @@ def question_from(value: Mapping[str, Any]) -> Question:
     )
 
 
+def content_of(call: Call) -> dict[str, Any]:
+    """What a call is about, as it is shown: its arguments, or the question."""
+    args: dict[str, Any] = codec.loads(call.args)
+    return question_json(question_from(args)) if call.kind == "question" else args
+
+
 def public_status(call: Call) -> str:
     """How the asking stands; how the execution stands is told beside it."""
     if call.status in (CallStatus.ASKED, CallStatus.IN_DOUBT):

@@ -10,6 +10,9 @@ from pydantic import BaseModel
 
 import assent
 from assent import Inbox, Question
+from assent.adapters.ai_sdk.card import card_of
+from assent.adapters.ai_sdk.faces import face_of
+from assent.agent.events import ToolCalled
 from assent.ordered import NOTE, noted, restored
 from assent.testing import ScriptedModel, call
 from assent.views import request_json
@@ -68,3 +71,22 @@ def test_the_order_outlives_an_export(tmp_path: Path) -> None:
     assert fields(state.interruptions[0].schema) == ["size", "amount"]
     read = assent.RunState.from_json(state.to_json())
     assert fields(read.interruptions[0].schema) == ["size", "amount"]
+
+
+async def test_whoever_follows_a_run_is_shown_no_notes(case: Case) -> None:
+    class Order(BaseModel):
+        size: str
+        amount: int
+
+    tool = assent.ask_user_for(Order)
+    model = ScriptedModel([call(tool.name, {"question": "Which?"})])
+    agent = assent.Agent("shop", model=model, tools=[tool], store=case.store)
+    told = [event async for event in agent.stream("an order", thread="t-1")]
+    (called,) = [event for event in told if isinstance(event, ToolCalled)]
+    assert fields(called.args["schema"]) == ["size", "amount"]
+    assert NOTE not in str(told)
+    row = case.store.call((await case.inbox.pending()).items[0].id)
+    assert row is not None
+    card, face = card_of(row, ""), face_of(row, recipe=False)
+    assert fields(card["question"]["schema"]) == fields(face.input["schema"]) == ["size", "amount"]
+    assert NOTE not in str((card, face))

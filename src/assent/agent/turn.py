@@ -18,6 +18,7 @@ from assent.errors import AssentError
 from assent.gate.recheck import called_off
 from assent.rows import OPEN, Call, CallStatus
 from assent.types import DECISIONS, Json, Request
+from assent.views import content_of
 
 _WAITS = (CallStatus.ASKED, CallStatus.IN_DOUBT)
 #: How calls end that ran, in some process that told of it.
@@ -284,7 +285,7 @@ class Turn:
         name, id = slot.model.name, slot.model.id
         if call is None:
             return ToolCalled(id, name, {}, id)
-        return ToolCalled(call.id, call.tool, codec.loads(call.args), id)
+        return ToolCalled(call.id, call.tool, content_of(call), id)
 
     def _closed(self, slot: Slot) -> ToolClosed:
         call = slot.call

@@ -7,7 +7,7 @@ from typing import Any
 from assent import codec, text
 from assent.rows import Call, CallStatus
 from assent.types import Json, moment
-from assent.views import decision_made, is_request, public_status
+from assent.views import content_of, decision_made, is_request, public_status
 
 TYPE = "data-request"
 _DOUBT_ANSWERS = ("approve", "respond", "reject")
@@ -17,7 +17,7 @@ def card_of(call: Call, approval: str) -> Json:
     """The request behind a tool part; nothing for a call that nobody is asked about."""
     if not is_request(call):
         return None
-    terms, args = call.terms, codec.loads(call.args)
+    terms, args = call.terms, content_of(call)
     in_doubt = call.status is CallStatus.IN_DOUBT
     status = public_status(call)
     ends = call.expires_at

@@ -15,6 +15,7 @@ from assent.hiding import hidden
 from assent.inbox.seeing import WORDS_FOR_OTHERS, asks, may_see, words_for_others
 from assent.rows import OPEN, Call, CallStatus
 from assent.types import Json, Reviewer
+from assent.views import content_of
 
 _PENDING = (CallStatus.ASKED, CallStatus.IN_DOUBT)
 #: How calls end that people were asked about, and that did not run.
@@ -122,7 +123,7 @@ def _unreadable(slot: Slot) -> Face:
 
 def face_of(call: Call, *, recipe: bool) -> Face:
     """One row as it is shown."""
-    args = codec.loads(call.args)
+    args = content_of(call)
     question = call.kind == "question"
     pending = call.status in _PENDING
     doubt = call.status is CallStatus.IN_DOUBT
