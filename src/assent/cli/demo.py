@@ -74,10 +74,12 @@ def _serve(url: str, port: int, *, opens: bool, auth: bool) -> None:
     def ready(address: str) -> None:
         start = link(app, address) if auth else f"{address}/chat"
         print("Assent: a durable yes or no for AI agents")
-        print("A scripted agent: no key, no model, nothing real. It asks before it acts.")
+        print("A scripted agent: no key, no model, nothing real.")
+        print("It asks before it acts, and you decide.")
         print(f"Open {start}")
         if auth:
-            print(f"(that link signs you in once, within ten minutes; the page is {address})")
+            print("(that link signs you in once, within ten minutes;")
+            print(f"the page is {address})")
         print("Ctrl-C ends it.", flush=True)
         if opens:
             open_browser(start)
