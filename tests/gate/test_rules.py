@@ -311,6 +311,8 @@ def test_an_expired_request_may_cancel_its_run(timed: Case, clock: FakeClock) ->
     assert run.status is RunStatus.CANCELLED
     with pytest.raises(Cancelled):
         timed.enter(lambda: timed.paying()("di"))
+    with pytest.raises(Expired, match=f"^{request.id} expired: nothing was run$"):
+        timed.enter(lambda: timed.paying(expires_in=60, on_expiry="cancel")("bo"))
 
 
 def test_hundreds_of_expired_requests_are_closed_at_once(timed: Case, clock: FakeClock) -> None:

@@ -31,7 +31,8 @@ def ending(call: Call, request: Request, stop: str) -> AssentError:
     if call.status is CallStatus.REJECTED:
         return _rejected(call, request)
     said = call.result if call.status is CallStatus.CANCELLED else None
-    why = f" ({said or stop})" if said or stop else ""
+    reason = said or stop
+    why = f" ({reason})" if reason and reason != f"{call.id} {call.status}" else ""
     ran = STARTED_BEFORE if call.attempt else "nothing was run"
     return _REFUSALS[call.status](f"{call.id} {call.status}{why}: {ran}", request)
 
