@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 NOTES = sorted((DOCS / "decisions").glob("[0-9]*.md"))
-GENERATORS = sorted((ROOT / "scripts").glob("*.py"))
+#: The others find programs, and write no page.
+GENERATORS = sorted(p for p in (ROOT / "scripts").glob("*.py") if "--check" in p.read_text("utf-8"))
 
 CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
