@@ -9,6 +9,7 @@ import pytest
 from served import Serve, Served, mailer, opened
 
 from assent.inbox import revoke_token
+from assent.server import create_app
 from assent.server.access.signing_in import COOKIE, new_link
 
 ROUTES: list[tuple[str, str, tuple[str, ...]]] = [
@@ -154,6 +155,25 @@ def test_the_browser_of_a_named_page_is_told_so(serve: Serve) -> None:
     for method, path in (("OPTIONS", "/api/chat"), ("GET", "/api/me"), ("POST", "/api/chat")):
         answer = server.client(token, Origin=foreign).request(method, path, headers=asks)
         assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("written", ["https://app.example.com", "HTTPS://App.Example.com:443/"])
+def test_a_page_elsewhere_is_known_as_its_browser_names_it(serve: Serve, written: str) -> None:
+    server = serve(origins=written, hosts="https://approvals.example.com:8443/")
+    reviewer = server.client(server.token("ana", "reviewer"))
+    headers = {"Origin": "https://app.example.com", "Host": "approvals.example.com"}
+    answer = reviewer.post("/api/audit/verify", headers=headers)
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == "https://app.example.com"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["*", "null", "", "app.example.com", "https://*.example.com", "https://a.example/p", "ftp://a"],
+)
+def test_what_no_browser_would_name_is_refused_as_a_page(wrong: str) -> None:
+    with pytest.raises(ValueError, match="is no origin of a page"):
+        create_app(store="memory://", origins=["https://app.example.com", wrong])
 
 
 @pytest.mark.parametrize(

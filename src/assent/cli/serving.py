@@ -119,7 +119,7 @@ def serve(
         policy=policy,
         auth=not no_auth,
         hosts=host_name or (),
-        origins=origin or (),
+        origins=_pages(origin or ()),
         workers=workers,
         environment=environment,
         webhooks=_endpoints(webhook or (), webhook_secret_file, webhook_private, page_url),
@@ -135,6 +135,15 @@ def serve(
 
     run(app, host, port, ready)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left are tools that nothing else stops
+
+
+def _pages(origins: Sequence[str]) -> list[str]:
+    from assent.server.access.crossing import pages
+
+    try:
+        return pages(origins)
+    except ValueError as error:
+        raise Usage(f"--origin: {error}") from None
 
 
 def _endpoints(

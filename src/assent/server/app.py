@@ -20,6 +20,7 @@ from assent.errors import AssentError
 from assent.gate import Gate
 from assent.inbox import Inbox
 from assent.policy import Policy
+from assent.server.access import crossing
 from assent.server.access.guards import Guards
 from assent.server.access.limits import Limits
 from assent.server.feed import Feed
@@ -64,6 +65,7 @@ def create_app(
     server has beside addresses and names without a dot; ``origins`` are pages elsewhere that may
     write here with a token. ``webhooks`` are told when requests are opened, decided and closed.
     """
+    pages = crossing.pages(origins)
     kept = open_store(store)
     named = _named(agents, kept)
     metrics = Metrics()
@@ -97,7 +99,8 @@ def create_app(
     app.state.assent = service
     app.state.outbox = _outbox(service, webhooks)
     app.openapi = lambda: docs.describe(app)  # type: ignore[method-assign]
-    app.add_middleware(Guards, hosts=hosts, origins=origins, metrics=metrics)
+    names = [hosts] if isinstance(hosts, str) else hosts
+    app.add_middleware(Guards, hosts=names, origins=pages, metrics=metrics)
     app.add_exception_handler(AssentError, answers.refused)
     app.add_exception_handler(RequestValidationError, answers.invalid)
     app.add_exception_handler(HTTPException, answers.http)

@@ -6,6 +6,9 @@ does not name it. Cookies never travel that way: sessions are for our own page.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
@@ -13,6 +16,27 @@ Pair = tuple[bytes, bytes]
 
 _SEEN = "Retry-After, X-Request-Id, X-Vercel-Ai-Ui-Message-Stream"
 _KEPT = "600"
+
+
+def pages(origins: str | Iterable[str]) -> list[str]:
+    """The pages as their browsers name them; one that no browser would name is refused."""
+    return [_page(origin) for origin in ([origins] if isinstance(origins, str) else origins)]
+
+
+def _page(origin: str) -> str:
+    try:
+        parts = urlsplit(origin.strip().lower())
+        usual = {"https": 443, "http": 80}[parts.scheme]
+        name, port = parts.hostname, parts.port
+    except (AttributeError, KeyError, ValueError):
+        name = port = None
+    if name is None or origin.count("/") > 2 + origin.endswith("/") or "*" in origin:
+        raise ValueError(
+            f"{origin!r:.80} is no origin of a page: write it as https://app.example.com, without "
+            "a path, and name each one"
+        )
+    name = f"[{name}]" if ":" in name else name
+    return f"{parts.scheme}://{name}" + (f":{port}" if port not in (None, usual) else "")
 
 
 def named(origin: str) -> list[Pair]:

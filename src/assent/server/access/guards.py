@@ -54,8 +54,8 @@ class Guards:
         self, app: ASGIApp, *, hosts: Iterable[str], origins: Iterable[str], metrics: Metrics
     ) -> None:
         self._app = app
-        self._hosts = frozenset(host.lower() for host in hosts)
-        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self._hosts = frozenset(_name_in(host) for host in hosts)
+        self._origins = frozenset(origins)
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,6 +150,11 @@ def _is_ours(host: str, names: frozenset[str]) -> bool:
     except ValueError:
         return bool(name) and "." not in name
     return True
+
+
+def _name_in(host: str) -> str:
+    """The name alone, also where it was written as in a browser's address bar."""
+    return _split(host if "//" in host else f"//{host}").hostname or host.lower()
 
 
 def _split(url: str) -> SplitResult:
