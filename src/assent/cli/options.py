@@ -70,7 +70,9 @@ RunFilter = Annotated[
 ]
 TextFilter = Annotated[
     str | None,
-    typer.Option("--q", metavar="TEXT", help="Only where id, tool, agent, note or rule hold this."),
+    typer.Option(
+        "--q", metavar="TEXT", help="Only where words of tool, agent, description or id begin so."
+    ),
 ]
 StatusFilter = Annotated[
     Status, typer.Option("--status", metavar=choices(Status), help="How it ended.")
