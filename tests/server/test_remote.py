@@ -49,6 +49,8 @@ def test_short_forms_say_the_same(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client, kind="approval", risk="high")
     assert (made["kind"], made["risk"]) == ("approval", {"level": "high", "reasons": []})
+    made = opened(client, key="other", reviewers="ana", allowed="approve")
+    assert (made["reviewers"], made["allowed"]) == (["ana"], ["approve"])
     body = {"kind": "question", "question": "Which colour?"}
     asked = client.post("/api/requests", json=body).json()
     assert (asked["kind"], asked["question"]["text"]) == ("question", "Which colour?")
@@ -239,6 +241,11 @@ def test_bad_calls_are_refused_with_their_field(open_server: Served) -> None:
         ({"tool": "a", "args": []}, "args"),
         ({"tool": "a", "args": {"amount": "x"}, "schema": schema}, "args.amount"),
         ({"tool": "a", "quorum": "two"}, "quorum"),
+        ({"tool": "a", "quorum": 0}, "quorum"),
+        ({"tool": "a", "quorum": 2, "reviewers": ["ana"]}, "quorum"),
+        ({"tool": "a", "expires_in": -1}, "expires_in"),
+        ({"tool": "a", "allowed": ["nope"]}, "allowed"),
+        ({"tool": "a", "reviewers": 5}, "reviewers"),
         ({"tool": "a", "risk": {"level": "huge"}}, "risk.level"),
         ({"tool": "a", "nonsense": 1}, "nonsense"),
         ({"question": {"text": "Q?", "options": ["one"]}}, "options"),

@@ -14,7 +14,7 @@ from functools import partial
 
 from assent import codec, schema
 from assent.engine.commands import Doubt, Expire, Finish, NewCall, Propose, Record, Renew, Start
-from assent.errors import Conflict, InvalidCall, NotFound
+from assent.errors import Conflict, InvalidCall, InvalidPolicy, NotFound
 from assent.gate.judge import judge
 from assent.gate.options import checked_words, terms_from
 from assent.gate.plan import Plan
@@ -197,8 +197,9 @@ async def _terms(
         wanted["risk"] = Risk(body.risk.level, tuple(body.risk.reasons))
     try:
         own = terms_from(wanted, idempotent=body.idempotent, rule="agent")
-    except (TypeError, ValueError) as error:
-        raise InvalidCall(str(error)) from None
+    except (InvalidPolicy, TypeError, ValueError) as error:
+        field = str(error).partition("=")[0]
+        raise InvalidCall(str(error), field if field in wanted else "") from None
     if kind == "question" or body.tool is None:
         fits = ("respond", "reject") if kind == "question" else ("approve", "reject")
         return _only(own, fits)

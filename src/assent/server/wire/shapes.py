@@ -111,6 +111,13 @@ def _short(name: str) -> BeforeValidator:
     return BeforeValidator(lambda given: {name: given} if isinstance(given, str) else given)
 
 
+#: One name need not be a list.
+OneOrMore = Annotated[
+    list[str] | None,
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+]
+
+
 class OpenBody(Body):
     """A call, a question or a text that a remote agent puts to people.
 
@@ -154,8 +161,8 @@ class OpenBody(Body):
     description: str = ""
     note: str = Field("", description="the agent's own words; shown as unverified")
     preview: Any = None
-    allowed: list[str] | None = None
-    reviewers: list[str] | None = None
+    allowed: OneOrMore = None
+    reviewers: OneOrMore = None
     quorum: int | None = None
     risk: Annotated[RiskBody | None, _short("level")] = Field(
         None, description="or the level alone"
