@@ -5,6 +5,7 @@ As root on Debian its own package is installed. Elsewhere Playwright brings a br
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -70,4 +71,6 @@ def main(name: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("name", choices=sorted(_PACKAGES))
+    sys.exit(main(parser.parse_args().name))
