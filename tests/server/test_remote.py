@@ -12,7 +12,6 @@ import httpx
 import pytest
 from served import Serve, Served, mailer, opened
 
-from assent import Edit, Inbox, Policy, Rule
 from assent.testing import say
 
 
@@ -212,25 +211,6 @@ def test_a_sign_of_life_keeps_a_claim(open_server: Served) -> None:
     assert client.get(path).json()["kind"] == "approval"
 
 
-def test_the_server_policy_judges_what_agents_ask(serve: Serve) -> None:
-    rules = [
-        Rule(tool="erase", verdict="deny", description="never"),
-        Rule(tool="look", verdict="allow"),
-        Rule(tool="refund", verdict="ask", risk="medium", quorum=2, reviewers=["ana", "ben"]),
-    ]
-    server = serve(policy=Policy(rules))
-    agent = server.client(server.token("bot", "agent"))
-    assert opened(agent, key="1", tool="erase")["status"] == "rejected"
-    free = opened(agent, key="2", tool="look")
-    assert free["status"] == "approved"
-    assert agent.post(f"/api/requests/{free['id']}/claim").status_code == 200
-    # What the agent says of itself can only make it stricter.
-    lower = opened(agent, key="3", risk={"level": "low"}, quorum=1, reviewers=["ana", "eve"])
-    assert (lower["risk"]["level"], lower["quorum"], lower["reviewers"]) == ("medium", 2, ["ana"])
-    higher = opened(agent, key="4", risk={"level": "critical"}, quorum=3)
-    assert (higher["risk"]["level"], higher["quorum"]) == ("critical", 3)
-
-
 def test_bad_calls_are_refused_with_their_field(open_server: Served) -> None:
     client = open_server.client()
     schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
@@ -285,60 +265,6 @@ def test_writes_are_limited_per_principal(serve: Serve) -> None:
     assert ana.get("/api/requests").status_code == 200
 
 
-def _refunds() -> Policy:
-    return Policy(
-        [
-            Rule("refund", where="amount > 1000", verdict="deny"),
-            Rule("refund", where="amount > 100", reviewers=["group:finance"]),
-        ]
-    )
-
-
-def test_an_edit_is_put_to_the_policy_of_the_server(serve: Serve) -> None:
-    server = serve(policy=_refunds())
-    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
-    made = opened(bot)
-    path = f"/api/requests/{made['id']}"
-    edit = {"type": "edit", "args": {"amount": 5000}, "seen_digest": made["digest"]}
-    assert ana.post(f"{path}/decision", json=edit).status_code == 403
-    edited = ana.post(f"{path}/decision", json=edit | {"args": {"amount": 500}}).json()
-    assert (edited["status"], edited["reviewers"]) == ("pending", ["group:finance"])
-    assert bot.post(f"{path}/claim").status_code == 409
-    fin = server.client(server.token("fin", "reviewer", "finance"))
-    yes = {"type": "approve", "seen_digest": fin.get(path).json()["digest"]}
-    assert fin.post(f"{path}/decision", json=yes).status_code == 200
-    assert bot.post(f"{path}/claim").json()["args"] == {"amount": 500}
-
-
-@pytest.mark.parametrize(("amount", "ends"), [(500, "pending"), (5000, "cancelled")])
-def test_an_edit_made_elsewhere_is_put_to_the_policy_before_the_claim(
-    serve: Serve, amount: int, ends: str
-) -> None:
-    server = serve(policy=_refunds())
-    bot = server.client(server.token("bot", "agent"))
-    made = opened(bot)
-    inbox = Inbox(server.store)  # it knows no policy
-    edit = Edit({"amount": amount})
-    inbox.decide_sync(made["id"], edit, by="ana", seen_digest=made["digest"])
-    refused = bot.post(f"/api/requests/{made['id']}/claim")
-    assert (refused.status_code, "policy" in refused.text or "rule" in refused.text) == (409, True)
-    assert bot.get(f"/api/requests/{made['id']}").json()["status"] == ends
-
-
-def test_what_a_newer_policy_forbids_is_not_claimed(serve: Serve) -> None:
-    old = serve()
-    bot, ana = old.client(old.token("bot", "agent")), old.client(old.token("ana"))
-    made = opened(bot, args={"amount": 5000})
-    path = f"/api/requests/{made['id']}"
-    yes = {"type": "approve", "seen_digest": made["digest"]}
-    assert ana.post(f"{path}/decision", json=yes).status_code == 200
-    token = old.token("bot", "agent")
-    old.stop()
-    new = serve(policy=_refunds()).client(token)
-    refused = new.post(f"{path}/claim")
-    assert (refused.status_code, "forbids" in refused.text) == (409, True)
-
-
 def test_an_agent_opens_nothing_in_the_chat_of_a_person_or_the_thread_of_another(
     serve: Serve,
 ) -> None:
@@ -363,21 +289,6 @@ def test_an_agent_opens_nothing_in_the_chat_of_a_person_or_the_thread_of_another
     ):
         refused = bot.post("/api/requests", json={"tool": "refund", **named})
         assert refused.status_code == status, refused.text
-
-
-def test_a_standing_yes_says_no_more_than_who_gave_it_could(serve: Serve) -> None:
-    server = serve(policy=_refunds())
-    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
-    made = opened(bot)
-    yes = {"type": "approve", "seen_digest": made["digest"], "grant": {"scope": "any"}}
-    assert ana.post(f"/api/requests/{made['id']}/decision", json=yes).status_code == 200
-    assert opened(bot, "k2", args={"amount": 6})["status"] == "approved"
-    large = opened(bot, "k3", args={"amount": 500})
-    assert (large["status"], large["reviewers"]) == ("pending", ["group:finance"])
-    fin = server.client(server.token("fin", "reviewer", "finance"))
-    yes |= {"seen_digest": large["digest"]}
-    assert fin.post(f"/api/requests/{large['id']}/decision", json=yes).status_code == 200
-    assert opened(bot, "k4", args={"amount": 501})["status"] == "approved"
 
 
 def test_the_same_post_at_the_same_moment_is_one_request(serve: Serve) -> None:

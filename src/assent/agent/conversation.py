@@ -43,8 +43,14 @@ class Conversation:
     @property
     def visible(self) -> list[dict[str, Json]]:
         """Everything so far, for somebody who may change it."""
-        said = [*self.said, *self.unsaved]
-        return [_copy(message) if message.get("calls") else {**message} for message in said]
+        shown = list(map(dict.copy, [*self.said, *self.unsaved]))
+        for message in shown:
+            if "calls" in message:
+                made = message["calls"]
+                # Mostly there is one, which is quicker to copy by itself.
+                one = len(made) == 1
+                message["calls"] = [made[0].copy()] if one else list(map(dict.copy, made))
+        return shown
 
     @property
     def last(self) -> dict[str, Json]:
@@ -71,10 +77,6 @@ class Conversation:
             self.seen += len(self.unsaved)
         self.said += self.unsaved
         self.unsaved = []
-
-
-def _copy(message: dict[str, Json]) -> dict[str, Json]:
-    return {**message, "calls": [{**call} for call in message["calls"]]}
 
 
 def _storable(message: dict[str, Json]) -> dict[str, Json]:
