@@ -58,19 +58,24 @@ def server() -> Iterator[PostgresServer]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def start(processes: dict[str, subprocess.Popen[str]], folder: Path, env: dict[str, str]) -> None:
+    """Start each command, and wait until it says that it is there."""
+    (folder / "agents.py").write_text(AGENT)
+    for name, command in COMMANDS.items():
+        whole = [sys.executable, "-m", "assent.cli.main", *command]
+        processes[name] = process = subprocess.Popen(
+            whole, cwd=folder, env=env, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline()
+
+
 def test_nobody_waits_for_the_database_to_come_back(server: PostgresServer, tmp_path: Path) -> None:
     """Nothing is at work; a look at the store would wait for half a minute."""
-    (tmp_path / "agents.py").write_text(AGENT)
     env = {**os.environ, "ASSENT_KEY": new_key(), "ASSENT_STORE": server.url}
     processes: dict[str, subprocess.Popen[str]] = {}
     try:
-        for name, command in COMMANDS.items():
-            whole = [sys.executable, "-m", "assent.cli.main", *command]
-            processes[name] = process = subprocess.Popen(
-                whole, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True
-            )
-            assert process.stdout is not None
-            assert process.stdout.readline()
+        start(processes, tmp_path, env)
         server.kill()
         time.sleep(6)  # each looks every five seconds by itself
         began = time.monotonic()
@@ -88,20 +93,13 @@ def test_nobody_waits_for_the_database_to_come_back(server: PostgresServer, tmp_
 
 def test_nobody_waits_for_a_process_that_is_stopped_in_a_commit(tmp_path: Path) -> None:
     """Each has closed something that its record is not sealed for, and then has more to close."""
-    (tmp_path / "agents.py").write_text(AGENT)
     path, key = tmp_path / "assent.db", new_key()
     env = {**os.environ, "ASSENT_KEY": key, "ASSENT_STORE": f"sqlite:///{path}"}
     processes: dict[str, subprocess.Popen[str]] = {}
     store = SqliteStore(path, keys=Keyring.parse(key))
     gate = assent.Gate(store, wait=0)
     try:
-        for name, command in COMMANDS.items():
-            whole = [sys.executable, "-m", "assent.cli.main", *command]
-            processes[name] = process = subprocess.Popen(
-                whole, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True
-            )
-            assert process.stdout is not None
-            assert process.stdout.readline()
+        start(processes, tmp_path, env)
         for seconds in (0.1, 4):
             with pytest.raises(assent.Paused), gate.run(f"for {seconds}"):
                 gate.approve_sync("Publish?", expires_in=seconds)
