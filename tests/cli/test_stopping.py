@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stopped_writer import stopped_writer
 
 import assent
 from assent.keys import Keyring, new_key
@@ -30,19 +31,6 @@ COMMANDS = {
     "worker": ["worker", "agents:agent"],
     "serve": ["serve", "agents:agent", "--port", "0"],
 }
-STOPS = """
-import os, signal, sys
-from assent.engine.commands import Note
-from assent.stores.sqlite import SqliteStore
-
-def stop(name, when):
-    if when == "before":
-        print("stops", flush=True)
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-store = SqliteStore(sys.argv[1], boundary=stop)
-store.transact(Note(thread="theirs", type="noted", actor="them", body={}))
-"""
 
 
 @pytest.fixture
@@ -105,18 +93,14 @@ def test_nobody_waits_for_a_process_that_is_stopped_in_a_commit(tmp_path: Path) 
                 gate.approve_sync("Publish?", expires_in=seconds)
         while len(store.events()) < 3:
             time.sleep(0.05)
-        processes["stopped"] = child = subprocess.Popen(
-            [sys.executable, "-c", STOPS, str(path)], stdout=subprocess.PIPE, env=env, text=True
-        )
-        assert child.stdout is not None
-        assert child.stdout.readline() == "stops\n"
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
-        time.sleep(5)
-        began = time.monotonic()
-        for name in COMMANDS:
-            processes[name].send_signal(signal.SIGTERM)
-        assert {name: processes[name].wait(60) for name in COMMANDS} == dict.fromkeys(COMMANDS, 0)
-        assert time.monotonic() - began < 30
+        with stopped_writer(path, key):
+            time.sleep(5)
+            began = time.monotonic()
+            for process in processes.values():
+                process.send_signal(signal.SIGTERM)
+            ends = {name: process.wait(60) for name, process in processes.items()}
+            assert ends == dict.fromkeys(COMMANDS, 0)
+            assert time.monotonic() - began < 30
     finally:
         for process in processes.values():
             process.kill()

@@ -1,0 +1,45 @@
+"""A process that is stopped (SIGSTOP) in the middle of a commit on a SQLite store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_STOPS = """
+import os, signal, sys
+from assent.engine.commands import Note
+from assent.stores.sqlite import SqliteStore
+
+def stop(name, when):
+    if when == "before":
+        print("stops", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+store = SqliteStore(sys.argv[1], boundary=stop)
+store.transact(Note(thread="theirs", type="noted", actor="them", body={}))
+store.boundary = None
+store.close()
+"""
+
+
+@contextmanager
+def stopped_writer(path: Path, key: str) -> Iterator[subprocess.Popen[str]]:
+    """It holds the file; SIGCONT lets it write its one event and end."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", _STOPS, str(path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "ASSENT_KEY": key},
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "stops\n"
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
