@@ -57,7 +57,7 @@ class Asking:
         first = self.talk.turns == 0
         return ModelRequest(
             instructions=agent.instructions,
-            messages=self.talk.visible,
+            messages=self.talk.shown(),
             tools=[tool.face for tool in agent.tools.values()],
             tool_choice=agent.tool_choice if first else unforced(agent.tool_choice),
             parallel_tool_calls=agent.parallel_tool_calls,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assent import codec
 from assent.agent import messages
-from assent.agent.heard import add_usage, heard_at
+from assent.agent.heard import Talk, add_usage, copies, heard_at
 from assent.agent.job import Job
 from assent.agent.models.base import ModelReply
 from assent.rows import Message
@@ -25,12 +25,13 @@ class Conversation:
         self.turns = 0
         #: How far the thread had come when it was read; unknown where it was pruned.
         self.seen: int | None = None
+        self._talk = Talk([])
 
     def load(self) -> None:
         """Read the thread; what was not saved is forgotten."""
         store, thread = self.job.store, self.job.thread
         heard = heard_at(self.job.gate)
-        talk = heard.read(store, thread)
+        talk = self._talk = heard.read(store, thread)
         self.said, self.ids = list(talk.said), set(talk.ids)
         self.unsaved = []
         if talk.said:
@@ -42,15 +43,12 @@ class Conversation:
 
     @property
     def visible(self) -> list[dict[str, Json]]:
-        """Everything so far, for somebody who may change it."""
-        shown = list(map(dict.copy, [*self.said, *self.unsaved]))
-        for message in shown:
-            if "calls" in message:
-                made = message["calls"]
-                # Mostly there is one, which is quicker to copy by itself.
-                one = len(made) == 1
-                message["calls"] = [made[0].copy()] if one else list(map(dict.copy, made))
-        return shown
+        """Everything so far, for a tool that may change it."""
+        return copies(self.said + self.unsaved)
+
+    def shown(self) -> list[dict[str, Json]]:
+        """Everything so far, for the model, which may change it too."""
+        return self._talk.shown(self.said) + copies(self.unsaved)
 
     @property
     def last(self) -> dict[str, Json]:

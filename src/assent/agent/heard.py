@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from assent import codec
@@ -25,9 +25,10 @@ Said = list[dict[str, Json]]
 
 #: A shorter conversation is as quickly read anew.
 _FEW = 20
-#: The most that is kept at one gate, and what a message takes beside its text, about.
+#: The most that is kept at one gate, and what a message and its copy take beside the text, about.
 _MOST_BYTES = 8 * 1024 * 1024
-_MESSAGE_BYTES = 500
+_MESSAGE_BYTES = 1000
+_NESTED = (dict, list)
 
 _heard: WeakKeyDictionary[Gate, Heard] = WeakKeyDictionary()
 
@@ -44,6 +45,8 @@ class Talk:
         self.said: Said = []
         #: Those of its calls.
         self.ids: set[str] = set()
+        #: Copies of the first of them, as a model was given them.
+        self._shown: Said = []
         self.first = rows[0][0] if rows else 0
         self.last: Row = (0, "")
         self.bytes = 0
@@ -66,16 +69,51 @@ class Talk:
         """Whether these rows are of the same conversation: its first, its last, and what is new."""
         return len(rows) > 1 and rows[1] == self.last
 
+    def shown(self, said: Said) -> Said:
+        """Copies of these messages, which are its own and perhaps newer ones. What a model got is
+        given again, unless somebody has changed it."""
+        shown = self._shown[: len(said)]
+        if shown != said[: len(shown)]:
+            shown = []
+        shown += copies(said[len(shown) :])
+        self._shown = shown
+        return shown.copy()
+
     def counted(self, run: str) -> tuple[int, dict[str, int]]:
         """How many replies a run has had, and what they used."""
         if run != self._run:
-            self._run, self._counted, self._turns, self._usage = run, 0, 0, {}
+            self._run, self._counted = run, self._begins(run)
+            self._turns, self._usage = 0, {}
         for message in self.said[self._counted :]:
             if message.get("run") == run:
                 self._turns += 1
                 add_usage(self._usage, message.get("usage", {}).items())
         self._counted = len(self.said)
         return self._turns, dict(self._usage)
+
+    def _begins(self, run: str) -> int:
+        """Where the replies of this run begin: runs of a thread come one after the other."""
+        for place in range(len(self.said), 0, -1):
+            message = self.said[place - 1]
+            if message["role"] == "assistant" and message.get("run") != run:
+                return place
+        return 0
+
+
+def copies(said: Said) -> Said:
+    """The same messages, for somebody who may change them."""
+    return [_copied(message) for message in said]
+
+
+def _copied(value: Any) -> Any:
+    """A deep copy; most values are text, which needs none."""
+    if isinstance(value, list):
+        return [_copied(part) if isinstance(part, _NESTED) else part for part in value]
+    found = value.copy()
+    for name, part in found.items():
+        if isinstance(part, _NESTED):
+            found[name] = _copied(part)
+    return found
 
 
 def add_usage(usage: dict[str, int], more: Iterable[tuple[str, int]]) -> None:
