@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assent.errors import InvalidPolicy
-from assent.policy import Rule, allowed_decisions, seconds
-from assent.policy.rule import DAYS
+from assent.policy import Rule, seconds
+from assent.policy.rule import DAYS, allowed_decisions
 from assent.types import DECISIONS, Risk, ToolCall, Verdict
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)  # a Wednesday
@@ -302,6 +302,8 @@ def test_the_same_moment_fits_whatever_zone_it_is_written_in(now: datetime, offs
         ({"quorum": 1.0}, "quorum=1.0"),
         ({"quorum": 101}, "1 to 100"),
         ({"quorum": 2, "reviewers": ["ana"]}, "only 1 reviewers"),
+        ({"quorum": 2, "allowed": ["respond", "reject"]}, "quorum=2: only approvals are counted"),
+        ({"quorum": 2, "allowed": ["edit"]}, "not allowed here .edit.: leave the quorum"),
         ({"requester_decides": "no"}, "requester_decides='no'"),
         ({"requester_decides": 0}, "requester_decides=0"),
         ({"assurance": "sworn"}, "use code, os-user"),

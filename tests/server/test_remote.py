@@ -223,6 +223,7 @@ def test_bad_calls_are_refused_with_their_field(open_server: Served) -> None:
         ({"tool": "a", "quorum": "two"}, "quorum"),
         ({"tool": "a", "quorum": 0}, "quorum"),
         ({"tool": "a", "quorum": 2, "reviewers": ["ana"]}, "quorum"),
+        ({"question": {"text": "How many?"}, "quorum": 2}, "quorum"),
         ({"tool": "a", "expires_in": -1}, "expires_in"),
         ({"tool": "a", "allowed": ["nope"]}, "allowed"),
         ({"tool": "a", "reviewers": 5}, "reviewers"),

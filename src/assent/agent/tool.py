@@ -140,14 +140,12 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
         skip_first=takes_context,
     )
     body = None if _is_empty(function) else function
-    fixed: dict[str, Any] = {"idempotent": options.get("idempotent", False)}
-    if body is None:
-        fixed["allowed"] = ("reject", "respond")
+    declared = options if body is not None else {**options, "allowed": ("reject", "respond")}
     made = Tool(
         signature=signature,
         function=body,
         stored=tool_of(signature, options.get("version", "")),
-        own=own_terms(options, **fixed),
+        own=own_terms(declared, idempotent=options.get("idempotent", False)),
         needs_approval=True if body is None else needs,
         takes_context=takes_context,
         strict=strict,

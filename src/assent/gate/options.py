@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from assent.errors import InvalidCall
-from assent.policy import Predicate, Rule, allowed_decisions
+from assent.policy import Predicate, Rule
 from assent.types import Declared, Json, Risk, Terms, Verdict, as_fields
 
 T = TypeVar("T")
@@ -117,9 +117,9 @@ def own_terms(options: Mapping[str, Any], **fixed: Any) -> Terms:
 
 def question_terms(kind: str, allowed: tuple[str, ...], options: Mapping[str, Any]) -> Terms:
     """The terms of something that is asked about for its own sake."""
-    fixed = {"verdict": Verdict.ASK, "rule": kind, "allowed": allowed_decisions(allowed)}
+    fixed = {"verdict": Verdict.ASK, "rule": kind}
     description = checked_words(options.get("description") or "", "description")
-    return terms_from(options, description=description, **fixed)
+    return terms_from({**options, "allowed": allowed}, description=description, **fixed)
 
 
 def checked_wait(wait: float | None) -> float | None:

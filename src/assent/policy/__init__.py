@@ -2,7 +2,7 @@
 
 from assent.policy.explain import Explanation, Step, explain
 from assent.policy.policy import Heard, Judging, Policy
-from assent.policy.rule import Predicate, Rule, allowed_decisions, seconds
+from assent.policy.rule import Predicate, Rule, seconds
 from assent.policy.tighten import stricter, tightened
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "Predicate",
     "Rule",
     "Step",
-    "allowed_decisions",
     "explain",
     "seconds",
     "stricter",

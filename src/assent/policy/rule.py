@@ -157,6 +157,11 @@ class Rule:
             raise InvalidPolicy(
                 f"quorum={self.quorum!r}: give a whole number of people, 1 to {_MOST_PEOPLE}"
             )
+        if (self.quorum or 1) > 1 and self.allowed is not None and "approve" not in self.allowed:
+            raise InvalidPolicy(
+                f"quorum={self.quorum}: only approvals are counted, and approve is not allowed "
+                f"here ({', '.join(self.allowed)}): leave the quorum out, one answer is enough"
+            )
         if self.reviewers is not None:
             self._set(reviewers=_reviewers(self.reviewers, self.quorum or 1))
         if type(self.requester_decides) not in (bool, type(None)):

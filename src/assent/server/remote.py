@@ -42,6 +42,8 @@ from assent.types import (
 from assent.views import kept_question, request_of
 
 _OWN = ("allowed", "reviewers", "quorum", "expires_in", "valid_for")
+#: What can be said to something that is asked about for its own sake.
+_ANSWERS = {"question": ("respond", "reject"), "approval": ("approve", "reject")}
 _MICROS = 1_000_000
 _WAITING = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
 #: For a claim of an older version, whose owner does not say how long it asked for.
@@ -197,12 +199,12 @@ async def _terms(
         wanted["risk"] = Risk(body.risk.level, tuple(body.risk.reasons))
     try:
         own = terms_from(wanted, idempotent=body.idempotent, rule="agent")
+        if body.tool is None:
+            wanted["allowed"] = _fitting(own.allowed, _ANSWERS[kind])
+            return terms_from(wanted, idempotent=body.idempotent, rule="agent")
     except (InvalidPolicy, TypeError, ValueError) as error:
         field = str(error).partition("=")[0]
         raise InvalidCall(str(error), field if field in wanted else "") from None
-    if kind == "question" or body.tool is None:
-        fits = ("respond", "reject") if kind == "question" else ("approve", "reject")
-        return _only(own, fits)
     said = await judge(
         service.gate.policy.judge(
             ToolCall(body.tool, args), agent=agent, now=moment(now), own=own, needs_approval=True
@@ -214,9 +216,8 @@ async def _terms(
     return tightened(said, own)
 
 
-def _only(terms: Terms, possible: tuple[str, ...]) -> Terms:
-    kept = tuple(name for name in terms.allowed if name in possible)
-    return replace(terms, allowed=kept or possible)
+def _fitting(wanted: tuple[str, ...], possible: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in wanted if name in possible) or possible
 
 
 def _open_requests(store: Store, agent: str, most: int) -> int:
