@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from assent import Gate, InvalidCall, InvalidPolicy, Question, tool
+from assent import Agent, Gate, InvalidCall, InvalidPolicy, Question, tool
+from assent.testing import ScriptedModel
 
 
 def pay(to: str) -> str:
@@ -86,3 +87,37 @@ def test_a_quorum_is_of_approvals_and_an_answer_is_one_persons() -> None:
         Gate(wait=0).ask_sync("How many?", quorum=2)
     with pytest.raises(InvalidPolicy, match="leave the quorum out, one answer is enough"):
         tool(quorum=2)(weigh)
+
+
+@pytest.mark.parametrize("name", ["", "  ", 5, None, "x" * 201, "half a pair: \ud800"])
+def test_a_name_says_something_and_is_short(name: Any) -> None:
+    with pytest.raises(InvalidCall, match="agent"):
+        Gate(agent=name)
+    with pytest.raises((ValueError, InvalidCall), match=r"needs a name|half"):
+        Agent(name, model=ScriptedModel([])).gate  # noqa: B018 - opened on first use
+    gate = Gate(wait=0)
+    with gate.run("order-17"):
+        with pytest.raises(InvalidCall, match="key"):
+            gate.once_sync(name, pay, "ana")
+        assert gate.store.run("order-17") is None
+
+
+@pytest.mark.parametrize("key", ["", "  ", 5.0, ["a"], object(), "x" * 201])
+def test_a_key_is_a_text(key: Any) -> None:
+    gate = Gate(wait=0)
+    with pytest.raises(InvalidCall, match="key"):
+        gate.guard(key=lambda args: key)(pay)("ana")
+    with pytest.raises(InvalidCall, match="key"):
+        gate.ask_sync("How many?", key=key)
+
+
+def test_a_key_may_be_the_number_of_something() -> None:
+    gate = Gate(wait=0)
+
+    @gate.guard(needs_approval=False, key=lambda args: args["order"])
+    def ship(order: int, to: str) -> str:
+        return to
+
+    with gate.run("orders"):
+        assert (ship(17, "ana"), ship(17, "ana"), ship(18, "bo")) == ("ana", "ana", "bo")
+    assert len(gate.store.calls_of("orders")) == 2

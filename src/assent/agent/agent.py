@@ -76,8 +76,11 @@ class Agent:
         listeners: Iterable[Listener] = (),
         lease: float = DEFAULT_LEASE,
     ) -> None:
-        if not isinstance(name, str) or not name.strip():
-            raise ValueError("an agent needs a name: policies, grants and the record know it by it")
+        if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
+            raise ValueError(
+                f"an agent needs a name of 1 to {_LONGEST_NAME} characters: policies, grants and "
+                "the record know it by it"
+            )
         if not isinstance(instructions, str):
             raise ValueError(f"instructions are text, not {type(instructions).__name__}")
         if on_change not in _ON_CHANGE:

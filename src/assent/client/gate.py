@@ -13,9 +13,9 @@ from assent.client.life import RemoteLife
 from assent.client.options import RemoteAskOptions, RemoteGuardOptions
 from assent.errors import InvalidCall, Rejected
 from assent.gate.options import (
-    MAX_NAME,
     UNSET,
     check_known,
+    checked_name,
     checked_wait,
     checked_words,
     terms_from,
@@ -145,7 +145,7 @@ class RemoteGate:
         plan = Plan(
             key=scope.key(f"{kind}:{codec.sha256(data)[:32]}")
             if key is None
-            else scope.named_key(checked_words(key, "key", MAX_NAME)),
+            else scope.named_key(checked_name(key, "key")),
             kind=kind,
             args=data.decode(),
             terms=_judged_there,

@@ -18,7 +18,6 @@ from assent.gate.calls import CallLife
 from assent.gate.judge import judge
 from assent.gate.once import check_step, once_plan
 from assent.gate.options import (
-    MAX_NAME,
     UNSET,
     AskOptions,
     GuardOptions,
@@ -27,6 +26,7 @@ from assent.gate.options import (
     checked_channels,
     checked_functions,
     checked_lease,
+    checked_name,
     checked_needs,
     checked_wait,
     checked_words,
@@ -75,7 +75,7 @@ class Gate:
         lease: float = DEFAULT_LEASE,
     ) -> None:
         self.store = open_store(store)
-        self.agent = checked_words(agent, "agent", MAX_NAME)
+        self.agent = checked_name(agent, "agent")
         self.channels = checked_channels(channels)
         self.lease = checked_lease(lease)
         self.lease_micros = round(lease * 1_000_000)
@@ -172,15 +172,13 @@ class Gate:
         scope = current(self)
         data = codec.canonical(content)
         name = f"{kind}:{codec.sha256(data)[:32]}"
-        key = options.get("key") or None
+        key = options.get("key")
 
         async def terms(_: dict[str, Any]) -> Terms:
             return own
 
         plan = Plan(
-            key=scope.key(name)
-            if key is None
-            else scope.named_key(checked_words(key, "key", MAX_NAME)),
+            key=scope.key(name) if key is None else scope.named_key(checked_name(key, "key")),
             kind=kind,
             args=data.decode(),
             terms=terms,
@@ -198,6 +196,7 @@ class Gate:
                 "once() belongs into a named run: with gate.run('order-17'): ...", "run"
             )
         check_step(function)
+        checked_name(key, "key")
 
         async def effect(call: Call) -> tuple[Any, str]:
             value: Any = function(*args, **kwargs)

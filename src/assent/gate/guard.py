@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from assent import codec
 from assent.errors import AssentError, told
 from assent.gate.calls import CallLife
-from assent.gate.options import bound_facts
+from assent.gate.options import bound_facts, checked_name
 from assent.gate.plan import Plan
 from assent.gate.scope import RunScope, current
 from assent.policy import Predicate
@@ -108,7 +108,7 @@ class Guard:
             codec.dumps([[name, whole[name]] for name in sorted(values)]).encode()
         )
         content = f"{self.tool.name}:{passed[:32]}"
-        named = self.key(codec.loads(data)) if self.key is not None else None
+        named = self._named(codec.loads(data))
         return Plan(
             key=scope.key(content)
             if named is None
@@ -127,6 +127,13 @@ class Guard:
             load=self.signature.load_result,
             wait=self.wait,
         )
+
+    def _named(self, args: dict[str, Json]) -> str | None:
+        """What the caller knows this call by, made of its arguments; nothing if by its content."""
+        named: object = self.key(args) if self.key is not None else None
+        if named is None:
+            return None
+        return checked_name(str(named) if isinstance(named, int) else named, "key")
 
     async def _terms(self, args: dict[str, Any]) -> Terms:
         call = ToolCall(self.tool.name, args)

@@ -86,6 +86,14 @@ def checked_words(words: object, name: str, most: int = MAX_WORDS) -> str:
     return words
 
 
+def checked_name(given: object, name: str) -> str:
+    """A text that something is known by: it says something, and is short."""
+    words = checked_words(given, name, MAX_NAME)
+    if not words.strip():
+        raise InvalidCall(f"{name}: give a text of 1 to {MAX_NAME} characters, not a blank", name)
+    return words
+
+
 def check_known(options: Mapping[str, Any], known: type) -> None:
     """Refuse a misspelt option instead of ignoring it."""
     names = set(known.__annotations__)
