@@ -12,6 +12,7 @@ from agent_world import World, asked, error_in, told
 import assent
 from assent.testing import FakeClock
 from assent.testing.scripted_model import call, calls, say
+from assent.worker import Worker
 
 PAY = call("pay", {"amount": 3, "to": None})
 TWO = calls(call("pay", {"amount": 1, "to": "bo"}), call("pay", {"amount": 2, "to": "cy"}))
@@ -47,6 +48,64 @@ async def test_an_expiry_may_call_the_run_off(slow_world: World, clock: FakeCloc
     clock.advance(61)
     result = await agent.resume("t")
     assert (result.status, len(asked(agent))) == ("cancelled", 1)
+
+
+@pytest.mark.parametrize("seen", ["list", "get", "decide", "resume", "sweep"])
+async def test_an_expiry_that_calls_the_run_off_reaches_the_agents_in_it(
+    slow_world: World, clock: FakeClock, seen: str
+) -> None:
+    world = slow_world
+
+    @assent.tool(needs_approval=True, expires_in=60, on_expiry="cancel")
+    def hurry() -> None:
+        """Hurry."""
+        raise AssertionError
+
+    payer = world.agent(PAY, name="payer", tools=[world.pay])
+    both = calls(call("payer", {"input": "go"}), call("hurry"))
+    agent = world.agent(both, tools=[payer, hurry])
+    first, second = (await agent.run("go", thread="t")).interruptions
+    inner, late = (first, second) if second.tool == "hurry" else (second, first)
+    clock.advance(61)
+    if seen == "list":
+        assert (await world.inbox.pending()).items == ()
+    elif seen == "get":
+        assert (await world.inbox.get(late.id)).status == "expired"
+    elif seen == "decide":
+        with pytest.raises(assent.Expired):
+            await world.inbox.decide(late.id, late.approve(), by="ana")
+    elif seen == "resume":
+        assert (await agent.resume("t")).status == "cancelled"
+    else:
+        Worker([agent], world.store).sweep()
+    assert (await world.inbox.pending()).items == ()
+    assert (await world.inbox.get(inner.id)).status == "cancelled"
+    assert world.ran == []
+
+
+@pytest.mark.parametrize("how", ["expired", "enough"])
+async def test_whoever_waits_for_an_agent_that_was_called_off_is_due(
+    slow_world: World, clock: FakeClock, how: str
+) -> None:
+    world = slow_world
+
+    @assent.tool(needs_approval=True, expires_in=60, on_expiry="cancel")
+    def hurry() -> None:
+        """Hurry."""
+        raise AssertionError
+
+    inner = world.agent(call("hurry"), name="helper", tools=[hurry])
+    agent = world.agent(call("helper", {"input": "go"}), say("Then not."), tools=[inner])
+    result = await agent.run("go", thread="t")
+    if how == "expired":
+        clock.advance(61)
+        Worker([agent], world.store).sweep()
+    else:
+        await world.inbox.cancel(result.interruptions[0].run, by="ana", message=how)
+    (due,) = world.store.ready(agent.names, 10)
+    assert due.id == result.run
+    assert (await agent.resume("t")).output == "Then not."
+    assert error_in(told(agent)[0]).endswith(how)
 
 
 async def test_an_approval_that_is_too_old_is_asked_again(

@@ -26,7 +26,7 @@ from assent.agent.execution import Execution
 from assent.agent.hold import Hold
 from assent.agent.job import Job
 from assent.agent.models.base import ModelReply
-from assent.agent.nested import wake_outer
+from assent.agent.nested import tell_outer
 from assent.agent.room import make_room
 from assent.agent.starting import cleared, put_back, show_again
 from assent.agent.turn import Turn
@@ -88,7 +88,7 @@ class Advance:
         finally:
             self.hold.drop()
         if self.job.parent_call is not None and result.status not in LIVE:
-            await wake_outer(self.store, self.job.parent_call)
+            await tell_outer(self.store, self.job.parent_call)
         self.job.tell(Ended(result))
         return result
 

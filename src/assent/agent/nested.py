@@ -15,10 +15,9 @@ from assent.agent.context import Context
 from assent.agent.events import Result
 from assent.agent.job import RUN
 from assent.agent.tool import Tool, ToolOptions, tool
-from assent.engine.commands import Wake
 from assent.errors import AssentError, Conflict, InvalidCall, NotFound, Paused
 from assent.rows import LIVE, Run
-from assent.stores.inner import call_off, inner_thread
+from assent.stores.inner import call_off, inner_thread, wake_outer
 from assent.twin import hop, look
 
 if TYPE_CHECKING:
@@ -103,20 +102,13 @@ def _answer(inner: Agent, result: Result) -> Any:
     return result.output
 
 
-async def wake_outer(store: Store, call_id: str) -> None:
+async def tell_outer(store: Store, call_id: str) -> None:
     """The inner run is over: unless its outer call runs here, whoever finds that run goes on.
 
     Also where it seems to be at work: it may have seen the inner run before it ended.
     """
     if call_id not in _asking.get():
-        await hop(_wake, store, call_id)
-
-
-def _wake(store: Store, call_id: str) -> None:
-    call = store.call(call_id)
-    outer = store.run(call.run) if call is not None else None
-    if outer is not None and outer.status in LIVE:
-        store.transact(Wake(thread=outer.thread, run=outer.id))
+        await hop(wake_outer, store, call_id)
 
 
 def root_of(store: Store, run: Run, agent: str) -> Run:

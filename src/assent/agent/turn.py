@@ -13,10 +13,11 @@ from assent.agent.intake import hosted_call, new_call
 from assent.agent.job import Job
 from assent.agent.models.base import HostedApproval, ModelCall, ModelReply
 from assent.agent.tool import Tool
-from assent.engine.commands import Cancel, Expire, NewCall
+from assent.engine.commands import Cancel, NewCall
 from assent.errors import AssentError
 from assent.gate.recheck import called_off
 from assent.rows import OPEN, Call, CallStatus
+from assent.stores.inner import expire
 from assent.types import DECISIONS, Json, Request
 from assent.views import content_of
 
@@ -117,7 +118,7 @@ class Turn:
         self.number = number
         self.run = run or job.run
         self.slots: list[Slot] = []
-        self.due: list[Expire | Cancel] = []
+        self.due: list[Call | Cancel] = []
 
     def key(self, slot: Slot) -> str:
         """The natural key of a call: providers repeat their ids, turns and places do not."""
@@ -202,13 +203,16 @@ class Turn:
 
     def close_due(self) -> None:
         """Close what is over."""
-        for command in self.due:
-            self.store.transact(command)
+        for due in self.due:
+            if isinstance(due, Cancel):
+                self.store.transact(due)
+            else:
+                expire(self.store, due)
 
     def _look_at_the_clock(self, call: Call) -> None:
         ends = call.expires_at
         if call.status is CallStatus.ASKED and ends is not None and ends <= self.store.now():
-            self.due.append(Expire(thread=call.thread, run=call.run, call=call.id))
+            self.due.append(call)
 
     def _asked_inside(self, call: Call, of_run: list[Call]) -> list[Call]:
         """What a call that paused by itself still waits for."""

@@ -18,7 +18,6 @@ from assent.engine.commands import (
     Cancel,
     Complete,
     Doubt,
-    Expire,
     Finish,
     NewCall,
     Propose,
@@ -44,6 +43,8 @@ from assent.gate.recheck import recheck
 from assent.gate.scope import RunScope
 from assent.gate.verify import verify
 from assent.rows import Call, CallStatus, Run
+from assent.stores.base import Due
+from assent.stores.inner import close_due
 from assent.twin import News, hop, look, write, write_start, write_whole
 from assent.types import Request, Verdict
 from assent.views import request_of
@@ -219,21 +220,21 @@ class CallLife:
 
     async def _settle_time(self, call: Call) -> Call:
         """What only time decides: an overdue request, a started call whose process is gone."""
-        command = await look(self.store, self._due, call)
-        if command is None:
+        due = await look(self.store, self._due, call)
+        if due is None:
             return call
-        await write(self.store, command)
+        await hop(close_due, self.store, due)
         return await self._look(call)
 
-    def _due(self, call: Call) -> Expire | Doubt | None:
+    def _due(self, call: Call) -> Due | None:
         now = self.store.now()
         if call.status is CallStatus.ASKED:
             if call.expires_at is not None and call.expires_at <= now:
-                return Expire(thread=call.thread, run=call.run, call=call.id)
+                return Due(call.thread, call.run, call.id)
         elif call.status is CallStatus.RUNNING:
             run = self.store.run(call.run)
             if run is not None and _lapsed(run, now):
-                return Doubt(thread=call.thread, run=call.run)
+                return Due(call.thread, call.run, None)
         return None
 
     async def _paused(self, call: Call) -> Paused:

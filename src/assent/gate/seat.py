@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from assent import codec
-from assent.engine.commands import Cancel, Claim, Doubt, Expire, Finish, Propose, Renew
+from assent.engine.commands import Cancel, Claim, Doubt, Finish, Propose, Renew
 from assent.errors import Cancelled, Conflict, NotFound, StoreError
 from assent.gate.foreign import MOST_WAITING, run_of, runs_of
 from assent.gate.inside import refuse_own_run
@@ -17,6 +17,7 @@ from assent.gate.leases import KEEPER, Lease
 from assent.gate.scope import RunScope
 from assent.rows import LIVE, Call, CallStatus, Run
 from assent.stores.base import Query, Store
+from assent.stores.inner import expire
 from assent.twin import News, hop, look, write
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Seat:
         for call in self.open_calls(run):
             ends = call.expires_at
             if call.status is CallStatus.ASKED and ends is not None and ends <= self.store.now():
-                self.store.transact(Expire(thread=run.thread, run=run.id, call=call.id))
+                expire(self.store, call)
         return self.find(run.id)
 
     async def wait(self, run: Run) -> None:

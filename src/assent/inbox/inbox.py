@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assent import codec
-from assent.engine.commands import Cancel, Decide, Doubt, Expire, Note, RevokeGrant
+from assent.engine.commands import Cancel, Decide, Note, RevokeGrant
 from assent.errors import AssentError, Conflict, Expired, InvalidCall, InvalidDecision, NotFound
 from assent.inbox.answers import (
     check_alike,
@@ -25,7 +25,7 @@ from assent.policy import tightened
 from assent.rows import Call, CallStatus, Event, Tool
 from assent.stores import open_store
 from assent.stores.base import Store
-from assent.stores.inner import call_off
+from assent.stores.inner import call_off, close_due, expire
 from assent.twin import News, hop, look, run_sync, write, write_made
 from assent.types import Decision, Edit, Grant, Reject, Request, Respond, Reviewer, Terms
 from assent.views import is_request, request_of
@@ -79,9 +79,7 @@ class Inbox:
         """One request, whole."""
         call, request = await look(self.store, self._read, request_id)
         if request is None:
-            expire = Expire(thread=call.thread, run=call.run, call=call.id)
-            (call,) = await write(self.store, expire)
-            request = await look(self.store, self.request_of, call)
+            request = self.request_of(await hop(expire, self.store, call))
         return request
 
     async def find(self, prefix: str) -> Request:
@@ -166,10 +164,7 @@ class Inbox:
         for _ in range(MAX_SWEEPS):
             found = self.store.overdue(SWEEP)
             for due in found:
-                if due.call is not None:
-                    self.store.transact(Expire(thread=due.thread, run=due.run, call=due.call))
-                else:
-                    self.store.transact(Doubt(thread=due.thread, run=due.run))
+                close_due(self.store, due)
             if len(found) < SWEEP:
                 return
 
@@ -200,7 +195,7 @@ class Inbox:
                 (decided,) = await write_made(self.store, self._prepared, *named)
         except Expired:
             call = await look(self.store, self._call, request_id)
-            await write(self.store, Expire(thread=call.thread, run=call.run, call=call.id))
+            await hop(expire, self.store, call)
             raise
         return self.request_of(decided)  # its tool was looked up before
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from assent import codec, schema
-from assent.engine.commands import Doubt, Expire, Finish, NewCall, Propose, Record, Renew, Start
+from assent.engine.commands import Doubt, Finish, NewCall, Propose, Record, Renew, Start
 from assent.errors import Conflict, InvalidCall, InvalidPolicy, NotFound
 from assent.gate.judge import judge
 from assent.gate.options import checked_words, terms_from
@@ -26,6 +26,7 @@ from assent.server.service import Service
 from assent.server.showing.judging import judging
 from assent.server.wire.shapes import OpenBody, OptionBody, QuestionBody, ResultBody
 from assent.stores.base import Query, Store
+from assent.stores.inner import expire
 from assent.twin import News, hop, look, write
 from assent.types import (
     Json,
@@ -249,7 +250,7 @@ def settled(service: Service, call_id: str) -> Call:
     call = found(service, call_id)
     now = service.store.now()
     if call.status is CallStatus.ASKED and call.expires_at is not None and call.expires_at <= now:
-        service.store.transact(Expire(thread=call.thread, run=call.run, call=call.id))
+        expire(service.store, call)
     elif call.status is CallStatus.RUNNING:
         run = service.store.run(call.run)
         if run is not None and run.ready_at is not None and run.ready_at <= now:

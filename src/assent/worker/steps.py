@@ -71,9 +71,9 @@ class Steps:
         if self._hear is not None:
             self._hear(step)
 
-    def swept(self, closed: Call | tuple[Call, ...]) -> None:
+    def swept(self, closed: tuple[Call, ...]) -> None:
         """What the clock has ended: a request, or the calls of a process that went away."""
-        for call in (closed,) if isinstance(closed, Call) else closed:
+        for call in closed:
             if call.status is CallStatus.EXPIRED:
                 self.tell(Step("expired", call.agent, call.run, call.id, call.tool))
             elif call.status in (CallStatus.IN_DOUBT, CallStatus.READY):

@@ -18,11 +18,11 @@ from functools import partial
 from assent.agent import Agent
 from assent.agent.events import Ended
 from assent.agent.resumable import Resumable, Standing, elsewhere
-from assent.engine.commands import Doubt, Expire
 from assent.errors import AssentError
 from assent.gate.inside import Due, unless_taken
 from assent.rows import Run
 from assent.stores.base import Store
+from assent.stores.inner import close_due
 from assent.twin import hop, look
 from assent.types import Micros
 from assent.worker.backoff import Backoff
@@ -195,13 +195,7 @@ class Worker:
         """Close what is overdue, and show what a lost process left in doubt."""
         while found := self.store.overdue(_SWEEP):
             for due in found:
-                command = (
-                    Doubt(thread=due.thread, run=due.run)
-                    if due.call is None
-                    else Expire(thread=due.thread, run=due.run, call=due.call)
-                )
-                (closed,) = self.store.transact(command)
-                self.steps.swept(closed)
+                self.steps.swept(close_due(self.store, due))
             if len(found) < _SWEEP:
                 return
 
