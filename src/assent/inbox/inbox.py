@@ -79,7 +79,8 @@ class Inbox:
         """One request, whole."""
         call, request = await look(self.store, self._read, request_id)
         if request is None:
-            request = self.request_of(await hop(expire, self.store, call))
+            call = await hop(expire, self.store, call)
+            request = await look(self.store, self.request_of, call)
         return request
 
     async def find(self, prefix: str) -> Request:
