@@ -1,4 +1,4 @@
-"""``/healthz`` while the database is away: soon, and right again when it is back."""
+"""``/healthz`` and ``/metrics``, also while the database is away: soon, and right again later."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import Serve
+from served import Serve, opened
 
 from assent.keys import Keyring, new_key
 from assent.server.pulse import WAIT
@@ -39,6 +39,7 @@ def test_a_database_that_is_away_is_told_soon(database: PostgresServer, serve: S
     assert client.get("/healthz").json()["status"] == "ok"
     head = client.head("/healthz")
     assert (head.status_code, head.content) == (200, b"")
+    assert 'assent_requests_waiting{status="asked"} 0.0' in client.get("/metrics").text
     database.kill()
     # Whoever asks often keeps nobody waiting, and takes no thread each time.
     for _ in range(3):
@@ -48,8 +49,28 @@ def test_a_database_that_is_away_is_told_soon(database: PostgresServer, serve: S
         assert (away.status_code, away.json()["status"]) == (503, "unwell")
     looking = [t for t in threading.enumerate() if t.name == "assent-pulse"]
     assert len(looking) <= 1
+    unknown = client.get("/metrics")
+    assert unknown.status_code == 200
+    assert "assent_requests_waiting{" not in unknown.text
     database.start()
     ends = time.monotonic() + 60
     while (back := client.get("/healthz")).status_code != 200:
         assert time.monotonic() < ends, back.text
     assert back.json()["store"] == "ok"
+
+
+def test_what_waits_is_counted_for_prometheus(serve: Serve) -> None:
+    client = serve(auth=False).client()
+    made = [opened(client, f"k{n}") for n in range(4)]
+    for request in made[:2]:
+        decision = {"type": "approve", "seen_digest": request["digest"]}
+        client.post(f"/api/requests/{request['id']}/decision", json=decision)
+    client.post(f"/api/requests/{made[0]['id']}/claim", json={"lease": 1})
+    wanted = {'status="asked"} 2.0', 'status="in_doubt"} 1.0'}
+    ends = time.monotonic() + 30
+    found: set[str] = set()
+    while found != wanted and time.monotonic() < ends:
+        page = client.get("/metrics").text.splitlines()
+        lines = [line for line in page if line.startswith("assent_requests_waiting{")]
+        found = {line.partition("{")[2] for line in lines}
+    assert found == wanted

@@ -1,6 +1,8 @@
-"""What Prometheus may ask: HTTP, decisions, steps of the worker, readers of the feed."""
+"""What Prometheus may ask: HTTP, decisions, steps of the worker, readers, what waits."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -45,6 +47,12 @@ class Metrics:
         self.readers = Gauge(
             "assent_feed_readers", "Readers of the live feed", registry=self.registry
         )
+        self.waiting = Gauge(
+            "assent_requests_waiting",
+            "Requests in the store that wait for people: asked, or in doubt",
+            ("status",),
+            registry=self.registry,
+        )
         self.webhooks = Counter(
             "assent_webhooks_total",
             "Webhook deliveries, by outcome",
@@ -57,6 +65,12 @@ class Metrics:
         self.step_counts.labels(step.step, step.agent).inc()
         if step.seconds is not None and not step.request:
             self.steps.labels(step.agent, step.step).observe(step.seconds)
+
+    def wait(self, counts: Mapping[str, int]) -> None:
+        """So many requests wait; what is not known is left out."""
+        self.waiting.clear()
+        for status, count in counts.items():
+            self.waiting.labels(status).set(count)
 
     def page(self) -> bytes:
         """Everything, in Prometheus' text format."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import assent
 from assent.errors import AssentError
 from assent.stores.base import Store
 from assent.types import Json
+
+T = TypeVar("T")
 
 #: How long somebody who asks is kept waiting.
 WAIT = 2.0
@@ -30,29 +33,29 @@ class Health(NamedTuple):
     body: dict[str, Json]
 
 
-class Pulse:
-    """One store, looked at for whoever asks how it is."""
+class Glance(Generic[T]):
+    """A look at a store, one at a time, for whoever asks meanwhile."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, look: Callable[[], T]) -> None:
+        self._look = look
         self._lock = threading.Lock()
         self._began = 0.0
-        self._looking: Future[Health] | None = None
+        self._looking: Future[T] | None = None
 
-    async def felt(self) -> Health:
-        """How it is, on a loop."""
-        looking = asyncio.wrap_future(self._look())
+    async def seen(self) -> T | None:
+        """What there is to be seen, on a loop; nothing, if that takes too long."""
+        looking = asyncio.wrap_future(self._looked())
         await asyncio.wait({looking}, timeout=WAIT)  # leaves it to the others when time is over
-        return looking.result() if looking.done() else _silent()
+        return looking.result() if looking.done() else None
 
-    def felt_sync(self) -> Health:
-        """How it is, in a thread."""
+    def seen_sync(self) -> T | None:
+        """The same in a thread."""
         try:
-            return self._look().result(WAIT)
+            return self._looked().result(WAIT)
         except TimeoutError:
-            return _silent()
+            return None
 
-    def _look(self) -> Future[Health]:
+    def _looked(self) -> Future[T]:
         """The look that is under way, or a new one."""
         with self._lock:
             now = time.monotonic()
@@ -66,18 +69,48 @@ class Pulse:
                 thread.start()
             return looking
 
-    def _into(self, looking: Future[Health]) -> None:
+    def _into(self, looking: Future[T]) -> None:
+        try:
+            looking.set_result(self._look())
+        except BaseException as error:
+            looking.set_exception(error)
+
+
+class Pulse:
+    """One store, looked at for whoever asks how it is, or how many wait in it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._health = Glance(self._felt)
+        self._waiting = Glance(self._counted)
+
+    async def felt(self) -> Health:
+        """How it is, on a loop."""
+        return await self._health.seen() or _silent()
+
+    def felt_sync(self) -> Health:
+        """How it is, in a thread."""
+        return self._health.seen_sync() or _silent()
+
+    async def waiting(self) -> dict[str, int]:
+        """How many requests wait for people, on a loop; nothing, while it cannot be known."""
+        return await self._waiting.seen() or {}
+
+    def _felt(self) -> Health:
         try:
             self._store.tail()
             restored = self._store.restored()
         except AssentError as error:
-            looking.set_result(_unwell(str(error)))
-        except BaseException as error:
-            looking.set_exception(error)
-        else:
-            status = "waiting for `assent recover`" if restored else "ok"
-            body: dict[str, Json] = {"status": status, "store": "restored" if restored else "ok"}
-            looking.set_result(Health(503 if restored else 200, body | _version()))
+            return _unwell(str(error))
+        status = "waiting for `assent recover`" if restored else "ok"
+        body: dict[str, Json] = {"status": status, "store": "restored" if restored else "ok"}
+        return Health(503 if restored else 200, body | _version())
+
+    def _counted(self) -> dict[str, int]:
+        try:
+            return self._store.waiting()
+        except AssentError:
+            return {}  # /healthz says why
 
 
 def _silent() -> Health:

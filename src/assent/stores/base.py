@@ -178,6 +178,10 @@ class Store(Protocol):
         """One page of requests, each with the key that the next page comes after."""
         ...
 
+    def waiting(self) -> dict[str, int]:
+        """How many requests wait for people: ``asked``, and ``in_doubt``."""
+        ...
+
     def runs(
         self,
         *,

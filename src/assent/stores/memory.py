@@ -32,7 +32,7 @@ from assent.stores.base import (
 )
 from assent.stores.faces import face_of, shows
 from assent.stores.hub import Hub, Listener
-from assent.stores.shelf import shelf_of, shelves_of
+from assent.stores.shelf import OPEN, shelf_of, shelves_of
 from assent.types import Grant, Micros
 
 
@@ -257,6 +257,10 @@ class MemoryStore:
         tool = self._tools.get(call.tool_digest)
         face = face_of(call, "" if tool is None else tool.description)
         return shelf_of(call) in shelves_of(query) and shows(face, query, call.id)
+
+    def waiting(self) -> dict[str, int]:
+        shelves = [shelf_of(call) for call in list(self._calls.values())]
+        return {name: shelves.count(name) for name in OPEN}
 
     def runs(
         self,

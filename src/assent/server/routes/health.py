@@ -38,4 +38,5 @@ async def metrics(request: Request) -> Response:
     service = service_of(request)
     service.metrics.readers.set(service.feed.readers)
     service.metrics.busy.set(service.worker.busy)
+    service.metrics.wait(await service.pulse.waiting())
     return Response(service.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -33,7 +33,7 @@ def _walk(
 
 
 class Paging:
-    """``page`` and ``calls_like``."""
+    """``page``, ``waiting`` and ``calls_like``."""
 
     def _one_of_each(self, world: World) -> dict[str, Call]:
         calls = {
@@ -170,6 +170,14 @@ class Paging:
         for sort in ("oldest", "newest", "expiring"):
             world.store.page(Query(sort=sort, after=10**40))
             world.store.page(Query(sort=sort, after=-(10**40)))
+
+    def test_how_many_wait(self, world: World) -> None:
+        assert world.store.waiting() == {"asked": 0, "in_doubt": 0}
+        self._one_of_each(world)
+        found = [call.status.value for _, call in world.store.page(Query(limit=99))]
+        counted = {name: found.count(name) for name in ("asked", "in_doubt")}
+        assert world.store.waiting() == counted
+        assert min(counted.values()) > 0
 
     def test_ids_by_their_beginning(self, world: World) -> None:
         for name in ("req_aa1", "req_aa2", "req_ab", "REQ_AA", "req_a%"):
