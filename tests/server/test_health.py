@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 from served import Serve, opened
 
 from assent.keys import Keyring, new_key
+from assent.server import remote
 from assent.server.pulse import WAIT
 from assent.stores.postgres import PostgresStore
 from assent.testing.postgres_server import PostgresServer, why_not
@@ -74,3 +78,22 @@ def test_what_waits_is_counted_for_prometheus(serve: Serve) -> None:
         lines = [line for line in page if line.startswith("assent_requests_waiting{")]
         found = {line.partition("{")[2] for line in lines}
     assert found == wanted
+
+
+def test_what_the_end_cuts_off_is_told_so(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = threading.Event()
+
+    async def for_ever(*_: object) -> None:
+        begun.set()
+        await asyncio.sleep(600)
+
+    monkeypatch.setattr(remote, "open_call", for_ever)
+    server = serve(auth=False)
+    with ThreadPoolExecutor(1) as pool, httpx.Client(timeout=30) as client:
+        asked = pool.submit(client.post, f"{server.url}/api/requests", json={"tool": "refund"})
+        assert begun.wait(30)
+        server.stop()
+        answer = asked.result(30)
+    assert (answer.status_code, answer.json()["error"]) == (503, "Stopping")
+    assert "send it again" in answer.json()["message"]
+    assert answer.headers["x-content-type-options"] == "nosniff"

@@ -98,9 +98,7 @@ class Wire:
                 if response.is_success:
                     return Answer(self._json(response), sent_at)
                 problem = self._error(response)
-                # A server that is going down answers 500 to who waits, in words of its own.
-                cut_off = response.status_code == 500 and isinstance(problem, Unreachable)
-                if not cut_off and response.status_code not in _LATER:
+                if response.status_code not in _LATER:
                     raise problem
             wanted = problem.wait if isinstance(problem, TooMany) else None
             rest = max(pause * random.uniform(0.5, 1.0), wanted or 0.0)

@@ -7,6 +7,7 @@ route looks at them.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import secrets
@@ -22,7 +23,7 @@ from assent.errors import NotAllowed
 from assent.server.access import crossing
 from assent.server.access.signing_in import COOKIE
 from assent.server.metrics import Metrics
-from assent.server.wire.answers import TooLarge, WrongHost, answer
+from assent.server.wire.answers import Stopping, TooLarge, WrongHost, answer
 
 log = logging.getLogger("assent.access")
 
@@ -63,7 +64,8 @@ class Guards:
             await self._app(scope, receive, send)
             return
         began, number = time.perf_counter(), secrets.token_hex(6)
-        status, headers = 500, Headers(scope=scope)
+        status: int | None = None
+        headers = Headers(scope=scope)
         page = self._page(headers)
 
         async def sent(message: Message) -> None:
@@ -83,8 +85,12 @@ class Guards:
                 await (inner or self._app)(scope, _capped(scope, receive), sent)
             except (WrongHost, TooLarge, NotAllowed) as error:
                 await answer(error)(scope, receive, sent)
+            except asyncio.CancelledError:
+                if status is None:
+                    await answer(_cut_off())(scope, receive, sent)
+                raise
         finally:
-            self._count(scope, status, time.perf_counter() - began, number)
+            self._count(scope, status or 500, time.perf_counter() - began, number)
 
     def _page(self, headers: Headers) -> str | None:
         """The page elsewhere that sends this, if it is one that was named."""
@@ -128,6 +134,11 @@ class Guards:
             seconds * 1000,
             extra={"request_id": number, "status": status, "seconds": seconds},
         )
+
+
+def _cut_off() -> Stopping:
+    """What was done by then is done: a second try is told so, or does it."""
+    return Stopping("the server is being stopped, and has not finished this: send it again")
 
 
 def _dress(scope: Scope, message: Message, number: str) -> None:

@@ -50,7 +50,11 @@ class WrongHost(AssentError):
     """The request names a host that this server is not."""
 
 
-STATUS |= {Malformed: 400, TooLarge: 413, WrongHost: 421}
+class Stopping(AssentError):
+    """The server ends, and could not wait for this."""
+
+
+STATUS |= {Malformed: 400, TooLarge: 413, WrongHost: 421, Stopping: 503}
 
 
 class JsonAnswer(Response):
