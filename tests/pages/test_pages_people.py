@@ -108,6 +108,16 @@ def test_on_a_phone(demo: Demo, open_page: Open) -> None:
     assert len(demo.ran()) == 1
 
 
+def test_a_fact_names_the_tool_and_the_request(demo: Demo, open_page: Open) -> None:
+    chat = demo.say("Weather in Oslo")
+    (request,) = demo.open(chat)
+    page = open_page(f"{demo.url}/history")
+    page.get_by_role("tab", name="Events").click()
+    asked = page.get_by_role("button", name=re.compile("asked for a decision")).first
+    expect(asked).to_contain_text("getWeatherInformation")
+    expect(asked).to_contain_text(request["id"])
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_is_accessible(demo: Demo, open_page: Open, scheme: str) -> None:
     for words in ("Deploy version 2.1.0 to production", "Weather in Oslo", "Order a pizza"):

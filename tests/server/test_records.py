@@ -38,6 +38,15 @@ def test_the_record_is_read_from_either_end(open_server: Served) -> None:
         assert client.get("/api/audit", params=bad).status_code == 422
 
 
+def test_a_fact_names_its_request_and_the_tool(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client, args={"password": "hunter2"})
+    client.post(f"/api/requests/{made['id']}/reveal")
+    facts = client.get("/api/audit").json()["items"]
+    assert {fact["type"] for fact in facts} >= {"asked", "revealed"}
+    assert {(fact["request"], fact["tool"]) for fact in facts} == {(made["id"], "refund")}
+
+
 def test_a_long_thread_is_not_read_for_its_end(
     serve: Serve, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +132,8 @@ def test_of_what_was_asked_of_others_the_record_tells_only_that_it_happened(serv
         facts = [e for e in ana.get(place).json()[items] if e["request"] == theirs["id"]]
         assert [fact["body"] for fact in facts] == [None] * len(facts)
         assert len(facts) == 2
+    (hers,) = [e for e in ana.get("/api/audit").json()["items"] if e["tool"] is not None]
+    assert hers["request"] != theirs["id"]
 
 
 def _count(monkeypatch: pytest.MonkeyPatch, store: Any, name: str, rows: list[int]) -> None:

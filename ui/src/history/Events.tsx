@@ -57,6 +57,8 @@ function EventRow({ row }: { row: AuditRow }): ReactElement {
         </span>
         <span className="event-words">
           <strong>{actorOf(row.actor)}</strong> {fact.words}
+          {row.tool && <code className="event-tool">{visible(row.tool)}</code>}
+          {row.request && <code className="event-request">{visible(row.request)}</code>}
           {reason && <span className="muted">: {reason}</span>}
         </span>
         <time className="event-time" dateTime={row.at}>

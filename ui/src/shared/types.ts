@@ -269,6 +269,8 @@ export interface AuditRow {
   type: string;
   run: string | null;
   request: string | null;
+  /** What it is about, where that is for this person to know. */
+  tool: string | null;
   actor: string;
   body: Json;
   hash: string;

@@ -146,26 +146,31 @@ def _facts(
     service: Service, by: Reviewer, found: list[tuple[str, Event]]
 ) -> Iterator[dict[str, Json]]:
     audiences, ours = Audiences(service.store), names_of(by)
-    masks: dict[str, bool] = {}
+    subjects: dict[str, tuple[bool, str | None]] = {}
     for cursor, event in found:
         veiled = by.role != "admin" and not audiences.of(event).holds(ours)
         subject = "" if veiled else subject_of(event)
-        if subject not in masks:
-            masks[subject] = _masks(service, subject)
+        if subject not in subjects:
+            subjects[subject] = _subject(service, subject)
+        masked, tool = subjects[subject]
         yield {
             "cursor": cursor,
             "thread": event.thread,
             "seq": event.seq,
             "digest": event.digest,
             "hash": event.hash,
-            **told(event, masked=masks[subject], veiled=veiled),
+            **told(event, masked=masked, veiled=veiled),
+            "request": subject or event.call,
+            "tool": tool,
         }
 
 
-def _masks(service: Service, call_id: str) -> bool:
-    """Whether a request is shown without something that looks like a secret."""
+def _subject(service: Service, call_id: str) -> tuple[bool, str | None]:
+    """Whether a request is shown without something that looks like a secret; and its tool."""
     call = service.store.call(call_id) if call_id else None
-    return call is not None and is_masked(service.inbox.request_of(call))
+    if call is None:
+        return False, None
+    return is_masked(service.inbox.request_of(call)), inline(call.tool) or None
 
 
 @router.post(
