@@ -200,6 +200,29 @@ def test_hidden_characters_are_seen_and_counted(demo: Demo, open_page: Open) -> 
     assert main.locator("img").count() == 0
 
 
+def test_an_edited_text_stays_as_it_is_and_what_it_hides_is_named(
+    demo: Demo, open_page: Open
+) -> None:
+    path = "first\nsafe\u202egnp.exe"
+    body = {"tool": "erase", "args": {"path": path, "why": "old"}}
+    made = demo.http.post("/api/requests", json=body).json()
+    page = open_page(f"{demo.url}/inbox/{made['id']}")
+    expect(page.get_by_role("button", name="Reject")).to_be_enabled()
+    page.keyboard.press("e")
+    field = page.get_by_role("textbox", name="path")
+    expect(field).to_have_value(path)
+    hint = page.get_by_test_id("unseen")
+    expect(hint).to_contain_text("line 2: safeU+202Egnp.exe")
+    expect(field).to_have_accessible_description(re.compile("1 hidden character.*U\\+202E"))
+    page.get_by_role("textbox", name="why").fill("new")
+    page.get_by_role("tab", name="JSON").click()
+    expect(hint).to_contain_text("U+202E")
+    page.get_by_role("tab", name="Form").click()
+    page.get_by_role("button", name="Approve with edits").click()
+    decided = demo.until_decided(made["id"])
+    assert decided["args"] == {"path": path, "why": "new"}
+
+
 def test_long_values_must_be_read_before_they_are_approved(demo: Demo, open_page: Open) -> None:
     text = "\n".join(f"line {n}" for n in range(200)) + "\nrm -rf /"
     made = demo.http.post("/api/requests", json={"tool": "shell", "args": {"script": text}}).json()

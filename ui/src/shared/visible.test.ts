@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { visible } from "./visible";
+import { hiddenIn, visible } from "./visible";
 
 describe("visible", () => {
   it.each([
@@ -14,4 +14,15 @@ describe("visible", () => {
   it.each(["plain text", "two\nlines\tand a tab", "Ünïcödé 東京"])("leaves %j as it is", (text) =>
     expect(visible(text)).toBe(text),
   );
+});
+
+describe("hiddenIn", () => {
+  it("names each hidden character, and where it stands", () =>
+    expect(hiddenIn("to: ana\u202e@x\nbye\u200b\u{e0041}")).toEqual([
+      { line: 1, code: "U+202E", before: "to: ana", after: "@x" },
+      { line: 2, code: "U+200B", before: "bye", after: "⟨U+E0041⟩" },
+      { line: 2, code: "U+E0041", before: "bye⟨U+200B⟩", after: "" },
+    ]));
+
+  it.each(["", "two\nlines\tand a tab", "Ünïcödé 東京"])("finds none in %j", (text) => expect(hiddenIn(text)).toEqual([]));
 });

@@ -10,6 +10,7 @@ import { DiffView } from "./DiffView";
 import { setDraft } from "./draft";
 import { fieldPath, formSchema, readJson } from "./schema";
 import { SchemaForm, type Problem } from "./SchemaForm";
+import { Unseen } from "./Unseen";
 
 const PAUSE = 300;
 
@@ -103,6 +104,7 @@ export function EditForm({ request, args, checked, onBad }: Props): ReactElement
               onChange={(event) => type(event.target.value)}
             />
             {json?.error && <span className="field-error">{json.error}</span>}
+            <Unseen text={text ?? ""} />
           </label>
         )}
       </Tabs>

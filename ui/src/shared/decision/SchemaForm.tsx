@@ -3,8 +3,9 @@
 import { useEffect, useId, useState, type ReactElement, type ReactNode } from "react";
 import { Button, IconButton } from "../components/Button";
 import type { Json, JsonObject, Schema } from "../types";
-import { visible } from "../visible";
+import { hiddenIn, visible } from "../visible";
 import { blank, fieldOf, isMultiline, isWithin, readJson, readNumber, type Field } from "./schema";
+import { Unseen } from "./Unseen";
 
 export type Problem = { field: string; message: string };
 
@@ -40,7 +41,14 @@ function Frame({
   const id = useId();
   const own = node.problems.filter((problem) => problem.field === node.path);
   const hint = field.schema.description ?? node.schema.description;
-  const described = [hint && `${id}-hint`, own.length > 0 && `${id}-error`].filter(Boolean).join(" ");
+  const text = typeof node.value === "string" ? node.value : (JSON.stringify(node.value, null, 2) ?? "");
+  const described = [
+    hint && `${id}-hint`,
+    hiddenIn(text).length > 0 && `${id}-unseen`,
+    own.length > 0 && `${id}-error`,
+  ]
+    .filter(Boolean)
+    .join(" ");
   return (
     <div className="field">
       <label className="field-label" htmlFor={id}>
@@ -53,6 +61,7 @@ function Frame({
           {visible(hint)}
         </span>
       )}
+      <Unseen id={`${id}-unseen`} text={text} />
       <Problems id={`${id}-error`} problems={own} />
     </div>
   );
@@ -248,7 +257,7 @@ function ArrayNode({ node, field }: { node: NodeProps; field: Field }): ReactEle
             onChange={(next) => node.onChange(value.map((each, at) => (at === index ? (next ?? null) : each)))}
           />
           <IconButton
-            label={`Remove ${node.name} ${index + 1}`}
+            label={`Remove ${visible(node.name)} ${index + 1}`}
             icon="trash"
             onClick={() => node.onChange(value.filter((_, at) => at !== index))}
           />
