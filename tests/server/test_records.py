@@ -47,6 +47,15 @@ def test_a_fact_names_its_request_and_the_tool(open_server: Served) -> None:
     assert {(fact["request"], fact["tool"]) for fact in facts} == {(made["id"], "refund")}
 
 
+def test_a_token_is_named_by_its_id(serve: Serve) -> None:
+    server = serve()
+    secret = server.token("root", "admin")
+    facts = server.client(secret).get("/api/audit").json()["items"]
+    (made,) = [fact["body"]["token"] for fact in facts if fact["type"] == "token_created"]
+    assert made.startswith("tok_")
+    assert secret not in str(facts)
+
+
 def test_a_long_thread_is_not_read_for_its_end(
     serve: Serve, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,16 @@ it("actors are people, agents, workers and rules", () => {
   expect(actorOf("a\u200bna")).toBe("a⟨U+200B⟩na");
 });
 
+it("who signs in has not made a token", () => {
+  expect(factOf("token_created", { token: "ses_tok_1a.2b", person: "ana", role: "admin" }).words).toBe("signed in");
+  expect(factOf("token_revoked", { token: "ses_lnk_1a" }).words).toBe("signed out");
+  expect(factOf("token_created", { token: "tok_1a", person: "bot", role: "agent" }).words).toBe(
+    "made the token tok_1a for bot (agent)",
+  );
+  expect(factOf("token_revoked", { token: "tok_1a" }).words).toBe("revoked the token tok_1a");
+  expect(factOf("token_created", null).words).toBe("signed in, or made a token");
+});
+
 it("a reason is shown where there is one", () => {
   expect(reasonOf({ message: "", reason: "too late" })).toBe("too late");
   expect(reasonOf({ message: "Not today" })).toBe("Not today");

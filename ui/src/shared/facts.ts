@@ -35,8 +35,14 @@ const FACTS: Record<string, [string, IconName, Fact["tone"]]> = {
   revoked: ["took a standing yes back", "key", "off"],
   refused: ["tried what is not theirs, and was refused", "shield", "warn"],
   revealed: ["looked at a masked value", "eye", "warn"],
-  token_created: ["made a token", "key", "off"],
-  token_revoked: ["revoked a token", "key", "off"],
+  token_created: ["signed in, or made a token", "key", "off"],
+  token_revoked: ["signed out, or revoked a token", "key", "off"],
+};
+
+/** A session and a link to sign in with are tokens, too: the id says which, where one may know. */
+const ACCESS: Record<string, Record<string, string>> = {
+  token_created: { ses: "signed in", lnk: "made a link to sign in with", tok: "made the token" },
+  token_revoked: { ses: "signed out", lnk: "revoked a link to sign in with", tok: "revoked the token" },
 };
 
 const DECIDED: Record<string, [string, IconName, Fact["tone"]]> = {
@@ -64,7 +70,16 @@ export function factOf(type: string, body?: Json): Fact {
   const decided = type === "decided" ? DECIDED[String(inside(body, "decision"))] : undefined;
   const failed = FAILED[type]?.(body) ? FAILURES[type] : undefined;
   const [words, icon, tone] = decided ?? failed ?? FACTS[type] ?? [type.replaceAll("_", " "), "medium", "off"];
-  return { words, icon, tone };
+  return { words: accessOf(type, body) || words, icon, tone };
+}
+
+function accessOf(type: string, body?: Json): string {
+  const token = String(inside(body, "token") ?? "");
+  const words = ACCESS[type]?.[token.slice(0, 3)];
+  if (!words?.endsWith("token")) return words ?? "";
+  const person = inside(body, "person");
+  const whose = typeof person === "string" ? ` for ${visible(person)} (${visible(String(inside(body, "role")))})` : "";
+  return `${words} ${visible(token)}${whose}`;
 }
 
 /** `agent:assistant` and `worker:host:1:ab` as people say them. */

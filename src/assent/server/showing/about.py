@@ -123,6 +123,8 @@ def _body(kept: str, *, masked: bool) -> Json:
     """What a fact says; beside something masked, nothing that a guess could be checked against."""
     body, inside = _opened(codec.loads(kept))
     view = hidden(body)
+    if isinstance(body.get("token"), str):
+        view.value["token"] = body["token"]  # the id that `assent token list` shows, no secret
     if masked or inside or view.masked:
         for field in _CHECKS:
             view.value.pop(field, None)
