@@ -170,6 +170,13 @@ def test_always_allow_is_given_and_revoked(demo: Demo, open_page: Open) -> None:
     assert len(demo.open(demo.say("Weather in Bern"))) == 1
 
 
+def test_what_two_must_decide_cannot_be_allowed_for_ever(demo: Demo, open_page: Open) -> None:
+    made = demo.http.post("/api/requests", json={"tool": "pay", "quorum": 2}).json()
+    page = open_page(f"{demo.url}/inbox/{made['id']}")
+    expect(page.get_by_role("button", name="Approve")).to_be_visible()
+    expect(page.get_by_role("button", name="Always allow")).to_have_count(0)
+
+
 def test_search_and_filters_are_in_the_address(demo: Demo, open_page: Open) -> None:
     demo.say("Weather in Oslo")
     demo.say("Book a flight to Rome")

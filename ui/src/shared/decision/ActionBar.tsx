@@ -134,7 +134,11 @@ export function ActionBar(props: ActionBarProps): ReactElement {
   const reason = reasonBeside(request, question ? "respond" : "approve", now, props.answer?.missing);
   const canGrant =
     role !== "chat" &&
-    !question && request.kind === "approval" && request.tool !== null && request.risk.level !== "critical";
+    !question &&
+    request.kind === "approval" &&
+    request.tool !== null &&
+    request.quorum === 1 &&
+    request.risk.level !== "critical";
   return (
     <Bar>
       {reason && (
