@@ -98,6 +98,7 @@ def listed(make: Any, policy: Policy | None = None) -> dict[str, dict[str, Any]]
     gate = assent.Gate("memory://", agent="mailer")
     app = create_app([make(gate, policy)], store=gate.store, auth=False)
     (agent,) = TestClient(app).get("/api/agents").json()["items"]
+    assert agent["chat"] is False  # its framework's runner takes it further
     return {tool["name"]: tool for tool in agent["tools"]}
 
 

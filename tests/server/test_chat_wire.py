@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from served import Serve, mailer
+from served import Serve, Served, mailer
 
 from assent.adapters.ai_sdk.reading import RunView
 from assent.errors import StoreError
@@ -37,6 +37,12 @@ def test_the_routes_answer_to_their_methods_and_names(serve: Serve) -> None:
     counted = client.get("/metrics").text
     assert 'method="POST",route="/api/chat",status="200"' in counted
     assert 'method="POST",route="/api/chat/{agent}",status="200"' in counted
+
+
+def test_a_server_without_agents_says_so(open_server: Served) -> None:
+    said = open_server.client().post("/api/chat", json={"id": "c1", "messages": [WORDS]})
+    assert said.status_code == 404
+    assert said.text == "there is no agent here: start the server with one, as module:agent"
 
 
 @pytest.mark.parametrize("nth", [1, 2])

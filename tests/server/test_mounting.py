@@ -47,7 +47,7 @@ def test_it_lives_as_long_as_the_app_around_it() -> None:
 def test_one_agent_needs_no_list_and_what_is_none_is_named() -> None:
     app = create_app(mailer(), store="memory://", auth=False)
     (agent,) = TestClient(app).get("/api/agents").json()["items"]
-    assert agent["name"] == "mailer"
+    assert (agent["name"], agent["chat"]) == ("mailer", True)
     for wrong in ("sqlite:///x.db", [mailer], {"mailer": mailer()}):
         with pytest.raises(TypeError, match="is no agent"):
             create_app(wrong, store="memory://")  # type: ignore[arg-type]

@@ -47,6 +47,8 @@ class Service:
     def agent(self, name: str | None) -> Resumable:
         """The agent of that name, or the default one."""
         found = self.agents.get(self.default if name is None else name)
+        if not self.agents:
+            raise NotFound("there is no agent here: start the server with one, as module:agent")
         if found is None:
             known = ", ".join(self.agents) or "none"
             raise NotFound(f"there is no agent {name!r} here; there is: {known}")

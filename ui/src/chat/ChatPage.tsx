@@ -3,7 +3,7 @@ import { useEffect, useRef, useState, type ReactElement } from "react";
 import { api } from "../shared/api";
 import { Button } from "../shared/components/Button";
 import { Effects } from "../shared/components/Effects";
-import { Failed, Skeleton } from "../shared/components/States";
+import { Empty, Failed, Skeleton } from "../shared/components/States";
 import { useChanges, useLive } from "../shared/live";
 import { useResource } from "../shared/resource";
 import { navigate, setQuery, useQuery } from "../shared/router";
@@ -31,7 +31,7 @@ export default function ChatPage({ id }: { id?: string }): ReactElement {
   const [turns, setTurns] = useState(0);
 
   const own = chats.data?.items.find((chat) => chat.id === id);
-  const among = agents.data?.items ?? [];
+  const among = agents.data?.items.filter(({ chat }) => chat) ?? [];
   const standard = among.find((agent) => agent.default)?.name ?? among[0]?.name ?? null;
   const agent = query.get("agent") ?? own?.agent ?? standard;
   const begin = () => {
@@ -76,7 +76,9 @@ export default function ChatPage({ id }: { id?: string }): ReactElement {
             New
           </Button>
         </div>
-        {settled ? (
+        {agents.data && among.length === 0 && !id ? (
+          <Nobody others={agents.data.items.map(({ name }) => name)} />
+        ) : settled ? (
           <Opened
             key={current}
             id={current}
@@ -114,4 +116,18 @@ function Opened({ fresh, ...rest }: OpenedProps): ReactElement {
   if (held.error && !held.data) return <Failed what="This chat" error={held.error} retry={held.reload} />;
   if (!held.data) return <Skeleton rows={6} label="Loading the chat" />;
   return <Conversation {...rest} first={held.data} known />;
+}
+
+/** There is nobody to write to, and why. */
+function Nobody({ others }: { others: string[] }): ReactElement {
+  return (
+    <Empty icon="question" title="There is no agent to write to">
+      <p className="muted">
+        {others.length > 0
+          ? `${others.join(", ")} has a runner of its own: what it asks is in the inbox.`
+          : "Agents elsewhere ask through the inbox. To chat with one here, start the server with it:"}
+      </p>
+      {others.length === 0 && <code>assent serve module:agent</code>}
+    </Empty>
+  );
 }

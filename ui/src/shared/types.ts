@@ -184,6 +184,8 @@ export interface AgentTool {
 export interface Agent {
   name: string;
   default: boolean;
+  /** Whether one can write to it here; an agent of another framework has a runner of its own. */
+  chat: boolean;
   tools: AgentTool[];
 }
 

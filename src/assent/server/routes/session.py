@@ -108,8 +108,13 @@ async def agents(request: Request, who: Anyone) -> JsonAnswer:
 
 
 def _agent(service: Service, name: str) -> dict[str, Json]:
-    tools = tools_of(service.agents[name])
-    return {"name": name, "default": name == service.default, "tools": tools}
+    agent = service.agents[name]
+    return {
+        "name": name,
+        "default": name == service.default,
+        "chat": isinstance(agent, Agent),
+        "tools": tools_of(agent),
+    }
 
 
 def tools_of(agent: Resumable) -> list[dict[str, Json]]:
