@@ -60,18 +60,3 @@ def test_an_answer_in_the_form_that_was_asked_for(world: World) -> None:
     (request,) = guarded.run_sync("go", thread="t").interruptions
     assert guarded.resume_sync("t", decisions=[request.approve()]).output == {"total": 3}
     assert guarded.resume_sync("t").output == {"total": 3}
-
-
-def test_a_breakpoint_of_the_graph_is_asked_about(world: World) -> None:
-    script: Any = [[("c1", "look", {"what": "a"})], "Done."]
-    for yes in (True, False):
-        agent = world.agent(*script, interrupt_before=["tools"])
-        guarded = guard(agent, world.gate, Policy([Rule("send")]))
-        (request,) = guarded.run_sync("go", thread=f"t {yes}").interruptions
-        assert (request.kind, request.tool) == ("approval", None)
-        assert "stopped before tools" in request.args["text"]
-        assert guarded.resume_sync(f"t {yes}").status == "paused"
-        said = request.approve() if yes else request.reject("stay")
-        stands = guarded.resume_sync(f"t {yes}", decisions=[said])
-        assert (stands.status, stands.output) == (("done", "Done.") if yes else ("cancelled", None))
-    assert world.ran == [("look", "a")]

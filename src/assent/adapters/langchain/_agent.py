@@ -12,6 +12,7 @@ from langchain_core.runnables import Runnable
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt.tool_node import ToolNode
 
+from assent.adapters.langchain._breakpoints import stop_of
 from assent.adapters.langchain._calls import ToolGate
 from assent.adapters.langchain._questions import Questions
 from assent.adapters.langchain._tools import named, unanswered
@@ -103,12 +104,12 @@ class GuardedAgent(Driven):
     async def go_on(self, thread: str) -> Any:
         """Decided calls need no input; questions of the graph's own nodes get their answers."""
         state = await self._state(thread)
-        questions = self._questions(thread)
-        if await questions.stopped(state, asks=False):
+        if await self._stays(state, thread, asks=False):
             run = run_of(self.gate.store, self.name, thread)
             await self.cancel(run, reason="it was not to go on")
             raise Paused(run, ())
-        return await self._moved(questions.answers(state.interrupts), thread)
+        answers = self._questions(thread).answers(state.interrupts)
+        return await self._moved(answers, thread)
 
     async def order(self, thread: str) -> Sequence[str]:
         """LangGraph makes the calls of a turn all at once."""
@@ -126,9 +127,17 @@ class GuardedAgent(Driven):
         if state.interrupts:
             await self._questions(thread).put(state.interrupts)
         if state.next:
-            await self._questions(thread).stopped(state, asks=True)
+            await self._stays(state, thread, asks=True)
             raise Paused(run_of(self.gate.store, self.name, thread), ())
         return _output(values if values is not None else state.values)
+
+    async def _stays(self, state: Any, thread: str, *, asks: bool) -> bool:
+        """Whether people want the graph to stay where it stands, if it is a breakpoint."""
+        if not state.next or state.interrupts:
+            return False
+        whole = await self._state(thread, subgraphs=True)
+        stop = await stop_of(self.graph, whole, self._read)
+        return await self._questions(thread).stays(stop, asks=asks)
 
     def _questions(self, thread: str) -> Questions:
         return Questions(self.gate, thread)
@@ -140,16 +149,19 @@ class GuardedAgent(Driven):
         configurable = {**self._config.get("configurable", {}), "thread_id": thread}
         return {**self._config, "configurable": configurable}
 
-    async def _state(self, thread: str) -> Any:
+    async def _state(self, thread: str, *, subgraphs: bool = False) -> Any:
+        return await self._read(self.config(thread), subgraphs=subgraphs)
+
+    async def _read(self, config: Any, *, subgraphs: bool = False) -> Any:
         if self._async is not False:
             try:
-                state = await self.graph.aget_state(self.config(thread))
+                state = await self.graph.aget_state(config, subgraphs=subgraphs)
             except NotImplementedError:
                 self._async = False  # SqliteSaver and PostgresSaver know only the sync colour
             else:
                 self._async = True
                 return state
-        return await off_loop(self.graph.get_state, self.config(thread))
+        return await off_loop(self.graph.get_state, config, subgraphs=subgraphs)
 
     async def _invoke(self, input: Any, thread: str) -> Any:
         if self._async:

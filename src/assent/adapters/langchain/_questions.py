@@ -9,6 +9,7 @@ from typing import Any
 from langgraph.types import Interrupt
 
 from assent import codec
+from assent.adapters.langchain._breakpoints import Stop
 from assent.adapters.langchain._shapes import question_of, refusal
 from assent.errors import Paused, Refused, Rejected
 from assent.gate import Gate
@@ -53,18 +54,23 @@ class Questions:
                 found[interrupt.id] = refusal(interrupt.value, _why(row))
         return Command(resume=found) if found else None
 
-    async def stopped(self, state: Any, *, asks: bool) -> bool:
-        """Whether people want a graph to stay where it stopped by itself, at a breakpoint; raises
-        ``Paused`` until they have said it. Only a graph that has just stopped ``asks``: any other
-        was cut short, and goes on."""
-        place = (state.config.get("configurable") or {}).get("checkpoint_id")
-        key, names = f"breakpoint:{place}", list(state.next)
-        if not names or state.interrupts or not (asks or self.thread.row(key) is not None):
+    async def stays(self, stop: Stop, *, asks: bool) -> bool:
+        """Whether people want a graph to stay where it stopped by itself; raises ``Paused`` until
+        they have said it. One that has just stopped ``asks``, also where it did before. Any other
+        was asked about, or died on the way to that, or was cut short elsewhere and goes on."""
+        key, last, times = f"breakpoint:{stop.place}", "", 1
+        while self.thread.row(key) is not None:
+            last, times = key, times + 1
+            key = f"breakpoint:{stop.place}#{times}"
+        if not (asks or last or stop.meant):
             return False
-        text = f"The graph has stopped before {', '.join(names)}. Shall it go on?"
+        text = f"The graph has stopped before {', '.join(stop.names)}. Shall it go on?"
         with self.thread.scope().inside():
             try:
-                return not await self.gate.approve(text, {"next": names}, key=key, wait=0)
+                key = key if asks else last or key
+                return not await self.gate.approve(
+                    text, {"next": list(stop.names)}, key=key, wait=0
+                )
             except Refused:
                 return True
 

@@ -1,0 +1,137 @@
+"""Breakpoints of LangGraph, where a graph stops by itself: people say whether it goes on."""
+
+from __future__ import annotations
+
+import operator
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langchain_world import CONFIG, World
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, StateGraph
+
+from assent import Policy, Rule
+from assent.adapters.langchain import GuardedAgent, guard
+
+
+@pytest.fixture
+def world() -> Any:
+    world = World()
+    yield world
+    world.gate.close()
+
+
+class Steps(TypedDict):
+    done: Annotated[list[str], operator.add]
+
+
+def steps(*names: str, **options: Any) -> Any:
+    """A graph of these nodes, one after the other."""
+    graph = StateGraph(Steps)
+    before = START
+    for name in names:
+        graph.add_node(name, lambda _, name=name: {"done": [name]})
+        graph.add_edge(before, name)
+        before = name
+    return graph.compile(**options)
+
+
+def asked(stands: Any) -> list[str]:
+    return [request.args["text"] for request in stands.interruptions]
+
+
+def test_a_breakpoint_of_the_graph_is_asked_about(world: World) -> None:
+    script: Any = [[("c1", "look", {"what": "a"})], "Done."]
+    for yes in (True, False):
+        agent = world.agent(*script, interrupt_before=["tools"])
+        guarded = guard(agent, world.gate, Policy([Rule("send")]))
+        (request,) = guarded.run_sync("go", thread=f"t {yes}").interruptions
+        assert (request.kind, request.tool) == ("approval", None)
+        assert "stopped before tools" in request.args["text"]
+        assert guarded.resume_sync(f"t {yes}").status == "paused"
+        said = request.approve() if yes else request.reject("stay")
+        stands = guarded.resume_sync(f"t {yes}", decisions=[said])
+        assert (stands.status, stands.output) == (("done", "Done.") if yes else ("cancelled", None))
+    assert world.ran == [("look", "a")]
+
+
+@pytest.mark.parametrize("where", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}])
+def test_one_that_nobody_could_be_asked_about_is_not_passed(
+    world: World, monkeypatch: pytest.MonkeyPatch, where: Any
+) -> None:
+    guarded = GuardedAgent(steps("a", "b", checkpointer=InMemorySaver(), **where), world.gate)
+    with monkeypatch.context() as now:
+        now.setattr(world.gate, "approve", None)  # as if the process had died there
+        with pytest.raises(TypeError):
+            guarded.run_sync({"done": []}, thread="t")
+    assert world.pending() == []
+    stands = guarded.resume_sync("t")
+    assert asked(stands) == ["The graph has stopped before b. Shall it go on?"]
+    world.decide()
+    assert guarded.resume_sync("t").output == {"done": ["a", "b"]}
+
+
+def test_a_graph_that_was_cut_short_elsewhere_goes_on(world: World) -> None:
+    broken = [True]
+
+    def c(_: Any) -> Any:
+        if broken:
+            raise ConnectionError(broken.pop())
+        return {"done": ["c"]}
+
+    graph = StateGraph(Steps).add_node("a", lambda _: {"done": ["a"]}).add_node("c", c)
+    graph.add_edge(START, "a").add_edge("a", "c")
+    compiled = graph.compile(checkpointer=InMemorySaver(), interrupt_before=["a"])
+    guarded = GuardedAgent(compiled, world.gate)
+    (request,) = guarded.run_sync({"done": []}, thread="t").interruptions
+    with pytest.raises(ConnectionError):
+        guarded.resume_sync("t", decisions=[request.approve()])
+    assert guarded.resume_sync("t").output == {"done": ["a", "c"]}
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_a_state_that_is_changed_there_is_the_same_place(world: World, yes: bool) -> None:
+    compiled = steps("a", "b", checkpointer=InMemorySaver(), interrupt_before=["b"])
+    guarded = GuardedAgent(compiled, world.gate)
+    (request,) = guarded.run_sync({"done": []}, thread="t").interruptions
+    for word in ("by", "hand"):
+        guarded.graph.update_state(CONFIG, {"done": [word]})
+    said = request.approve() if yes else request.reject("stay")
+    stands = guarded.resume_sync("t", decisions=[said])
+    end = ("done", {"done": ["a", "by", "hand", "b"]}) if yes else ("cancelled", None)
+    assert (stands.status, stands.output) == end
+
+
+@pytest.mark.parametrize("saver", ["memory", "sqlite"])
+def test_each_of_a_graph_in_a_graph_is_asked_about(
+    world: World, saver: str, tmp_path: Path
+) -> None:
+    inner = steps("a", "b", "c", interrupt_before=["b", "c"])
+    graph = StateGraph(Steps).add_node("inner", inner).add_node("d", lambda _: {"done": ["d"]})
+    graph.add_edge(START, "inner").add_edge("inner", "d")
+    with SqliteSaver.from_conn_string(str(tmp_path / "c.db")) as sqlite:
+        checkpointer = InMemorySaver() if saver == "memory" else sqlite
+        compiled = graph.compile(checkpointer=checkpointer, interrupt_before=["d"])
+        guarded = GuardedAgent(compiled, world.gate)
+        stands = guarded.run_sync({"done": []}, thread="t")
+        for name in ("inner.b", "inner.c", "d"):
+            assert asked(stands) == [f"The graph has stopped before {name}. Shall it go on?"]
+            stands = guarded.resume_sync("t", decisions=[stands.interruptions[0].approve()])
+    assert stands.output == {"done": ["a", "b", "c", "d"]}
+
+
+def test_a_graph_that_a_node_calls_out_of_sight_is_asked_about_too(world: World) -> None:
+    hidden = {"inner": steps("a", "b", "c", interrupt_before=["b", "c"])}
+
+    def calls(state: Steps) -> Any:
+        return {"done": hidden["inner"].invoke({"done": []})["done"]}
+
+    graph = StateGraph(Steps).add_node("calls", calls).add_edge(START, "calls")
+    guarded = GuardedAgent(graph.compile(checkpointer=InMemorySaver()), world.gate)
+    stands = guarded.run_sync({"done": []}, thread="t")
+    for _ in range(2):
+        assert asked(stands) == ["The graph has stopped before calls. Shall it go on?"]
+        stands = guarded.resume_sync("t", decisions=[stands.interruptions[0].approve()])
+    assert stands.output == {"done": ["a", "b", "c"]}
