@@ -34,8 +34,10 @@ class ScriptModel(Model):
         self, system_instructions: Any, input: Any, *rest: Any, **more: Any
     ) -> ModelResponse:
         items = input if isinstance(input, list) else []
-        # All calls of one reply stand together, and their outputs after them.
-        kinds = [item.get("type") == "function_call" for item in items]
+        # All calls of one reply stand together; their outputs, or new words, come after.
+        kinds = [
+            item.get("type") == "function_call" or item.get("role") == "assistant" for item in items
+        ]
         replies = sum(now and not before for before, now in pairwise([False, *kinds]))
         heard = [
             (item["call_id"], item["output"])

@@ -77,6 +77,20 @@ class TestStreaming:
         await world.approve()
         assert (await resume(world.guarded(), "t-1")).output == "done"
 
+    async def test_a_call_with_the_id_of_an_earlier_one(self, world: World) -> None:
+        again = [[call("pay", to="ana")], [say("done")]]
+        world.one(ScriptedModel([*again, *again]), pay(world))
+        await world.run()
+        await world.approve()
+        await world.resume()
+        stream = world.guarded().stream("go", thread="t-1")
+        ids = [e.item.raw_item.call_id async for e in stream if e.type == "run_item_stream_event"]
+        (request,) = stream.stands.interruptions
+        stream = world.guarded().stream_resume("t-1", decisions=[request.approve()], by="ana")
+        told = [e.item async for e in stream if e.type == "run_item_stream_event"]
+        assert ids == [told[0].raw_item["call_id"]] == ["call_1_2"]
+        assert (stream.stands.output, world.ran) == ("done", ["ana", "ana"])
+
 
 class TestByHand:
     async def test_approve_in_another_process(self, world: World) -> None:
@@ -105,6 +119,19 @@ class TestByHand:
         state = await RunState.from_string(agent, text)
         state.approve(state.get_interruptions()[0])
         return state
+
+    async def test_a_call_with_the_id_of_an_earlier_one(self, world: World) -> None:
+        model = ScriptedModel(2 * [[call("pay", to="ana")], [say("done")]])
+        world.one(model, pay(world))
+        guarded, said = world.guarded(), []
+        for _ in range(2):
+            async with guarded.thread("t-1", by="ana") as agent:
+                result = await Runner.run(agent, [*said, {"role": "user", "content": "go"}])
+                state = result.to_state()
+                state.approve(result.interruptions[0])
+                said = (await Runner.run(agent, state)).to_input_list()
+        assert world.ran == ["ana", "ana"]
+        assert outputs(model) == {"call_1": "paid ana", "call_1_2": "paid ana"}
 
     async def test_reject_closes_the_request(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")]])

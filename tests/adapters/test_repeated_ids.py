@@ -10,6 +10,7 @@ from stage_agent import AgentStage
 from stage_agent_framework import AgentFrameworkStage
 from stage_dspy import DspyStage
 from stage_langchain import LangChainStage, SyncLangChainStage
+from stage_openai_agents import OpenAIAgentsStage
 from stage_pydantic_ai import PydanticAIStage
 
 import assent
@@ -23,6 +24,7 @@ STAGES: Any = [
     DspyStage,
     LangChainStage,
     SyncLangChainStage,
+    OpenAIAgentsStage,
     PydanticAIStage,
 ]
 

@@ -25,6 +25,7 @@ from openai.types.responses import Response, ResponseCompletedEvent
 
 from assent.adapters.openai_agents import hosted, settling
 from assent.adapters.openai_agents.drive import Drive, the_drive
+from assent.adapters.openai_agents.naming import Names
 from assent.adapters.openai_agents.reach import behind, check_tool, late, late_tool
 from assent.adapters.openai_agents.tools import Gated, gated_of
 from assent.errors import InvalidCall, Paused
@@ -67,6 +68,7 @@ class Remembered(Model):
                 tracing,
                 **more,
             )
+            reply = await Names(drive, input).of_all(reply)
             await self._keep(drive, reply)
         await self._ask(drive, reply.output, tools, handoffs)
         return reply
@@ -89,6 +91,7 @@ class Remembered(Model):
             yield _completed(reply)
             return
         done: list[Any] = []
+        names = Names(drive, input)
         async for event in self._real(drive.run_config).stream_response(
             system_instructions,
             input,
@@ -99,10 +102,14 @@ class Remembered(Model):
             tracing,
             **more,
         ):
+            if event.type in ("response.output_item.added", "response.output_item.done"):
+                event = event.model_copy(update={"item": await names.of(event.item)})
             if event.type == "response.output_item.done":
                 done.append(event.item)
             if event.type == "response.completed":
-                reply = _reply(event.response, done)
+                reply = await names.of_all(_reply(event.response, done))
+                whole = event.response.model_copy(update={"output": reply.output})
+                event = event.model_copy(update={"response": whole})
                 await self._keep(drive, reply)
                 await self._ask(drive, reply.output, tools, handoffs)
             yield event
