@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from assent import codec
 from assent.engine.commands import Cancel
-from assent.errors import Cancelled, InvalidCall, Paused
+from assent.errors import Cancelled, InvalidCall, InvalidPolicy, Paused
 from assent.gate.foreign_tool import ForeignTool
 from assent.gate.gate import Gate
 from assent.gate.given import check_asked_in, decisions_from
@@ -51,6 +51,20 @@ class Stands:
     output: Any = None
     error: str = ""
     interruptions: tuple[Request, ...] = ()
+
+
+def check_gate(gate: object, policy: object) -> None:
+    """Refuse, where an agent is guarded, what would only break at its first call."""
+    if not isinstance(gate, Gate):
+        raise TypeError(
+            f"guard(...) takes an assent.Gate on a store, and not {type(gate).__name__}: "
+            "guard(agent, assent.Gate('sqlite:///assent.db', agent='mailer'))"
+        )
+    if policy is not None and not isinstance(policy, Policy):
+        raise InvalidPolicy(
+            f"the policy of guard(...) is an assent.Policy([...]), not {type(policy).__name__}; "
+            "the path of a file is for the gate"
+        )
 
 
 class Driven:

@@ -102,6 +102,17 @@ def check_known(options: Mapping[str, Any], known: type) -> None:
         raise TypeError(f"no option {', '.join(unknown)}; use {', '.join(sorted(names))}")
 
 
+def check_taken(options: Mapping[str, Any], function: Callable[..., Any], *ours: str) -> None:
+    """Refuse at once an option that a function of a framework will not take, or that is given to
+    it anyway (``ours``)."""
+    names = inspect.signature(function).parameters.values()
+    known = {one.name for one in names if one.kind is one.KEYWORD_ONLY}.difference(ours)
+    free = any(one.kind is one.VAR_KEYWORD for one in names)
+    unknown = sorted(set(options).intersection(ours) if free else set(options) - known)
+    if unknown:
+        raise TypeError(f"no option {', '.join(unknown)}; use {', '.join(sorted(known))}")
+
+
 def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
     """Terms made of what was given, checked like a rule's; the rest keeps its default."""
     given = {name: options[name] for name in _OF_TERMS if options.get(name) is not None}

@@ -11,7 +11,8 @@ from agent_framework import SupportsAgentRun, Workflow
 from assent.adapters.agent_framework.guarded import Guarded
 from assent.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
 from assent.gate import Gate
-from assent.gate.driven import Driven, Stands
+from assent.gate.driven import Driven, Stands, check_gate
+from assent.gate.options import check_taken
 from assent.policy import Policy
 from assent.types import Reviewer
 
@@ -36,9 +37,16 @@ def guard(agent: Any, gate: Gate, policy: Policy | None = None, **kept: Any) -> 
     that gives a storage for a name; a function in place of the workflow builds a fresh one each
     time, so that several threads can be at work at once.
     """
+    check_gate(gate, policy)
     if isinstance(agent, Workflow) or inspect.isroutine(agent):
+        if set(kept) != {"checkpoints"}:
+            raise TypeError(
+                "a workflow is guarded with checkpoints='a folder', where the framework keeps how "
+                "far it came, and with nothing else"
+            )
         return GuardedWorkflow(agent, gate, policy, **kept)
     if isinstance(agent, SupportsAgentRun):
+        check_taken(kept, agent.run, "messages", "session", "stream")
         return Guarded(agent, gate, policy, **kept)
     raise TypeError(
         f"guard takes an agent, a workflow of WorkflowBuilder or a function that builds one, and "

@@ -12,7 +12,7 @@ from assent.adapters.dspy._memory import Memory, Stopped, playing
 from assent.adapters.dspy._parts import faces_of, guarded
 from assent.errors import InvalidCall
 from assent.gate import Gate
-from assent.gate.driven import Driven, Stands
+from assent.gate.driven import Driven, Stands, check_gate
 from assent.gate.foreign import ForeignThread, ForeignTool
 from assent.gate.within import Within, within
 from assent.inbox import Inbox
@@ -27,6 +27,7 @@ def guard(agent: Any, gate: Gate, policy: Policy | None = None, *, lm: Any = Non
     Without ``policy`` the gate's own decides, and without any every call is asked about. ``lm`` is
     used for its runs, wherever they happen; else what DSPy is configured with there.
     """
+    check_gate(gate, policy)
     unruled = policy is None and not gate.policy.rules
     return GuardedReAct(guarded(agent, unruled), gate, policy, lm)
 

@@ -24,12 +24,13 @@ Made = Callable[[Any], list[tuple[str, dict[str, Json]]]]
 
 def guarded(agent: Any, needs_approval: bool | Predicate) -> Any:
     """The same agent, remembering and asking; the one given is left as it is."""
-    if isinstance(agent, dspy.ReAct):
+    # A CodeAct is one by descent only: its tools run in code that the model writes.
+    if isinstance(agent, dspy.ReAct) and hasattr(agent, "react"):
         made, extracts, own = _made_by_react, True, "finish"
     elif isinstance(agent, dspy.ReActV2):
         made, extracts, own = _made_by_react_v2, False, "submit"
     else:
-        raise TypeError("guard a dspy.ReAct or a dspy.ReActV2")
+        raise TypeError(f"guard a dspy.ReAct or a dspy.ReActV2, and not {type(agent).__name__}")
     # The loop's own tool ends it, and has no effect; in another loop the name means nothing.
     twin = copy.copy(agent)
     faces = {

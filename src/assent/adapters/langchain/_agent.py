@@ -18,7 +18,7 @@ from assent.adapters.langchain._questions import Questions
 from assent.adapters.langchain._tools import named, unanswered
 from assent.errors import AssentError, Paused
 from assent.gate import Gate
-from assent.gate.driven import Driven, Stands
+from assent.gate.driven import Driven, Stands, check_gate
 from assent.gate.foreign import ForeignTool, run_of
 from assent.gate.seat import Seat
 from assent.inbox import Inbox
@@ -41,8 +41,12 @@ def guard(
     ``policy`` the gate's own decides, and without any every call is asked about. ``config`` is
     passed to the graph each time. The agent given is left as it is; ``.graph`` is the guarded one.
     """
+    check_gate(gate, policy)
     if not isinstance(agent, CompiledStateGraph):
-        raise TypeError("guard what create_agent(...) or StateGraph.compile(...) gave")
+        kind = type(agent).__name__
+        raise TypeError(
+            f"guard what create_agent(...) or StateGraph.compile(...) gave, and not {kind}"
+        )
     if agent.checkpointer is None or agent.checkpointer is False:
         raise AssentError(
             "this graph has no checkpointer, so a pause would lose the run: "

@@ -29,7 +29,7 @@ from assent.adapters.openai_agents.wiring import wire
 from assent.engine.commands import Finish
 from assent.errors import AssentError, Paused
 from assent.gate import Gate
-from assent.gate.driven import Driven, Stands
+from assent.gate.driven import Driven, Stands, check_gate
 from assent.gate.foreign import ForeignThread, ForeignTool
 from assent.gate.options import check_known
 from assent.gate.within import Within, within
@@ -62,6 +62,7 @@ def guard(
     ``run_config``, ``error_handlers``) are given to the SDK's runner on every run and resume; the
     conversation is kept with the thread, so there is no session.
     """
+    check_gate(gate, policy)
     return Guarded(agent, gate, policy, **options)
 
 

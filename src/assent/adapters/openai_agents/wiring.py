@@ -52,7 +52,11 @@ def _collect(agent: Any, found: dict[int, Agent[Any]]) -> None:
 
 def _check(agent: Any) -> None:
     if not isinstance(agent, Agent) or isinstance(agent, SandboxAgent):
-        raise InvalidCall(f"{agent!r:.80} is not an agent that can be guarded", "agent")
+        raise InvalidCall(
+            f"{agent!r:.80} is not an agent that can be guarded: give an Agent of the SDK, as it "
+            "was before guard(...), and not one for a sandbox or for real time",
+            "agent",
+        )
     if isinstance(agent.model, Remembered):
         raise InvalidCall(
             f"agent {agent.name!r} is guarded already: build it anew for another gate", "agent"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic_ai import Agent, RunContext
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.run import AgentRunResult
@@ -19,8 +20,9 @@ from assent.adapters.pydantic_ai.known import faces_of
 from assent.adapters.pydantic_ai.talk import Talk, key_in
 from assent.errors import Paused
 from assent.gate import Gate
-from assent.gate.driven import Driven, Stands
+from assent.gate.driven import Driven, Stands, check_gate
 from assent.gate.foreign import ForeignTool
+from assent.gate.options import check_taken
 from assent.gate.seat import Seat
 from assent.gate.within import Within, within
 from assent.inbox import Inbox
@@ -30,10 +32,17 @@ from assent.twin import look
 from assent.types import Request, Reviewer
 from assent.views import request_of
 
+#: Where the framework goes on, which the thread says.
+_OURS = ("conversation", "message_history", "deferred_tool_results", "conversation_id")
+
 
 def guard(agent: Agent[Any, Any], gate: Gate, policy: Policy | None = None, **kept: Any) -> Guarded:
     """Make an agent ask through the gate. ``kept`` (``deps``, ``usage_limits``, ``toolsets``, …) is
     given to the framework on every run and resume."""
+    check_gate(gate, policy)
+    if not isinstance(agent, AbstractAgent):
+        raise TypeError(f"guard an Agent of pydantic-ai, and not {type(agent).__name__}")
+    check_taken(kept, agent.run, *_OURS)
     return Guarded(agent, gate, policy, **kept)
 
 

@@ -1,0 +1,109 @@
+"""What cannot be guarded is refused by ``guard``, with what to do, and not at the first call."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import agent_framework
+import agents
+import dspy
+import pydantic_ai
+import pytest
+from agent_framework_bench import Client
+from langchain_world import World
+
+import assent
+from assent import InvalidCall, InvalidPolicy, Rule
+
+NAMES = ["agent_framework", "dspy", "langchain", "openai_agents", "pydantic_ai"]
+
+
+def look(what: str) -> str:
+    """Look at something."""
+    return what
+
+
+def _silent(messages: Any) -> Any:
+    raise NotImplementedError
+
+
+def right(name: str) -> Any:
+    """An agent that can be guarded."""
+    made: dict[str, Any] = {
+        "agent_framework": lambda: agent_framework.Agent(Client(_silent), tools=[look]),
+        "dspy": lambda: dspy.ReAct("question -> answer", tools=[look]),
+        "langchain": lambda: World().agent("Done."),
+        "openai_agents": lambda: agents.Agent("Looker"),
+        "pydantic_ai": lambda: pydantic_ai.Agent("test", tools=[look]),
+    }
+    return made[name]()
+
+
+@pytest.fixture(params=NAMES)
+def name(request: Any) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def guard(name: str) -> Any:
+    return importlib.import_module(f"assent.adapters.{name}").guard
+
+
+@pytest.fixture
+def gate() -> Iterator[assent.Gate]:
+    with assent.Gate("memory://", agent="looker", wait=0) as gate:
+        yield gate
+
+
+def test_what_is_no_agent(guard: Any, gate: assent.Gate) -> None:
+    for wrong in (None, "agent", object(), assent.Agent("mine", model="openai:x", tools=[])):
+        with pytest.raises((TypeError, InvalidCall), match="guard"):
+            guard(wrong, gate)
+
+
+def test_what_is_guarded_already(name: str, guard: Any, gate: assent.Gate) -> None:
+    with pytest.raises((TypeError, InvalidCall), match="guard"):
+        guard(guard(right(name), gate), gate)
+
+
+@pytest.mark.parametrize("wrong", [None, "sqlite:///assent.db"])
+def test_what_is_no_gate(name: str, guard: Any, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"takes an assent\.Gate"):
+        guard(right(name), wrong)
+
+
+@pytest.mark.parametrize("wrong", [[Rule("*")], "policy.toml", {"look": True}])
+def test_what_is_no_policy(name: str, guard: Any, gate: assent.Gate, wrong: Any) -> None:
+    with pytest.raises(InvalidPolicy, match=r"an assent.Policy\(\[...\]\)"):
+        guard(right(name), gate, wrong)
+
+
+def test_an_option_that_the_framework_does_not_have(
+    name: str, guard: Any, gate: assent.Gate
+) -> None:
+    with pytest.raises(TypeError, match="dependencies"):
+        guard(right(name), gate, dependencies=3)
+
+
+def test_an_option_that_the_thread_gives(gate: assent.Gate) -> None:
+    for name, option in [("pydantic_ai", "message_history"), ("agent_framework", "session")]:
+        guard = importlib.import_module(f"assent.adapters.{name}").guard
+        with pytest.raises(TypeError, match=f"no option {option}; use "):
+            guard(right(name), gate, **{option: []})
+
+
+def test_a_workflow_without_a_place_for_its_checkpoints(gate: assent.Gate) -> None:
+    from assent.adapters.agent_framework import guard
+
+    with pytest.raises(TypeError, match="checkpoints='a folder'"):
+        guard(lambda: None, gate)  # type: ignore[call-overload]
+
+
+@pytest.mark.filterwarnings("ignore:CodeAct is deprecated")
+def test_an_agent_that_runs_its_tools_from_code(gate: assent.Gate) -> None:
+    from assent.adapters.dspy import guard
+
+    with pytest.raises(TypeError, match=r"guard a dspy\.ReAct .* and not CodeAct"):
+        guard(dspy.CodeAct("question -> answer", tools=[look]), gate)
