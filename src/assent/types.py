@@ -326,6 +326,7 @@ class Execution:
 
     status: str
     attempts: int
+    #: What it gave; of one that failed or was called off, why, as a text.
     result: Json = None
 
 

@@ -146,8 +146,10 @@ def decision_made(call: Call) -> DecisionMade | None:
 def _execution(call: Call) -> Execution:
     started = call.status in (*_SETTLED, CallStatus.IN_DOUBT)
     result: Json = None
-    if call.result is not None and call.status is not CallStatus.CANCELLED:
-        result = call.result if call.status is CallStatus.FAILED else codec.loads(call.result)
+    if call.result is not None:
+        # Why it failed, or was called off, is told in words.
+        worded = call.status in (CallStatus.FAILED, CallStatus.CANCELLED)
+        result = call.result if worded else codec.loads(call.result)
     return Execution(str(call.status) if started else "none", call.attempt, result)
 
 

@@ -20,6 +20,7 @@ from assent.channels.prompt import keys_for
 from assent.channels.screen import console, show
 from assent.cli.views import summary
 from assent.errors import InvalidCall
+from assent.types import Execution
 
 NOW = datetime(2026, 3, 31, 12, 0, tzinfo=UTC)
 
@@ -104,6 +105,16 @@ def test_a_tool_cannot_forge_the_title(request_: Request, tool: str) -> None:
     inert = "\n".join(drawn(forged))
     assert "\x1b" not in inert
     assert "\u202e" not in inert
+
+
+def test_what_was_called_off_says_why(request_: Request) -> None:
+    ended = replace(
+        request_, status="cancelled", execution=Execution("none", 0, "paid\x1b by hand")
+    )
+    card = drawn(ended)
+    assert card[card.index("It was called off") + 1].endswith("paid⟨U+001B⟩ by hand")
+    silent = replace(request_, status="cancelled")
+    assert "It was called off" not in drawn(silent)
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 160, 200])

@@ -25,6 +25,7 @@ from assent.gate.guard import this_call
 from assent.rows import RunStatus
 from assent.stores.base import Store
 from assent.testing import FakeClock
+from assent.types import Execution
 
 # -- errors and results
 
@@ -328,7 +329,8 @@ def test_one_cancelled_request_leaves_the_run(case: Case) -> None:
     case.inbox.cancel_sync(request.id, by="ana", message="not needed")
     with pytest.raises(Cancelled, match="not needed"):
         case.enter(lambda: case.paying()("bo"))
-    assert case.inbox.get_sync(request.id).execution.result is None
+    ended = case.inbox.get_sync(request.id)
+    assert (ended.status, ended.execution) == ("cancelled", Execution("none", 0, "not needed"))
     assert verify(case.store).ok
     case.approved(lambda: case.paying()("cy"))
     assert case.enter(lambda: case.paying()("cy")) == "paid cy 3"

@@ -171,6 +171,9 @@ def _preview(request: Request) -> Iterator[Line]:
 
 def _result(request: Request) -> Iterator[Line]:
     execution = request.execution
+    if request.status == "cancelled":
+        yield from _said("It was called off", str(execution.result or ""))
+        return
     if execution.status not in ("done", "failed") and request.status != "responded":
         return
     yield Line("")
