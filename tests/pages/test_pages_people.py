@@ -73,6 +73,23 @@ def test_two_people_decide_at_once_in_two_windows(
     expect(operator.get_by_role("main")).to_contain_text("ana")
 
 
+def test_who_is_signed_out_elsewhere_is_told_so_and_not_that_the_server_is_away(
+    kept: Demo, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(f"{kept.url}/login", quiet=True)
+    sign_in(page, token(tmp_path, "ana"))
+    page.goto(f"{kept.url}/chat")
+    page.get_by_role("textbox", name="Message").fill("Weather in Oslo")
+    page.get_by_role("button", name="Send", exact=True).click()
+    page.get_by_role("link", name="Open in the inbox").click()
+    expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+    assert (
+        page.evaluate("fetch('/api/logout', {method: 'POST'}).then((said) => said.status)") == 204
+    )
+    expect(page.get_by_test_id("reason")).to_have_text("You are signed out: sign in to decide.")
+    expect(page.get_by_role("button", name="Approve")).to_be_disabled()
+
+
 def test_a_server_that_restarts_under_an_open_page(open_page: Open, tmp_path: Path) -> None:
     options = ("--no-auth", "--data", str(tmp_path / "data"))
     first = Demo(tmp_path, *options)

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState, type KeyboardEvent, type ReactElement } from "react";
 import { Button, IconButton } from "../shared/components/Button";
-import { useLive } from "../shared/live";
+import { useLive, type LiveState } from "../shared/live";
 
 interface ComposerProps {
   /** How many decisions are open: the person is asked to make them first. */
@@ -11,6 +11,12 @@ interface ComposerProps {
   focus?: boolean;
 }
 
+/** Why nothing can be sent. */
+const AWAY: Partial<Record<LiveState["state"], string>> = {
+  offline: "Offline. What you write stays here until the server is back.",
+  ended: "You are signed out: sign in to go on.",
+};
+
 /** Where people write. While something waits for a decision it is shut, and can be opened with a click. */
 export function Composer({ open, busy, onSend, onStop, focus }: ComposerProps): ReactElement {
   const [text, setText] = useState("");
@@ -18,7 +24,7 @@ export function Composer({ open, busy, onSend, onStop, focus }: ComposerProps): 
   // Enter while an answer is still coming: it is sent when that has ended, unless a decision is asked for.
   const [queued, setQueued] = useState(false);
   const field = useRef<HTMLTextAreaElement>(null);
-  const offline = useLive().state === "offline";
+  const offline = AWAY[useLive().state] ?? "";
   const shut = open > 0 && !instead;
 
   useEffect(() => {
@@ -101,11 +107,8 @@ export function Composer({ open, busy, onSend, onStop, focus }: ComposerProps): 
         )}
       </div>
       <p className="composer-hint" role={offline || queued ? "status" : undefined}>
-        {offline
-          ? "Offline. What you write stays here until the server is back."
-          : queued
-            ? "This is sent when the answer has ended."
-            : "Enter sends, Shift and Enter breaks the line."}
+        {offline ||
+          (queued ? "This is sent when the answer has ended." : "Enter sends, Shift and Enter breaks the line.")}
       </p>
     </form>
   );

@@ -80,7 +80,7 @@ export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElemen
     }
     setBusy(false);
   };
-  const reason = offline ? "Offline: nothing is decided." : !ended ? "Scroll to the end of the list first." : "";
+  const reason = offline || (ended ? "" : "Scroll to the end of the list first.");
   return (
     <Dialog title={`${requests.length} requests for ${title(requests[0]!)}`} onClose={onClose} wide>
       <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0}>
@@ -130,7 +130,7 @@ export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElemen
         <Button onClick={onClose}>Cancel</Button>
         <Button
           tone="danger"
-          disabled={busy || offline || chosen.length === 0}
+          disabled={busy || offline !== "" || chosen.length === 0}
           onClick={() => (rejecting ? void send("reject") : setRejecting(true))}
         >
           {rejecting ? `Send ${chosen.length} rejections` : `Reject ${chosen.length}`}

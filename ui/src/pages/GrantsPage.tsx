@@ -56,7 +56,7 @@ function Row({ grant, onRevoke }: { grant: Grant; onRevoke: () => void }): React
           <Button
             small
             tone="danger"
-            disabled={offline}
+            disabled={offline !== ""}
             aria-label={`Revoke ${grant.tool} ${grant.id}`}
             onClick={onRevoke}
           >

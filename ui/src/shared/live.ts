@@ -135,10 +135,11 @@ export function useLive(): LiveState {
   );
 }
 
-/** Whether decisions may be made now: what is shown may be old when nobody answers. */
-export function useOffline(): boolean {
+/** Why no decision can be made now, since what is shown may be old; empty if one can. */
+export function useOffline(): string {
   const { state: now } = useLive();
-  return now === "offline" || now === "ended";
+  if (now === "ended") return "You are signed out: sign in to decide.";
+  return now === "offline" ? "Offline: nothing is decided, and nothing is queued." : "";
 }
 
 /** Hear every change; several within `quiet` milliseconds are told once, as the last of them. */

@@ -105,7 +105,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     },
     shortcuts && idle,
   );
-  const common = { id: request.id, draft, busy: deciding.busy || now.offline, onCancel: () => set("none") };
+  const common = { id: request.id, draft, busy: deciding.busy || now.offline !== "", onCancel: () => set("none") };
   if (draft.mode === "reject") {
     const send = (message: string) => void deciding.send({ type: "reject", message });
     return (

@@ -64,7 +64,7 @@ export function RequestBody(props: Props): ReactElement {
                 shown={request.shown.question}
                 answer={answer}
                 problems={field}
-                disabled={offline || !request.can.includes("respond")}
+                disabled={offline !== "" || !request.can.includes("respond")}
                 onChange={setAnswer}
                 onBad={setBad}
               />

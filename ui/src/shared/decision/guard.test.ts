@@ -4,7 +4,7 @@ import type { RiskLevel } from "../types";
 import { ceremony, hindrance } from "./guard";
 import { ALL, hasFingerprint, lineCount, longParts } from "./values";
 
-const now = { offline: false, busy: false, unseen: [] as string[] };
+const now = { offline: "", busy: false, unseen: [] as string[] };
 const risky = (level: RiskLevel) => aRequest({ risk: { level, reasons: [] } });
 
 describe("ceremony", () => {
@@ -32,8 +32,8 @@ describe("hindrance", () => {
     expect(hindrance(aRequest(), "approve", now)).toBe("");
   });
 
-  it("says that nothing is decided offline", () => {
-    expect(hindrance(aRequest(), "reject", { ...now, offline: true })).toMatch(/Offline/);
+  it("says why nothing is decided without a server", () => {
+    expect(hindrance(aRequest(), "reject", { ...now, offline: "You are signed out." })).toBe("You are signed out.");
   });
 
   it("wants masked values revealed for a yes, and not for a no", () => {

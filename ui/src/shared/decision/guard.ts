@@ -29,14 +29,15 @@ export function phrase(request: Request): string {
 }
 
 export interface Circumstances {
-  offline: boolean;
+  /** Why nobody is there to take a decision; empty if the server is. */
+  offline: string;
   busy: boolean;
   unseen: string[];
 }
 
 /** Why this decision cannot be made now, in words that stand beside the button; empty if it can. */
 export function hindrance(request: Request, type: DecisionType, now: Circumstances): string {
-  if (now.offline) return "Offline: nothing is decided, and nothing is queued.";
+  if (now.offline) return now.offline;
   if (request.status !== "pending") return `It is ${request.status}.`;
   if (!request.can.includes(type)) {
     return request.why_not ? `You cannot decide this: ${request.why_not}.` : "The policy does not allow this answer.";
