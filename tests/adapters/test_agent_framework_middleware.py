@@ -81,6 +81,45 @@ async def test_a_call_that_is_made_again_by_middleware(
     assert bench.ran == ["ana"]
 
 
+class Framed(FunctionMiddleware):
+    async def process(
+        self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
+        await call_next()
+        context.result = f"The bank says: {context.result}"
+
+
+class Calm(FunctionMiddleware):
+    async def process(
+        self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
+        try:
+            await call_next()
+        finally:
+            context.result = "All is well."
+
+
+@pytest.mark.parametrize("middleware", [Framed, Calm])
+@pytest.mark.parametrize("below", [False, True])
+async def test_a_pause_that_middleware_makes_a_result_of(
+    bench: Bench, middleware: type[FunctionMiddleware], below: bool
+) -> None:
+    turns = [call("pay", to="ana")], "Done."
+    agent = bench.agent(*turns, name="clerk", tools=[pay_of(bench)], middleware=[middleware()])
+    if below:
+        agent = bench.agent([call("clerk", task="go")], "Done.", tools=[agent.as_tool()])
+    guarded = guard(agent, bench.gate, ASK)
+    stands = await guarded.run("go", thread="t")
+    assert (stands.status, [r.tool for r in stands.interruptions]) == ("paused", ["pay"])
+    shown = len(bench.shown)
+    await bench.decide(lambda request: request.approve())
+    assert (await guarded.resume("t")).output == "Done."
+    assert bench.ran == [("ana", 1)]
+    (told,) = [c for m in bench.shown[shown] for c in m.contents if c.type == "function_result"]
+    assert str(told.result).startswith(("The bank says: ", "All is well."))
+    assert "approval" not in str(told.result)
+
+
 class Changed(FunctionMiddleware):
     async def process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]

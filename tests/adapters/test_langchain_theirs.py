@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware import HumanInTheLoopMiddleware as LangChains
+from langchain_core.messages import ToolMessage
 from langchain_world import Chat, World
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import BaseModel
 
 from assent import InvalidDecision, Policy, Rule
@@ -60,3 +64,40 @@ def test_an_answer_in_the_form_that_was_asked_for(world: World) -> None:
     (request,) = guarded.run_sync("go", thread="t").interruptions
     assert guarded.resume_sync("t", decisions=[request.approve()]).output == {"total": 3}
     assert guarded.resume_sync("t").output == {"total": 3}
+
+
+class Calm(AgentMiddleware[Any, Any]):
+    """Tells the model of every error, as LangChain's documentation has it."""
+
+    def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+        try:
+            return handler(request)
+        except Exception as error:
+            return self.told(request, error)
+
+    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+        try:
+            return await handler(request)
+        except Exception as error:
+            return self.told(request, error)
+
+    def told(self, request: Any, error: Exception) -> ToolMessage:
+        return ToolMessage(f"Tool error: {error}", tool_call_id=request.tool_call["id"])
+
+
+@pytest.mark.parametrize("colour", ["async", "sync"])
+def test_a_pause_is_no_error_to_other_middleware(world: World, colour: str, tmp_path: Path) -> None:
+    script: Any = [[("c1", "send", {"to": "ana"}), ("c2", "fail", {})], "Done."]
+
+    def fail() -> str:
+        """Fail."""
+        raise ValueError("no ink")
+
+    with SqliteSaver.from_conn_string(str(tmp_path / "c.db")) as sqlite:
+        saver = sqlite if colour == "sync" else None
+        agent = world.agent(*script, tools=[fail], saver=saver, middleware=[Calm()])
+        guarded = guard(agent, world.gate, Policy([Rule("send")]))
+        (request,) = guarded.run_sync("go", thread="t").interruptions
+        stands = guarded.resume_sync("t", decisions=[request.approve()])
+    assert (stands.output, world.ran) == ("Done.", [("send", "ana", "Hello")])
+    assert world.told() == ["sent to ana", "Tool error: no ink"]

@@ -321,3 +321,42 @@ async def test_a_run_that_streams_is_gated_as_well(bench: Bench) -> None:
     async with agent.run_stream("go") as streaming:
         assert isinstance(await streaming.get_output(), DeferredToolRequests)
     assert (bench.ran, len((await bench.inbox.pending()).items)) == ([], 1)
+
+
+class Calm(AbstractCapability[Any]):
+    """Tells the model of every error of a tool."""
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[Any], *, args: Any, handler: Any, **about: Any
+    ) -> Any:
+        try:
+            return await handler(args)
+        except Exception as error:
+            return f"Tool error: {error}"
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("yes", [False, True])
+async def test_a_pause_is_no_error_to_other_capabilities(
+    bench: Bench, within: bool, yes: bool
+) -> None:
+    turns = [call("pay", to="ana")], "Done."
+    clerk = bench.agent(*turns, tools=[pay_of(bench)], capabilities=[Calm()])
+    guarded = guard(clerk, bench.gate, ASK)
+    if within:
+        inner = guarded
+
+        async def delegate(task: str) -> Any:
+            return (await inner.run(task)).output
+
+        desk = bench.agent([call("delegate", task="go")], "Done.", tools=[delegate])
+        guarded = guard(desk, bench.gate, ASK)
+    stands = await guarded.run("go", thread="t")
+    assert (stands.status, [r.tool for r in stands.interruptions]) == ("paused", ["pay"])
+    shown = len(bench.shown)
+    await bench.decide(lambda r: r.approve() if yes else r.reject("too late"))
+    assert (await guarded.resume("t")).output == "Done."
+    assert bench.ran == ([("ana", 1)] if yes else [])
+    told = bench.shown[shown][-1].parts[0].content  # type: ignore[union-attr]
+    assert ("paid 1 to ana" if yes else "The reason given: too late") in str(told)
+    assert "Tool error" not in str(told)

@@ -35,7 +35,7 @@ from assent import codec
 from assent.adapters.agent_framework.talk import answers_to, call_off, calls_of
 from assent.adapters.agent_framework.tools import open_tools
 from assent.adapters.agent_framework.waiting import Waiting
-from assent.errors import AssentError
+from assent.errors import AssentError, Paused
 from assent.gate import Gate
 from assent.gate.foreign import ForeignThread
 from assent.types import Json
@@ -156,6 +156,8 @@ class _Replies(ChatMiddleware):
     async def _reply(
         self, inside: Below, context: ChatContext, call_next: Callable[[], Awaitable[None]]
     ) -> None:
+        if inside.waits:  # other middleware has made a result of what is only a request
+            raise Paused(inside.calls.run, ())
         results = answers_to(inside.made, context.messages)
         answered = [content for message in results for content in message.contents]
         await call_off(inside.calls, answered, f"{inside.key}/")

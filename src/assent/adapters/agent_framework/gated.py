@@ -55,6 +55,8 @@ class Gated(FunctionMiddleware):
         self.gate = gate
         self.policy = policy
         self.by = by
+        #: Whether a call that came by here waits for people, whatever others make of it.
+        self.waits = False
 
     async def process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
@@ -82,6 +84,7 @@ class Gated(FunctionMiddleware):
             context.result = await made.settled()
             if inside is not None:
                 inside.waits |= made.waits
+            self.waits |= made.waits
         except CallFailed:
             raise  # the framework tells the model of an error, in its own words
         except AssentError as error:

@@ -141,17 +141,18 @@ class Guarded(Driven):
 
     async def _chat(self, talk: Talk) -> tuple[AgentResponse[Any], list[Message]]:
         """An agent with a model: its loop is entered at the last reply."""
-        replies = Replies(talk, self._added.get(talk.thread, []))
+        gated = Gated(self.gate, self.policy)
+        replies = Replies(talk, self._added.get(talk.thread, []), gated)
         hosted = Hosted(talk, self.policy)
         given: list[Message] = talk.history
         while True:
             response = await self.agent.run(
-                given, session=talk.session, **self._options(talk, replies)
+                given, session=talk.session, **self._options(talk, replies, gated)
             )
             self._remember(talk.thread, replies.added)
             waiting = response.user_input_requests
             _check_known(waiting)
-            if any(not _is_hosted(content) for content in waiting):
+            if gated.waits or any(not _is_hosted(content) for content in waiting):
                 await talk.keep()
                 raise Paused(talk.calls.run, ())
             if not waiting:
@@ -166,10 +167,10 @@ class Guarded(Driven):
         if added:
             self._added[thread] = added
 
-    def _options(self, talk: Talk, replies: Replies) -> dict[str, Any]:
+    def _options(self, talk: Talk, replies: Replies, gated: Gated) -> dict[str, Any]:
         kept = dict(self.kept)
         arguments = self._arguments(talk.arguments)
-        middleware = [*(kept.pop("middleware", None) or ()), replies, Gated(self.gate, self.policy)]
+        middleware = [*(kept.pop("middleware", None) or ()), replies, gated]
         return {**kept, "middleware": middleware, "function_invocation_kwargs": arguments}
 
     def _arguments(self, given: Mapping[str, Json]) -> dict[str, Any]:

@@ -12,16 +12,18 @@ from typing import Any
 
 from agent_framework import ChatContext, ChatMiddleware, ChatResponse, Message, MiddlewareFailure
 
+from assent.adapters.agent_framework.gated import Gated
 from assent.adapters.agent_framework.talk import Talk, answers_to, calls_of
 from assent.adapters.agent_framework.tools import open_tools
-from assent.errors import AssentError
+from assent.errors import AssentError, Paused
 
 
 class Replies(ChatMiddleware):
     """Stands next to the model for one run of the agent."""
 
-    def __init__(self, talk: Talk, added: list[Any]) -> None:
+    def __init__(self, talk: Talk, added: list[Any], gated: Gated) -> None:
         self.talk = talk
+        self.gated = gated
         #: Functions that others have added while the agent ran, on this thread.
         self.added = added
         self._tools: list[Any] = []
@@ -39,6 +41,9 @@ class Replies(ChatMiddleware):
             self._check_added(context.options)
             context.result, self._again = self._again, None
             return
+        if self.gated.waits:  # other middleware has made a result of what is only a request
+            await self.talk.keep()
+            raise Paused(self.talk.calls.run, ())
         results = answers_to(self._made, context.messages)
         await self.talk.tidy(results)
         await call_next()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import Runnable
+from langgraph.errors import GraphBubbleUp
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt.tool_node import ToolNode
 
@@ -234,15 +236,19 @@ def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
 
     def gated(request: Any, execute: Any) -> Any:
         def ask(changed: Any) -> Any:
-            return tools.wrap(changed, execute)
+            with _untouched():
+                return tools.wrap(changed, execute)
 
-        return ask(request) if wrap is None else wrap(request, ask)
+        with _as_it_was():
+            return ask(request) if wrap is None else wrap(request, ask)
 
     async def agated(request: Any, execute: Any) -> Any:
         async def ask(changed: Any) -> Any:
-            return await tools.awrap(changed, execute)
+            with _untouched():
+                return await tools.awrap(changed, execute)
 
-        return await (ask(request) if awrap is None else awrap(request, ask))
+        with _as_it_was():
+            return await (ask(request) if awrap is None else awrap(request, ask))
 
     return ToolNode(
         list(inner.tools_by_name.values()),
@@ -254,6 +260,30 @@ def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
         # A node with a sync wrapper alone runs it in both colours.
         awrap_tool_call=agated if awrap is not None or wrap is None else None,
     )
+
+
+class _Stopping(BaseException):
+    """A pause on its way past other middleware: one that catches every error must not catch it."""
+
+    def __init__(self, cause: GraphBubbleUp) -> None:
+        super().__init__()
+        self.cause = cause
+
+
+@contextmanager
+def _untouched() -> Iterator[None]:
+    try:
+        yield
+    except GraphBubbleUp as pause:
+        raise _Stopping(pause) from None
+
+
+@contextmanager
+def _as_it_was() -> Iterator[None]:
+    try:
+        yield
+    except _Stopping as stopping:
+        raise stopping.cause from None
 
 
 def _unanswered(values: Any) -> list[ToolMessage]:

@@ -12,7 +12,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.toolsets import AbstractToolset
 
 from assent.adapters.pydantic_ai.talk import tidy
-from assent.adapters.pydantic_ai.toolset import GatedToolset, thread_of
+from assent.adapters.pydantic_ai.toolset import GatedToolset, Stopping, thread_of
 from assent.errors import Paused
 from assent.gate import Gate
 from assent.gate.foreign import ForeignThread
@@ -70,12 +70,42 @@ class Gated(AbstractCapability[D], Generic[D]):
 
 
 @dataclass
+class Outside(AbstractCapability[D], Generic[D]):
+    """Stands outside all other capabilities: none of them takes a pause or a no for an error."""
+
+    @classmethod
+    def get_serialization_name(cls) -> str | None:
+        return None
+
+    def get_ordering(self) -> CapabilityOrdering:
+        return CapabilityOrdering(position="outermost")
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[D], *, args: Any, handler: Any, **_: Any
+    ) -> Any:
+        try:
+            return await handler(args)
+        except Stopping as stopping:
+            raise stopping.cause from None
+
+
+@dataclass
+class Inside(Gated[D], Generic[D]):
+    """The same gate, where ``Outside`` stands around all."""
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
+        return GatedToolset(toolset, self.gate, self.policy, past_others=True)
+
+
+@dataclass
 class Part(AbstractCapability[D], Generic[D]):
     """The gate of one run of an agent inside a call; its model's replies are kept as well."""
 
     gate: Gate
     policy: Policy | None
     place: Within
+    #: Whether ``Outside`` stands around all.
+    past_others: bool = False
     replies: int = 0
 
     def __post_init__(self) -> None:
@@ -111,7 +141,11 @@ class Part(AbstractCapability[D], Generic[D]):
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
         return GatedToolset(
-            toolset, self.gate, self.policy, lambda: (self.place.thread, self._apart)
+            toolset,
+            self.gate,
+            self.policy,
+            lambda: (self.place.thread, self._apart),
+            past_others=self.past_others,
         )
 
     @property

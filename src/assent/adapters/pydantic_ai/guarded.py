@@ -8,14 +8,13 @@ from typing import Any
 
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.agent import AbstractAgent
-from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_core import to_jsonable_python
 
 from assent.adapters.pydantic_ai.answers import decisions_of
-from assent.adapters.pydantic_ai.gated import Gated, Part
+from assent.adapters.pydantic_ai.gated import Inside, Outside, Part
 from assent.adapters.pydantic_ai.known import faces_of
 from assent.adapters.pydantic_ai.talk import Talk, key_in
 from assent.errors import Paused
@@ -105,7 +104,8 @@ class Guarded(Driven):
         return within(self.gate)
 
     async def part(self, input: Any, place: Within) -> Any:
-        around = [*(self.kept.get("capabilities") or ()), Part(self.gate, self.policy, place)]
+        part: Part[Any] = Part(self.gate, self.policy, place, past_others=True)
+        around = [*(self.kept.get("capabilities") or ()), Outside(), part]
         result = await self.agent.run(input, **{**self.kept, "capabilities": around})
         return to_jsonable_python(result.output, by_alias=True, fallback=str)
 
@@ -137,21 +137,14 @@ class Guarded(Driven):
 
     def _around(self, talk: Talk) -> list[Any]:
         given = self.kept.get("capabilities") or ()
-        return [*given, _Kept(talk), Gated(self.gate, self.policy)]
+        return [*given, _Kept(talk), Inside(self.gate, self.policy)]
 
 
 @dataclass
-class _Kept(AbstractCapability[Any]):
+class _Kept(Outside[Any]):
     """Stores each reply that makes calls, before they are made."""
 
     talk: Talk
-
-    @classmethod
-    def get_serialization_name(cls) -> str | None:
-        return None
-
-    def get_ordering(self) -> CapabilityOrdering:
-        return CapabilityOrdering(position="outermost")
 
     async def wrap_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, handler: Any

@@ -51,6 +51,15 @@ class _CutShort(BaseException):
     """The framework stopped a tool that took too long: nobody knows what it did."""
 
 
+class Stopping(BaseException):
+    """A pause or a no on its way past other capabilities: one that catches every error must not
+    catch it. ``Outside`` (gated.py) makes it the framework's own again."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__()
+        self.cause = cause
+
+
 @dataclass
 class GatedToolset(WrapperToolset[D], Generic[D]):
     """Stands around all tools of an agent, inside every other hook."""
@@ -59,6 +68,8 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
     policy: Policy | None = None
     #: The thread, and what the keys of the calls begin with, where it is not the conversation.
     place: Callable[[], tuple[str, str]] | None = None
+    #: Whether somebody stands outside who waits for ``Stopping``.
+    past_others: bool = False
     #: What the framework itself would defer, by name: ``unapproved`` or ``external``.
     deferred: dict[str, str] = field(default_factory=dict)
 
@@ -83,10 +94,12 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
         thread = ForeignThread(self.gate, where, policy=self.policy)
         made = _Made(self, thread, key, name, ctx, tool)
         try:
-            outcome = await made.outcome(tool_args)
+            return _given(await made.outcome(tool_args))
         except (Paused, _CutShort):
-            raise await made.deferral() from None
-        return _given(outcome)
+            stop: Exception = await made.deferral()
+        except SkipToolExecution as no:
+            stop = no
+        raise (Stopping(stop) if self.past_others else stop) from None
 
 
 @dataclass
