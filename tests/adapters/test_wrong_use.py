@@ -101,6 +101,15 @@ def test_a_workflow_without_a_place_for_its_checkpoints(gate: assent.Gate) -> No
         guard(lambda: None, gate)  # type: ignore[call-overload]
 
 
+def test_a_workflow_as_an_agent(gate: assent.Gate) -> None:
+    from assent.adapters.agent_framework import guard
+
+    agent = right("agent_framework")
+    workflow = agent_framework.WorkflowBuilder(name="desk", start_executor=agent).build()
+    with pytest.raises(TypeError, match="guard the workflow itself"):
+        guard(workflow.as_agent(), gate)
+
+
 @pytest.mark.filterwarnings("ignore:CodeAct is deprecated")
 def test_an_agent_that_runs_its_tools_from_code(gate: assent.Gate) -> None:
     from assent.adapters.dspy import guard

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, overload
 
-from agent_framework import SupportsAgentRun, Workflow
+from agent_framework import SupportsAgentRun, Workflow, WorkflowAgent
 
 from assent.adapters.agent_framework.guarded import Guarded
 from assent.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
@@ -45,6 +45,11 @@ def guard(agent: Any, gate: Gate, policy: Policy | None = None, **kept: Any) -> 
                 "far it came, and with nothing else"
             )
         return GuardedWorkflow(agent, gate, policy, **kept)
+    if isinstance(agent, WorkflowAgent):
+        raise TypeError(
+            "what a workflow asks gets lost in its as_agent(): guard the workflow itself, with "
+            "guard(workflow, gate, checkpoints='a folder')"
+        )
     if isinstance(agent, SupportsAgentRun):
         check_taken(kept, agent.run, "messages", "session", "stream")
         return Guarded(agent, gate, policy, **kept)
