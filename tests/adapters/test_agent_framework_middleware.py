@@ -120,6 +120,21 @@ async def test_a_pause_that_middleware_makes_a_result_of(
     assert "approval" not in str(told.result)
 
 
+async def test_the_same_in_a_workflow(bench: Bench) -> None:
+    turns = [call("pay", to="ana")], "Done."
+    agent = bench.agent(*turns, name="clerk", tools=[pay_of(bench)], middleware=[Framed()])
+    storage = InMemoryCheckpointStorage()
+
+    def build() -> Workflow:
+        return WorkflowBuilder(name="office", start_executor=AgentExecutor(agent)).build()
+
+    guarded = guard(build, bench.gate, ASK, checkpoints=lambda _: storage)
+    assert (await guarded.run("go", thread="t")).status == "paused"
+    await bench.decide(lambda request: request.approve())
+    assert (await guarded.resume("t")).output == "Done."
+    assert bench.ran == [("ana", 1)]
+
+
 class Changed(FunctionMiddleware):
     async def process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]

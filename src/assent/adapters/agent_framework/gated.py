@@ -84,7 +84,10 @@ class Gated(FunctionMiddleware):
             context.result = await made.settled()
             if inside is not None:
                 inside.waits |= made.waits
-            self.waits |= made.waits
+            if made.waits:
+                self.waits = True
+                # Raised, so that no other middleware takes it for what the function gave.
+                raise UserInputRequiredException([context.result], "people are asked first")
         except CallFailed:
             raise  # the framework tells the model of an error, in its own words
         except AssentError as error:
