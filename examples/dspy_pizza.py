@@ -62,8 +62,7 @@ async def in_the_terminal() -> None:
 def guarded(url: str, lm: DummyLM) -> GuardedReAct:
     gate = assent.Gate(url, agent="cook", wait=0)
     tools = [human_in_the_loop(inbox_requester(gate))]
-    allow = assent.Policy([assent.Rule("*", verdict="allow")])
-    return guard(dspy.ReAct(OrderPizza, tools=tools, max_iters=6), gate, allow, lm=lm)
+    return guard(dspy.ReAct(OrderPizza, tools=tools, max_iters=6), gate, lm=lm)
 
 
 async def in_the_inbox(url: str) -> None:

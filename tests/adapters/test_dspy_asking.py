@@ -11,7 +11,7 @@ import pytest
 from stage_dspy import AsyncEngine, SyncEngine, dspy, spoken
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
-from assent import AlreadyDecided, Expired, Gate, Inbox, Paused
+from assent import AlreadyDecided, Expired, Gate, Inbox, Paused, Policy, Rule
 from assent.adapters.dspy import (
     HumanInputRequest,
     console_requester,
@@ -127,7 +127,7 @@ async def test_the_order_survives_each_question_and_repeats_nothing(tmp_path: An
     def process() -> tuple[Gate, Any]:
         gate = Gate(url, agent="cook", wait=0)
         tool = human_in_the_loop(inbox_requester(gate))
-        return gate, guard(cook(tool), gate, _free(), lm=model.lm())
+        return gate, guard(cook(tool), gate, lm=model.lm())
 
     gate, agent = process()
     stands = await agent.run(ORDER, thread="order-1")
@@ -147,10 +147,15 @@ async def test_the_order_survives_each_question_and_repeats_nothing(tmp_path: An
     gate.close()
 
 
-def _free() -> Any:
-    from assent import Policy, Rule
-
-    return Policy([Rule("*", verdict="allow")])
+async def test_a_rule_may_want_a_yes_for_the_question() -> None:
+    gate = Gate("memory://", agent="cook", wait=0)
+    tool = human_in_the_loop(inbox_requester(gate))
+    agent = guard(cook(tool), gate, Policy([Rule("ask_human")]), lm=Cook().lm())
+    (request,) = (await agent.run(ORDER, thread="order-1")).interruptions
+    assert (request.kind, request.tool) == ("approval", "ask_human")
+    stands = await agent.resume("order-1", decisions=[request.approve()])
+    assert [request.kind for request in stands.interruptions] == ["question"]
+    gate.close()
 
 
 # -- a request by itself

@@ -90,6 +90,10 @@ def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None
 Requester: TypeAlias = Callable[[HumanInputRequest], Awaitable[None]]
 
 
+class AskingTool(dspy.Tool):  # type: ignore[misc]  # DSPy has no types
+    """A tool that only asks a person: without a rule for it, nobody is asked about the asking."""
+
+
 def human_in_the_loop(
     requester: Requester, *, timeout: float | None = None, name: str = "ask_human"
 ) -> dspy.Tool:
@@ -101,7 +105,7 @@ def human_in_the_loop(
         await requester(request)
         return await request.response(timeout)
 
-    return dspy.Tool(ask_human, name=name)
+    return AskingTool(ask_human, name=name)
 
 
 async def console_requester(request: HumanInputRequest) -> None:

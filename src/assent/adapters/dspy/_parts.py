@@ -12,6 +12,7 @@ from dspy.adapters.types.tool import ToolCalls
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
+from assent.adapters.dspy._asking import AskingTool
 from assent.adapters.dspy._memory import Memory, Stopped, memory
 from assent.errors import AssentError, InvalidCall
 from assent.gate.foreign import ForeignCall, ForeignTool, Outcome
@@ -65,7 +66,7 @@ def foreign_tool(tool: dspy.Tool, needs_approval: bool | Predicate) -> ForeignTo
             "required": [name for name, rules in args.items() if "default" not in rules],
             "additionalProperties": bool(tool.has_kwargs),
         },
-        needs_approval=needs_approval,
+        needs_approval=not isinstance(tool, AskingTool) and needs_approval,
         read=lambda args: _read(tool, args),
     )
 
