@@ -36,7 +36,11 @@ _TABLES = (
 )
 _OLDEST = 140_000
 _LONGEST_NAME = 63
+_USER = re.compile(r"\w+://[^/@:?]*:")
+_QUERY = re.compile(r"\?(?=\w+=|$)")
 _SECRET = re.compile(r"\w*password=")
+#: What ends a password for PostgreSQL, though it stands in the middle of one.
+_UNWRITTEN = re.compile(r"[@/]|%(?![0-9a-fA-F]{2})")
 
 
 class Place:
@@ -150,7 +154,13 @@ def split(url: str) -> tuple[str, str | None]:
 
     What is PostgreSQL's is left as it was written: a plus is no space there.
     """
-    address, _, query = url.partition("?")
+    password = _password(url)
+    if password is not None and _UNWRITTEN.search(url[password]):
+        raise StoreError(
+            f"the password in {shown(url)} is not written as an address wants it: write @ as %40, "
+            "/ as %2F and % as %25, or leave it out, and put it into PGPASSWORD as it is"
+        )
+    address, query = _parted(url)
     pairs = [pair for pair in query.split("&") if pair]
     rest = "&".join(pair for pair in pairs if not pair.startswith("schema="))
     schema = next((pair[7:] for pair in pairs if pair.startswith("schema=")), None)
@@ -159,12 +169,36 @@ def split(url: str) -> tuple[str, str | None]:
 
 def shown(url: str) -> str:
     """A URL without its passwords, for messages."""
-    address, _, query = url.partition("?")
-    address = re.sub(r"(://[^/@:]*):.*@", r"\1@", address)
+    password = _password(url)
+    if password is not None:
+        url = url[: password.start - 1] + url[password.stop :]
+    address, query = _parted(url)
     rest = "&".join(pair for pair in query.split("&") if not _SECRET.match(pair))
     return f"{address}?{rest}" if rest else address
 
 
+def _parted(url: str) -> tuple[str, str]:
+    """A URL before its parameters, and these; a password may have a question mark in it."""
+    query = _QUERY.search(url)
+    return (url, "") if query is None else (url[: query.start()], url[query.end() :])
+
+
+def _password(url: str) -> slice | None:
+    """Where the password is, also where it is written as it is, with what ends others."""
+    address, _ = _parted(url)
+    begin = _USER.match(address)
+    end = address.rfind("@")
+    return None if begin is None or end < begin.end() else slice(begin.end(), end)
+
+
 def refused(error: psycopg.Error, url: str) -> StoreError:
-    """Why a store could not be opened."""
-    return StoreError(f"{url} is not a store that can be used: {str(error).strip()}")
+    """Why a store could not be opened, and what helps."""
+    said = f"{url} is not a store that can be used: {str(error).strip()}"
+    if isinstance(error, errors.InsufficientPrivilege):
+        said += (
+            "; whoever owns the database lets the user make the tables (CREATE SCHEMA assent "
+            "AUTHORIZATION this_user), or use them (GRANT)"
+        )
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        said += "; give the address of the primary, and look for default_transaction_read_only"
+    return StoreError(said)

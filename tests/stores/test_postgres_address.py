@@ -1,0 +1,55 @@
+"""PostgreSQL: an address that does not do says what would, and never shows its password."""
+
+from __future__ import annotations
+
+import pytest
+from pg_places import Place
+
+from assent.errors import StoreError
+from assent.keys import Keyring
+from assent.stores.postgres import PostgresStore
+from assent.stores.postgres.place import shown, split
+
+
+def with_option(url: str, option: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}options=-c%20{option}"
+
+
+@pytest.mark.parametrize("password", ["pa@ss", "pa/ss", "pa%ss", "pa%zzs", "@pa@ss@"])
+def test_a_password_as_it_is_says_how_it_is_written(keys: Keyring, password: str) -> None:
+    with pytest.raises(StoreError, match="write @ as %40, / as %2F and % as %25") as refusal:
+        PostgresStore(f"postgresql://me:{password}@127.0.0.1:1/x?schema=y", keys=keys)
+    assert "pa" not in str(refusal.value).replace("password", "")
+    assert "postgresql://me@127.0.0.1:1/x?schema=y" in str(refusal.value)
+
+
+def test_a_question_mark_in_a_password_begins_no_parameters() -> None:
+    url = "postgresql://me:pa?ss@db/x?schema=y&sslmode=require"
+    assert shown(url) == "postgresql://me@db/x?schema=y&sslmode=require"
+    assert split(url) == ("postgresql://me:pa?ss@db/x?sslmode=require", "y")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://db:5432/x?application_name=a@b",
+        "postgresql://me@db1:5432,db2:5433/x?target_session_attrs=read-write",
+        "postgresql:///x?host=/run/postgresql",
+        "postgresql://me@[::1]:5432/x",
+    ],
+)
+def test_an_address_without_a_password_is_shown_whole(url: str) -> None:
+    assert shown(url) == url
+    assert split(url) == (url, None)
+
+
+def test_who_may_not_make_the_schema_is_told_who_can(place: Place, keys: Keyring) -> None:
+    url = with_option(place.url, "role%3Dpg_read_all_data")
+    with pytest.raises(StoreError, match="CREATE SCHEMA assent AUTHORIZATION"):
+        PostgresStore(url, schema=f"{place.schema}_few", keys=keys)
+
+
+def test_where_nothing_can_be_written_the_primary_is_asked_for(place: Place, keys: Keyring) -> None:
+    url = with_option(place.url, "default_transaction_read_only%3Don")
+    with pytest.raises(StoreError, match="give the address of the primary"):
+        PostgresStore(url, schema=f"{place.schema}_only", keys=keys)
