@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from functools import cache, partial
-from typing import Any, ParamSpec, Protocol, TypeVar
+from functools import cache, partial, update_wrapper
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from assent.errors import AssentError
 from assent.threads import Threads
 
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 _direct: contextvars.ContextVar[bool] = contextvars.ContextVar("assent_direct", default=False)
@@ -168,6 +170,28 @@ def run_apart(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return asyncio.run(make())
     finally:
         _apart.reset(token)
+
+
+def twin(
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]], *, apart: bool = False
+) -> Callable[Concatenate[S, P], T]:
+    """The ``_sync`` twin of an async method: what it takes and says is that of the method.
+
+    ``apart`` is for bodies that need a loop. A class that overrides the method has its twin too.
+    """
+    name = method.__name__
+
+    def sync(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        body: Callable[P, Coroutine[Any, Any, T]] = getattr(self, name)
+        if apart:
+            return run_apart(partial(body, *args, **kwargs))
+        return run_sync(body(*args, **kwargs))
+
+    update_wrapper(sync, method)
+    del sync.__wrapped__  # type: ignore[attr-defined]  # or others would take it for async, and await
+    sync.__name__, sync.__qualname__ = f"{name}_sync", f"{method.__qualname__}_sync"
+    sync.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]  # for help() and editors
+    return sync
 
 
 def on_lasting_loop() -> bool:

@@ -33,7 +33,7 @@ from assent.inbox import Inbox
 from assent.policy import Policy
 from assent.rows import LIVE, Call, Run
 from assent.stores.inner import call_off
-from assent.twin import hop, look, run_apart
+from assent.twin import hop, look, twin
 from assent.types import Decision, Json, Reviewer, Terms, ToolCall, moment
 
 if TYPE_CHECKING:
@@ -230,14 +230,9 @@ class Agent:
         """Call off a run; what is running finishes and is recorded."""
         await hop(self._cancel, where, by, reason)
 
-    def run_sync(self, input: str, **options: Any) -> Result:
-        return run_apart(lambda: self.run(input, **options))
-
-    def resume_sync(self, where: RunState | str, **options: Any) -> Result:
-        return run_apart(lambda: self.resume(where, **options))
-
-    def cancel_sync(self, where: RunState | str, **options: Any) -> None:
-        run_apart(lambda: self.cancel(where, **options))
+    run_sync = twin(run, apart=True)
+    resume_sync = twin(resume, apart=True)
+    cancel_sync = twin(cancel, apart=True)
 
     async def run_inside(
         self, input: str, thread: str, call: str, *, requester: str, deps: Any

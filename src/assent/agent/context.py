@@ -12,6 +12,7 @@ from assent.gate import Gate
 from assent.gate.options import AskOptions
 from assent.gate.scope import RunScope
 from assent.rows import Call
+from assent.twin import twin
 from assent.types import DecisionMade, Json, Question
 from assent.views import decision_made
 
@@ -65,19 +66,9 @@ class Context:
         with self._scope.inside():
             return await self._gate.once(key, function, *args, **kwargs)
 
-    def ask_sync(self, question: Question | str, **options: Any) -> Any:
-        with self._scope.inside():
-            return self._gate.ask_sync(question, **options)
-
-    def approve_sync(
-        self, text: str, details: Mapping[str, Json] | None = None, **options: Any
-    ) -> bool:
-        with self._scope.inside():
-            return self._gate.approve_sync(text, details, **options)
-
-    def once_sync(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        with self._scope.inside():
-            return self._gate.once_sync(key, function, *args, **kwargs)
+    ask_sync = twin(ask)
+    approve_sync = twin(approve)
+    once_sync = twin(once)
 
 
 def scope_of(call: Call, job: Job) -> RunScope:

@@ -15,7 +15,7 @@ from assent.client.reading import request_from
 from assent.client.wire import Wire
 from assent.errors import Conflict, InvalidCall
 from assent.gate.options import check_known
-from assent.twin import run_sync
+from assent.twin import twin
 from assent.types import Json, Question, Request
 from assent.views import question_json
 
@@ -160,40 +160,21 @@ class Client:
             raise
         return request_from(answer.body)
 
-    # -- twins
-
-    def open_sync(self, tool: str, args: Mapping[str, Json], **options: Any) -> Request:
-        return run_sync(self.open(tool, args, **options))
-
-    def ask_sync(self, question: Question | str, **options: Any) -> Request:
-        return run_sync(self.ask(question, **options))
-
-    def approve_sync(
-        self, text: str, details: Mapping[str, Json] | None = None, **options: Any
-    ) -> Request:
-        return run_sync(self.approve(text, details, **options))
-
-    def wait_sync(self, request: str, timeout: float = LONGEST_POLL) -> Request:
-        return run_sync(self.wait(request, timeout))
-
-    def cancel_sync(self, request: str, message: str = "") -> Request:
-        return run_sync(self.cancel(request, message))
-
-    def claim_sync(self, request: str, *, lease: float = 60.0) -> Claim:
-        return run_sync(self.claim(request, lease=lease))
-
-    def renew_sync(self, claim: Claim) -> bool:
-        return run_sync(self.renew(claim))
-
-    def result_sync(self, claim: Claim, value: Json = None, *, error: str | None = None) -> Request:
-        return run_sync(self.result(claim, value, error=error))
-
-    def close_sync(self) -> None:
-        run_sync(self.close())
-
     async def close(self) -> None:
         """Let go of the connections."""
         await self._wire.close()
+
+    # -- twins
+
+    open_sync = twin(open)
+    ask_sync = twin(ask)
+    approve_sync = twin(approve)
+    wait_sync = twin(wait)
+    cancel_sync = twin(cancel)
+    claim_sync = twin(claim)
+    renew_sync = twin(renew)
+    result_sync = twin(result)
+    close_sync = twin(close)
 
     async def __aenter__(self) -> Client:
         return self

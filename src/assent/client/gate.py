@@ -22,7 +22,7 @@ from assent.gate.options import (
 )
 from assent.gate.plan import Plan
 from assent.gate.scope import RunScope, current
-from assent.twin import run_sync
+from assent.twin import twin
 from assent.types import Json, Question, Request, Terms
 from assent.views import kept_question
 
@@ -154,23 +154,16 @@ class RemoteGate:
         )
         return await RemoteLife(self, scope, plan, _of_terms(options)).outcome()
 
-    # -- twins
-
-    def ask_sync(self, question: Question | str, **options: Any) -> Any:
-        return run_sync(self.ask(question, **options))
-
-    def approve_sync(
-        self, text: str, details: Mapping[str, Json] | None = None, **options: Any
-    ) -> bool:
-        return run_sync(self.approve(text, details, **options))
-
-    def close_sync(self) -> None:
-        run_sync(self.close())
-
     async def close(self) -> None:
         """Let go of the connections."""
         self.closed = True
         await self.client.close()
+
+    # -- twins
+
+    ask_sync = twin(ask)
+    approve_sync = twin(approve)
+    close_sync = twin(close)
 
     # -- for the life of a call
 

@@ -26,7 +26,7 @@ from assent.gate.seat import Seat
 from assent.gate.within import Within
 from assent.policy import Policy
 from assent.rows import LIVE, Run, RunStatus
-from assent.twin import hop, look, run_apart, write
+from assent.twin import hop, look, twin, write
 from assent.types import Decision, Request, Reviewer
 from assent.views import request_of
 
@@ -171,14 +171,9 @@ class Driven:
         command = Cancel(thread=run.thread, run=run.id, by=by, reason=reason)
         await write(self.gate.store, command)
 
-    def run_sync(self, input: Any, **options: Any) -> Stands:
-        return run_apart(lambda: self.run(input, **options))
-
-    def resume_sync(self, where: str, **options: Any) -> Stands:
-        return run_apart(lambda: self.resume(where, **options))
-
-    def cancel_sync(self, where: str, **options: Any) -> None:
-        run_apart(lambda: self.cancel(where, **options))
+    run_sync = twin(run, apart=True)
+    resume_sync = twin(resume, apart=True)
+    cancel_sync = twin(cancel, apart=True)
 
     # -- inside
 

@@ -42,7 +42,7 @@ from assent.rows import Call
 from assent.stores import open_store
 from assent.stores.base import Store
 from assent.stores.inner import call_off
-from assent.twin import drive, hop, run_sync
+from assent.twin import drive, hop, twin
 from assent.types import Json, Question, Request, Terms, ToolCall, moment
 from assent.views import kept_question
 
@@ -226,22 +226,11 @@ class Gate:
 
     # -- twins
 
-    def ask_sync(self, question: Question | str, **options: Any) -> Any:
-        return run_sync(self.ask(question, **options))
-
-    def approve_sync(
-        self, text: str, details: Mapping[str, Json] | None = None, **options: Any
-    ) -> bool:
-        return run_sync(self.approve(text, details, **options))
-
-    def once_sync(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        return run_sync(self.once(key, function, *args, **kwargs))
-
-    def cancel_sync(self, run: str, **options: Any) -> None:
-        run_sync(self.cancel(run, **options))
-
-    def supersede_sync(self, run: str, **options: Any) -> None:
-        run_sync(self.supersede(run, **options))
+    ask_sync = twin(ask)
+    approve_sync = twin(approve)
+    once_sync = twin(once)
+    cancel_sync = twin(cancel)
+    supersede_sync = twin(supersede)
 
     # -- for the life of a call
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 from assent.errors import InvalidDecision
 from assent.stores.base import Query
@@ -18,11 +19,28 @@ _WORDS = {
 }
 
 
-def query_of(filters: dict[str, Any]) -> Query:
+class Filters(TypedDict, total=False):
+    """Which requests; what is left out, or ``None``, leaves nothing out."""
+
+    status: str
+    kind: str | None
+    agent: str | None
+    tool: str | None
+    thread: str | None
+    run: str | None
+    risk: str | None
+    #: Words of the tool, the agent, the id or the description.
+    q: str | None
+    sort: str
+    #: The ``next`` of the page before.
+    after: str | None
+    limit: int
+
+
+def query_of(given: Mapping[str, Any]) -> Query:
     """What a caller asked for, checked and named as a store knows it."""
-    filters = {"status": "pending", **filters}
-    known = {"status", "kind", "agent", "tool", "thread", "run", "risk", "q"}
-    known |= {"sort", "after", "limit"}
+    filters: dict[str, Any] = {"status": "pending", **given}
+    known = set(Filters.__annotations__)
     unknown = set(filters) - known
     if unknown:
         raise InvalidDecision(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 from assent import codec
 from assent.engine.commands import Cancel, Decide, Note, RevokeGrant
@@ -18,7 +18,7 @@ from assent.inbox.answers import (
     checked_text,
     checked_value,
 )
-from assent.inbox.filters import query_of
+from assent.inbox.filters import Filters, query_of
 from assent.inbox.people import reviewer_of
 from assent.inbox.standing import new_grant
 from assent.policy import tightened
@@ -26,7 +26,7 @@ from assent.rows import Call, CallStatus, Event, Tool
 from assent.stores import open_store
 from assent.stores.base import Store
 from assent.stores.inner import call_off, close_due, expire
-from assent.twin import News, hop, look, run_sync, write, write_made
+from assent.twin import News, hop, look, twin, write, write_made
 from assent.types import Decision, Edit, Grant, Reject, Request, Respond, Reviewer, Terms
 from assent.views import is_request, request_of
 
@@ -63,15 +63,15 @@ class Inbox:
 
     # -- reading
 
-    async def pending(self, **filters: Any) -> Page:
+    async def pending(self, **filters: Unpack[Filters]) -> Page:
         """What waits, oldest first: kind, agent, tool, thread, run, risk, q, sort, after, limit."""
-        return await self.search(**{"status": "pending", **filters})
+        return await hop(self._page, {"status": "pending", **filters})
 
-    async def history(self, **filters: Any) -> Page:
+    async def history(self, **filters: Unpack[Filters]) -> Page:
         """What was decided or closed, newest first; the same filters, and ``status``."""
-        return await self.search(**{"status": "closed", "sort": "newest", **filters})
+        return await hop(self._page, {"status": "closed", "sort": "newest", **filters})
 
-    async def search(self, **filters: Any) -> Page:
+    async def search(self, **filters: Unpack[Filters]) -> Page:
         """Requests of any ``status``: a public name, ``closed`` or ``any``; the same filters."""
         return await hop(self._page, filters)
 
@@ -100,11 +100,11 @@ class Inbox:
         body = {"request": call.id, "digest": call.digest}
         self.store.transact(Note(thread=call.thread, type="revealed", actor=by, body=body))
 
-    def _page(self, filters: dict[str, Any]) -> Page:
+    def _page(self, filters: Mapping[str, Any]) -> Page:
         rows, following = self.rows(filters)
         return Page(tuple(self.request_of(call) for _, call in rows), following)
 
-    def rows(self, filters: dict[str, Any]) -> tuple[list[tuple[int, Call]], str | None]:
+    def rows(self, filters: Mapping[str, Any]) -> tuple[list[tuple[int, Call]], str | None]:
         """A page of rows, each with its place, and what follows it; in this thread."""
         query = query_of(filters)
         self._sweep()
@@ -338,38 +338,17 @@ class Inbox:
 
     # -- twins
 
-    def pending_sync(self, **filters: Any) -> Page:
-        return run_sync(self.pending(**filters))
-
-    def history_sync(self, **filters: Any) -> Page:
-        return run_sync(self.history(**filters))
-
-    def search_sync(self, **filters: Any) -> Page:
-        return run_sync(self.search(**filters))
-
-    def get_sync(self, request_id: str) -> Request:
-        return run_sync(self.get(request_id))
-
-    def find_sync(self, prefix: str) -> Request:
-        return run_sync(self.find(prefix))
-
-    def events_sync(self, request_id: str) -> list[Event]:
-        return run_sync(self.events(request_id))
-
-    def decide_sync(self, request_id: str, decision: Decision, **options: Any) -> Request:
-        return run_sync(self.decide(request_id, decision, **options))
-
-    def decide_many_sync(self, decisions: Iterable[Decision], **options: Any) -> list[Outcome]:
-        return run_sync(self.decide_many(decisions, **options))
-
-    def cancel_sync(self, target: str, **options: Any) -> None:
-        run_sync(self.cancel(target, **options))
-
-    def grants_sync(self, **options: Any) -> list[Grant]:
-        return run_sync(self.grants(**options))
-
-    def revoke_sync(self, grant_id: str, *, by: str = "code") -> Grant:
-        return run_sync(self.revoke(grant_id, by=by))
+    pending_sync = twin(pending)
+    history_sync = twin(history)
+    search_sync = twin(search)
+    get_sync = twin(get)
+    find_sync = twin(find)
+    events_sync = twin(events)
+    decide_sync = twin(decide)
+    decide_many_sync = twin(decide_many)
+    cancel_sync = twin(cancel)
+    grants_sync = twin(grants)
+    revoke_sync = twin(revoke)
 
     def close(self) -> None:
         """Let go of the store."""

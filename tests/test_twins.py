@@ -1,0 +1,43 @@
+"""The ``_sync`` twins: they take and say what their async methods do, and nothing else."""
+
+import inspect
+
+import pytest
+
+import assent
+from assent.client import Client, RemoteGate
+from assent.gate.driven import Driven
+
+DOORS = [assent.Gate, assent.Inbox, assent.Agent, assent.Context, Client, RemoteGate, Driven]
+
+
+def twins(door: type) -> list[str]:
+    return [name for name in dir(door) if name.endswith("_sync") and not name.startswith("_")]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_twin_takes_and_says_what_its_method_does(door: type) -> None:
+    assert twins(door)
+    for name in twins(door):
+        twin, method = getattr(door, name), getattr(door, name.removesuffix("_sync"))
+        assert inspect.signature(twin) == inspect.signature(method), name
+        assert inspect.getdoc(twin) == inspect.getdoc(method), name
+        assert twin.__name__ == name
+        assert not inspect.iscoroutinefunction(inspect.unwrap(twin)), name
+
+
+def test_misspelt_option_of_a_twin_is_refused_before_anything_is_done() -> None:
+    with assent.Inbox("memory://") as inbox:
+        with pytest.raises(TypeError, match="bye"):
+            inbox.decide_sync("req_1", assent.Approve(), bye="ana")  # type: ignore[call-arg]
+        with pytest.raises(assent.InvalidDecision, match="no filter tol"):
+            inbox.pending_sync(tol="refund")  # type: ignore[call-arg]
+
+
+def test_overridden_method_has_its_twin() -> None:
+    class Shouting(assent.Inbox):
+        async def get(self, request_id: str) -> assent.Request:
+            raise assent.NotFound(request_id.upper())
+
+    with Shouting("memory://") as inbox, pytest.raises(assent.NotFound, match="REQ_1"):
+        inbox.get_sync("req_1")
