@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 from typing import Any
 
+import httpx
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
-from fastapi.testclient import TestClient
 
 import assent
 from assent.adapters import ai_sdk
@@ -43,16 +43,18 @@ async def resume(chat_id: str) -> Response:
     return StreamingResponse(frames, headers=ai_sdk.HEADERS)
 
 
-if __name__ == "__main__":
-    browser = TestClient(app)
+async def play(browser: httpx.AsyncClient) -> None:
     words = {"id": "1", "role": "user", "parts": [{"type": "text", "text": "Greet Bob"}]}
-    browser.post("/api/chat", json={"id": "c", "messages": [words]})
-    (card,) = assent.Inbox(agent.store).pending_sync().items
-    print(f"waits: {card.tool} {json.dumps(dict(card.args))}")
+    await browser.post("/api/chat", json={"id": "c", "messages": [words]})
+    (card,) = (await assent.Inbox(agent.store).pending()).items
+    print(f"waits: {card.tool} {dict(card.args)}")
     shown = {"type": "tool-send_email", "toolCallId": card.id, "state": "approval-responded"}
     shown["approval"] = {"id": f"{card.id}.r1", "approved": True}  # type: ignore[assignment]
     answered = {"id": card.run, "role": "assistant", "parts": [{"type": "step-start"}, shown]}
     edits = {f"{card.id}.r1": {"subject": "Welcome"}}
-    chat = {"id": "c", "messages": [words, answered], "edits": edits}
-    browser.post("/api/chat", json=chat)
-    print(f"the answer: {agent.resume_sync('c').output}")
+    await browser.post("/api/chat", json={"id": "c", "messages": [words, answered], "edits": edits})
+    print(f"the answer: {(await agent.resume('c')).output}")
+
+
+if __name__ == "__main__":
+    asyncio.run(play(httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app")))

@@ -25,7 +25,7 @@ EXPECTED = {
         "Your flight to Paris is booked.",
     ],
     "ai_sdk_fastapi.py": [
-        'waits: send_email {"to": "bob", "subject": "WELCOME!"}',
+        "waits: send_email {'to': 'bob', 'subject': 'WELCOME!'}",
         "  sent 'Welcome' to bob",
         "the answer: Bob knows.",
     ],
