@@ -65,6 +65,11 @@ def test_no_in_the_chat_by_keyboard_alone(demo: Demo, open_page: Open) -> None:
     assert demo.ran() == []
 
 
+def test_a_chat_that_cannot_be_read_says_why(demo: Demo, open_page: Open) -> None:
+    page = open_page(f"{demo.url}/chat/any?agent=nobody", quiet=True)
+    expect(page.get_by_role("alert")).to_contain_text("There is no agent 'nobody' here")
+
+
 def test_what_needs_nobody_is_answered_at_once(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/chat")
     write(page, "What time is it in Oslo?")

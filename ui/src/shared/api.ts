@@ -69,7 +69,9 @@ async function failure(response: Response): Promise<ApiError> {
       body.request as string | undefined,
     );
   } catch {
-    return new ApiError(response.status, "Error", `The server answered ${response.status}. Try again.`);
+    // A chat says no in plain words; a page of a proxy in between is none.
+    const plain = response.headers.get("content-type")?.startsWith("text/plain") && raw.trim();
+    return new ApiError(response.status, "Error", plain ? sentence(plain) : `The server answered ${response.status}. Try again.`);
   }
 }
 
