@@ -1,10 +1,11 @@
 import type { ReactElement } from "react";
 import { api } from "../shared/api";
-import { RiskBadge, StatusBadge } from "../shared/components/Badge";
+import { KindMark, RiskBadge, StatusBadge } from "../shared/components/Badge";
 import { CopyButton } from "../shared/components/CopyButton";
 import { Icon } from "../shared/components/Icon";
 import { Empty, Failed, Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
+import { showsRisk } from "../shared/decision/values";
 import { useChanges } from "../shared/live";
 import { useResource } from "../shared/resource";
 import { Link } from "../shared/router";
@@ -120,9 +121,9 @@ function RequestRow({ request }: { request: Request }): ReactElement {
           <code>{request.tool ? visible(request.tool) : request.kind === "question" ? "Question" : "Approval"}</code>
           <span className="what-summary">{request.shown.summary}</span>
         </span>
-        <RiskBadge level={request.risk.level} />
+        {showsRisk(request) && <RiskBadge level={request.risk.level} />}
         <span className="run-request-end">
-          <StatusBadge status={request.status} />
+          {request.kind === "in_doubt" ? <KindMark kind="in_doubt" /> : <StatusBadge status={request.status} />}
           {decision && <span className="muted small">by {visible(decision.by)}</span>}
         </span>
       </Link>
