@@ -241,6 +241,15 @@ def test_long_values_must_be_read_before_they_are_approved(demo: Demo, open_page
     expect(approve).to_be_enabled()
 
 
+def test_a_long_description_does_not_hide_what_will_run(demo: Demo, open_page: Open) -> None:
+    body = {"tool": "shell", "args": {"script": "rm -rf /"}, "description": "It is safe.\n" * 60}
+    made = demo.http.post("/api/requests", json=body).json()
+    page = open_page(f"{demo.url}/inbox/{made['id']}")
+    expect(page.get_by_role("cell", name="rm -rf /")).to_be_in_viewport()
+    page.get_by_role("button", name=re.compile("Show all .* of the description")).click()
+    expect(page.get_by_role("button", name="Fold the description")).to_be_visible()
+
+
 def test_a_secret_is_revealed_before_it_can_be_approved(demo: Demo, open_page: Open) -> None:
     body = {"tool": "login", "args": {"user": "ana", "password": "hunter2"}}
     made = demo.http.post("/api/requests", json=body).json()

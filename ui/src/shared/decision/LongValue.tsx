@@ -24,7 +24,8 @@ export function EndMark({ name, onSeen }: { name: string; onSeen: () => void }):
 interface Props {
   name: string;
   lines: number;
-  onSeen: () => void;
+  /** Called when its end was on the screen, where somebody must have read it. */
+  onSeen?: () => void;
   children: ReactNode;
 }
 
@@ -35,7 +36,7 @@ export function LongValue({ name, lines, onSeen, children }: Props): ReactElemen
     <div className={open ? "long long-open" : "long"}>
       <div className="long-body" inert={!open}>
         {children}
-        {open && <EndMark name={name} onSeen={onSeen} />}
+        {open && onSeen && <EndMark name={name} onSeen={onSeen} />}
       </div>
       <Button small aria-expanded={open} onClick={() => setOpen(!open)}>
         {open

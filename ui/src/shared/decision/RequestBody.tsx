@@ -12,11 +12,13 @@ import { ArgsView } from "./ArgsView";
 import { AgentSays, Preview, Warnings } from "./Context";
 import { setDraft, useDraft } from "./draft";
 import { EditForm, useCheck } from "./EditForm";
+import { LongValue } from "./LongValue";
 import { DecisionLine, Outcome } from "./Outcome";
 import { QuestionForm } from "./QuestionForm";
 import { fieldPath } from "./schema";
 import { useDecide } from "./useDecide";
 import { useSeen } from "./useSeen";
+import { FEW, lineCount } from "./values";
 
 interface Props {
   request: RequestDetail;
@@ -73,7 +75,7 @@ export function RequestBody(props: Props): ReactElement {
         ) : (
           <section className="section" aria-label="What will run" data-testid="what-will-run">
             <h2>{editing ? "Edit what will run" : heading(request)}</h2>
-            {request.shown.description && <p className="muted wrap description">{request.shown.description}</p>}
+            <Description key={request.id} text={request.shown.description} />
             {editing ? (
               <EditForm request={request} args={draft.args ?? request.args} checked={{ check, error }} onBad={setBad} />
             ) : (
@@ -101,6 +103,21 @@ export function RequestBody(props: Props): ReactElement {
           />
         </div>
       )}
+    </div>
+  );
+}
+
+/** What the tool says of itself: a whole manual would push what it is called with off the screen. */
+function Description({ text }: { text: string }): ReactElement | null {
+  if (!text) return null;
+  const words = <p className="muted wrap description">{text}</p>;
+  const lines = lineCount(text);
+  if (lines <= FEW) return words;
+  return (
+    <div className="long-description">
+      <LongValue name="the description" lines={lines}>
+        {words}
+      </LongValue>
     </div>
   );
 }

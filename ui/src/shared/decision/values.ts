@@ -4,6 +4,8 @@ import type { Json, Request } from "../types";
 
 /** Longer values are folded, and nothing is approved until their end was seen. */
 export const LONG = 40;
+/** So many lines of a description are shown unasked. */
+export const FEW = 6;
 const COLUMNS = 84;
 const FIELDS = 60;
 /** Bytes of arguments from which people are warned. */
