@@ -93,6 +93,17 @@ def test_rejected_by_keyboard_with_a_reason(demo: Demo, open_page: Open) -> None
     assert demo.ran() == []
 
 
+def test_who_goes_back_stands_where_they_began(demo: Demo, open_page: Open) -> None:
+    demo.say("Book a flight to Rome")
+    page = open_page(f"{demo.url}/inbox")
+    show(page, "book_flight")
+    for key, name in (("r", "Reject"), ("m", "Respond"), ("e", "Edit")):
+        page.keyboard.press(key)
+        expect(page.get_by_role("button", name=re.compile("^Cancel"))).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("button", name=name, exact=True)).to_be_focused()
+
+
 def test_edited_with_a_diff(demo: Demo, open_page: Open) -> None:
     chat = demo.say("Book a flight to Rome")
     page = open_page(f"{demo.url}/inbox")

@@ -1,6 +1,6 @@
 /** What can be done with a request, always in reach; a button that cannot be used says why, beside it. */
 
-import { useEffect, useState, type ReactElement } from "react";
+import { useEffect, useRef, useState, type ReactElement, type Ref } from "react";
 import { Button } from "../components/Button";
 import { useShortcuts } from "../keys";
 import { useMe } from "../session";
@@ -96,6 +96,17 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     if (allowed(mode) && !why(mode)) set(mode);
   };
   const idle = draft.mode === "none";
+  const bar = useRef<HTMLDivElement>(null);
+  const left = useRef<Draft["mode"]>("none");
+  const cancel = () => {
+    left.current = draft.mode;
+    set("none");
+  };
+  // Who goes back stands where they began, not at the top of the page.
+  useEffect(() => {
+    if (idle) bar.current?.querySelector<HTMLElement>(`[data-mode="${left.current}"]`)?.focus();
+    left.current = "none";
+  }, [idle]);
   const question = request.kind === "question";
   useShortcuts(
     {
@@ -105,7 +116,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     },
     shortcuts && idle,
   );
-  const common = { id: request.id, draft, busy: deciding.busy || now.offline !== "", onCancel: () => set("none") };
+  const common = { id: request.id, draft, busy: deciding.busy || now.offline !== "", onCancel: cancel };
   if (draft.mode === "reject") {
     const send = (message: string) => void deciding.send({ type: "reject", message });
     return (
@@ -128,7 +139,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
       </Bar>
     );
   }
-  if (draft.mode === "edit") return <EditBar {...props} warming={warming} onCancel={() => set("none")} />;
+  if (draft.mode === "edit") return <EditBar {...props} warming={warming} onCancel={cancel} />;
   const key = (letter: string) => (shortcuts ? letter : undefined);
   const busy = deciding.busy;
   const reason = reasonBeside(request, question ? "respond" : "approve", now, props.answer?.missing);
@@ -140,7 +151,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     request.quorum === 1 &&
     request.risk.level !== "critical";
   return (
-    <Bar>
+    <Bar ref={bar}>
       {reason && (
         <p className="decide-reason" id="bar-reason" data-testid="reason">
           {reason}
@@ -152,6 +163,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
             tone="danger"
             icon="cross"
             shortcut={key("R")}
+            data-mode="reject"
             disabled={busy || why("reject") !== ""}
             onClick={() => open("reject")}
           >
@@ -162,6 +174,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
           <Button
             icon="reply"
             shortcut={key("M")}
+            data-mode="respond"
             disabled={busy || why("respond") !== ""}
             onClick={() => open("respond")}
           >
@@ -169,7 +182,13 @@ export function ActionBar(props: ActionBarProps): ReactElement {
           </Button>
         )}
         {!question && allowed("edit") && (
-          <Button icon="edit" shortcut={key("E")} disabled={busy || why("edit") !== ""} onClick={props.onEdit}>
+          <Button
+            icon="edit"
+            shortcut={key("E")}
+            data-mode="edit"
+            disabled={busy || why("edit") !== ""}
+            onClick={props.onEdit}
+          >
             Edit
           </Button>
         )}
@@ -226,9 +245,9 @@ function focusAnswer(): void {
     ?.focus();
 }
 
-function Bar({ children }: { children: React.ReactNode }): ReactElement {
+function Bar({ children, ref }: { children: React.ReactNode; ref?: Ref<HTMLDivElement> }): ReactElement {
   return (
-    <div className="decide-bar" role="group" aria-label="Decide">
+    <div ref={ref} className="decide-bar" role="group" aria-label="Decide">
       {children}
     </div>
   );
