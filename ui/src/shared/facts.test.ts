@@ -26,6 +26,11 @@ it("actors are people, agents, workers and rules", () => {
   expect(actorOf("a\u200bna")).toBe("a⟨U+200B⟩na");
 });
 
+it("a webhook that was given up says why", () => {
+  const body = { message: "evt_1", reason: "it answered 500" };
+  expect(`${factOf("webhook_dead", body).words}: ${reasonOf(body)}`).toBe("gave a webhook up: it answered 500");
+});
+
 it("who signs in has not made a token", () => {
   expect(factOf("token_created", { token: "ses_tok_1a.2b", person: "ana", role: "admin" }).words).toBe("signed in");
   expect(factOf("token_revoked", { token: "ses_lnk_1a" }).words).toBe("signed out");

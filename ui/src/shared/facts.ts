@@ -20,6 +20,8 @@ const FACTS: Record<string, [string, IconName, Fact["tone"]]> = {
   allowed: ["let it run without asking", "shield", "off"],
   denied: ["forbade it", "cross", "bad"],
   claimed: ["took the run", "user", "off"],
+  released: ["let go of the run", "user", "off"],
+  woken: ["woke the run", "play", "off"],
   started: ["started the call", "play", "off"],
   suspended: ["paused inside the call", "clock", "off"],
   recorded: ["recorded the result", "check", "good"],
@@ -35,6 +37,9 @@ const FACTS: Record<string, [string, IconName, Fact["tone"]]> = {
   revoked: ["took a standing yes back", "key", "off"],
   refused: ["tried what is not theirs, and was refused", "shield", "warn"],
   revealed: ["looked at a masked value", "eye", "warn"],
+  policy_loaded: ["loaded a policy", "shield", "off"],
+  pruned: ["forgot the contents of what ended long ago", "trash", "off"],
+  webhook_dead: ["gave a webhook up", "warning", "warn"],
   token_created: ["signed in, or made a token", "key", "off"],
   token_revoked: ["signed out, or revoked a token", "key", "off"],
 };
@@ -106,6 +111,6 @@ export function actorOf(actor: string): string {
 
 /** The reason or message that goes with a fact, if it has one. */
 export function reasonOf(body?: Json): string {
-  const found = inside(body, "message") || inside(body, "reason");
+  const found = inside(body, "reason") || inside(body, "message");
   return typeof found === "string" ? visible(found) : "";
 }
