@@ -52,7 +52,7 @@ class PolicyInForce:
             try:
                 self._policy = read_policy(self._path)
             except InvalidPolicy as error:
-                log.error("%s keeps the policy that was read before", error)
+                log.error("%s (the policy that was read before stays in force)", error)
             else:
                 self._tell()
         return self._policy
