@@ -129,7 +129,9 @@ def _started(command: Start | Complete, before: Call, after: Call, run: Run, now
     if after.attempt == before.attempt:
         return
     assert after.valid_until is not None
-    assert now < after.valid_until, "the approval was too old"
+    assert after.decision is not None
+    if before.attempt == 0 or after.decision.type in ("approve", "edit"):
+        assert now < after.valid_until, "the approval was too old"
     assert not run.stop, "its run was called off"
     if run.owner != command.owner:
         _lapsed(command, before, after, run, now)

@@ -123,6 +123,32 @@ async def test_an_approval_that_is_too_old_is_asked_again(
     assert (result.status, slow_world.ran) == ("done", [("pay", (3, "ana"))])
 
 
+async def test_who_takes_days_to_answer_is_not_asked_about_the_tool_that_asks(
+    slow_world: World, clock: FakeClock
+) -> None:
+    world = slow_world
+
+    @assent.tool
+    async def order(ctx: assent.Context) -> str:
+        """Order."""
+        return str(await ctx.ask("Which size?"))
+
+    payer = world.agent(PAY, say("Paid."), name="payer", tools=[world.pay])
+    both = calls(call("order"), call("payer", {"input": "go"}))
+    agent = world.agent(both, say("Done."), tools=[order, payer])
+    result = await agent.run("go", thread="t")
+    clock.advance(3 * 86_400)
+    answers = [
+        r.respond("XL") if r.kind == "question" else r.approve() for r in result.interruptions
+    ]
+    result = await agent.resume("t", decisions=answers)
+    assert (result.output, told(agent), world.effects("pay")) == (
+        "Done.",
+        ["XL", "Paid."],
+        [(3, "ana")],
+    )
+
+
 async def test_a_policy_that_is_relaxed_meanwhile_leaves_a_request_pending(world: World) -> None:
     ask = assent.Policy([assent.Rule(tool="look", verdict="ask")])
     await world.agent(call("look", {"what": "x"}), policy=ask).run("go", thread="t")

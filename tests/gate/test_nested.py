@@ -9,6 +9,7 @@ from cases import RUN, Case, aside, soon
 
 from assent import InvalidCall, Paused
 from assent.stores import open_store
+from assent.testing import FakeClock
 
 
 def test_a_function_that_asks_starts_again_at_its_top(case: Case) -> None:
@@ -40,6 +41,26 @@ def test_a_function_that_asks_without_a_run_belongs_to_its_own(case: Case) -> No
         order()
     case.decide(case.pending().respond("large"))
     assert case.enter(order, caught.value.run) == "large"
+
+
+def test_who_takes_days_to_answer_is_not_asked_about_what_needs_nobody(
+    timed: Case, clock: FakeClock
+) -> None:
+    gate = timed.gate
+
+    @gate.guard(needs_approval=False)
+    def weigh() -> str:
+        return str(gate.once_sync("scales", lambda: gate.ask_sync("How heavy?")))
+
+    @gate.guard(needs_approval=False)
+    def ship() -> str:
+        return f"{weigh()} by {gate.ask_sync('By whom?')}"
+
+    for question, answer in (("How heavy?", "5 kg"), ("By whom?", "bike")):
+        assert timed.paused(ship).question.text == question
+        clock.advance(3 * 86_400)
+        timed.decide(timed.pending().respond(answer))
+    assert timed.enter(ship) == "5 kg by bike"
 
 
 async def test_an_async_function_that_asks(case: Case) -> None:

@@ -85,6 +85,29 @@ class Running:
         assert world.run().status is RunStatus.PAUSED
         assert world.run().owner is None
 
+    def test_what_a_rule_let_begin_goes_on_however_long_its_own_question_took(
+        self, world: World
+    ) -> None:
+        call = world.running(valid_for=60.0)
+        world.suspend(call)
+        world.clock.advance(1_000_000)
+        assert world.start(world.call(call))[0].status is CallStatus.RUNNING
+
+    def test_what_a_person_let_begin_is_asked_about_when_that_was_long_ago(
+        self, world: World
+    ) -> None:
+        call = world.decide(world.ask(valid_for=60.0))
+        world.suspend(world.start(call)[0])
+        world.clock.advance(60)
+        assert world.start(world.call(call))[0].status is CallStatus.ASKED
+
+    def test_to_run_it_again_is_a_yes_with_an_end_too(self, world: World) -> None:
+        call = world.doubted(valid_for=60.0)
+        again = world.decide(call)
+        assert again.status is CallStatus.READY
+        world.clock.advance(60)
+        assert world.start(again)[0].status is CallStatus.ASKED
+
     def test_nothing_of_a_stopped_run_starts(self, world: World) -> None:
         running, ready = world.running(), world.ready()
         world.cancel()
