@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from assent.engine.commands import Cancel, Doubt, Expire, Wake
 from assent.rows import LIVE, OPEN, Call, CallStatus, Run
 from assent.stores.base import Due, Store
@@ -61,6 +63,13 @@ def inner_runs(store: Store, run: Run) -> list[Run]:
     open_ids = [call.id for call in store.calls_of(run.id) if call.status in OPEN]
     found = [(id, store.live_run(inner_thread(run.thread, id))) for id in open_ids]
     return [inner for id, inner in found if inner is not None and inner.parent_call == id]
+
+
+def still_needed(ended: Iterable[Run], calls: Mapping[str, Call]) -> set[str]:
+    """The runs whose end the call that began them has yet to hear of: without them, it would begin
+    anew."""
+    begun = ((run.id, calls.get(run.parent_call or "")) for run in ended)
+    return {id for id, call in begun if call is not None and call.status in OPEN}
 
 
 def inner_thread(thread: str, call: str) -> str:

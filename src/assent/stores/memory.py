@@ -32,6 +32,7 @@ from assent.stores.base import (
 )
 from assent.stores.faces import face_of, shows
 from assent.stores.hub import Hub, Listener
+from assent.stores.inner import still_needed
 from assent.stores.shelf import OPEN, shelf_of, shelves_of
 from assent.types import Grant, Micros
 
@@ -178,7 +179,9 @@ class MemoryStore:
         """Forget the contents of what ended before then."""
         with self._lock:
             busy = {event.thread for event in self._events if event.at >= before}
-            over = [r for r in self._runs.values() if r.status not in LIVE and r.thread not in busy]
+            ended = [r for r in self._runs.values() if r.status not in LIVE]
+            needed = still_needed(ended, self._calls)
+            over = [r for r in ended if r.thread not in busy and r.id not in needed]
             forgotten = [(run.thread, run.id) for run in over]
             ids = {run.id for run in over}
             counts = {"bodies": 0, "calls": 0, "messages": 0, "runs": len(over)}

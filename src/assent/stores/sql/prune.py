@@ -7,10 +7,13 @@ from assent.stores.base import pruned_note
 from assent.stores.sql.dialect import SQLITE, Dialect, Execute
 from assent.types import Micros
 
-# A run is over when it ended, and nothing has happened on its thread since the limit.
+# A run is over when it ended, nothing has happened on its thread since the limit, and no call has
+# yet to hear of its end: that would begin it again.
 _OVER = (
     "SELECT thread, id FROM run WHERE status IN ('done', 'failed', 'cancelled') "
-    "AND NOT EXISTS (SELECT 1 FROM event WHERE event.thread = run.thread AND event.at >= ?)"
+    "AND NOT EXISTS (SELECT 1 FROM event WHERE event.thread = run.thread AND event.at >= ?) "
+    "AND NOT EXISTS (SELECT 1 FROM call WHERE call.id = run.parent_call "
+    "AND call.status IN ('asked', 'ready', 'running', 'in_doubt'))"
 )
 _HOLD = "SELECT id FROM thread WHERE id = ?"
 _FORGET = {

@@ -160,6 +160,17 @@ class Recording:
         assert (note["runs"], note["before"], note["counts"]) == (["old"], limit, counts)
         world.check()
 
+    def test_a_run_is_kept_until_the_call_that_began_it_has_ended(self, world: World) -> None:
+        outer = world.running(run="outer", thread="t1")
+        world.propose(run="inner", thread="t2", parent_call=outer.id)
+        world.finish(run="inner", thread="t2")
+        world.clock.advance(100)
+        assert world.store.prune(world.clock(), "ops")["runs"] == 0
+        assert world.store.run("inner") is not None
+        world.record(outer)
+        assert world.store.prune(world.clock(), "ops")["runs"] == 1
+        assert world.store.run("inner") is None
+
     def test_pruning_twice_finds_nothing(self, world: World) -> None:
         world.propose(world.new(verdict="deny"))
         world.finish()
