@@ -157,3 +157,12 @@ def test_a_framework_that_cannot_say_hides_no_other_agent() -> None:
     app = create_app([broken], store=gate.store, auth=False)
     (shown,) = TestClient(app).get("/api/agents").json()["items"]
     assert (shown["name"], shown["tools"]) == ("broken", [])
+
+
+def test_words_for_an_agent_behind_an_adapter_come_from_code() -> None:
+    gate = assent.Gate("memory://", agent="theirs")
+    theirs = Driven(gate, assent.Inbox(gate.store))
+    client = TestClient(create_app([theirs], store=gate.store, auth=False))
+    answer = client.post("/api/chat/theirs", json={"id": "c", "messages": []})
+    assert answer.status_code == 404
+    assert "start it in Python with its run(...), and decide in the inbox" in answer.text

@@ -77,6 +77,7 @@ def test_in_ci_nobody_is_asked(world: World) -> None:
         ("lacking:agent", 2, "cannot be imported: ModuleNotFoundError: No module named 'nowhere_'"),
         ("awaited:agent", 2, "awaited:agent is an async function, and what it opens would"),
         ("failing:agent", 2, "failing:agent() made no agent: KeyError: 'x'"),
+        ("theirs:agent", 2, "talked to here. Start it in Python with its run(...)"),
     ],
 )
 def test_a_wrong_target_is_one_clear_line(world: World, target: str, code: int, says: str) -> None:
@@ -84,6 +85,11 @@ def test_a_wrong_target_is_one_clear_line(world: World, target: str, code: int, 
     (world.folder / "lacking.py").write_text("import nowhere_\n")
     (world.folder / "failing.py").write_text("def agent(): return {}['x']\n")
     (world.folder / "awaited.py").write_text("async def agent(): ...\n")
+    (world.folder / "theirs.py").write_text(
+        "import assent\nfrom assent.gate.driven import Driven\n"
+        "gate = assent.Gate('memory://', agent='theirs')\n"
+        "agent = Driven(gate, assent.Inbox(gate.store))\n"
+    )
     printed = script(world, target, "--message", "hi", code=code)
     assert printed.startswith("assent: ")
     assert says in printed

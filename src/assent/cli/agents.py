@@ -26,7 +26,10 @@ def load_agent(target: str, store: str | Store) -> Agent:
     """An agent of ours, or what a function without arguments makes; it is lent a store."""
     agent = load_resumable(target, store)
     if not isinstance(agent, Agent):
-        raise Usage(f"{target} is {_kind(agent)}; only an assent.Agent can be talked to here")
+        raise Usage(
+            f"{target} is {_kind(agent)}; only an assent.Agent can be talked to here. Start it in "
+            "Python with its run(...), and decide with `assent inbox`"
+        )
     return agent
 
 

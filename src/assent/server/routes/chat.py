@@ -137,7 +137,10 @@ async def _asked(request: Request) -> tuple[Service, Who]:
 def _agent(service: Service, name: str | None) -> Agent:
     chosen = service.agent(name)
     if not isinstance(chosen, Agent):
-        raise NotFound(f"agent {chosen.name!r} cannot be chatted with: it has a runner of its own")
+        raise NotFound(
+            f"agent {chosen.name!r} cannot be chatted with here, because its framework drives it: "
+            "start it in Python with its run(...), and decide in the inbox"
+        )
     return chosen
 
 
