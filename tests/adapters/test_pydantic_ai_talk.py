@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import BinaryContent, SystemPromptPart
+from pydantic_ai.capabilities import AbstractCapability, ProcessHistory
+from pydantic_ai.messages import BinaryContent, SystemPromptPart, UserPromptPart
 from pydantic_ai.tools import Tool
 from pydantic_ai_bench import Bench, call
 
@@ -136,6 +136,25 @@ async def test_a_history_that_was_cut_stays_cut(bench: Bench) -> None:
     assert (await again.run("two", thread="t")).output == "Again."
     assert list(bench.returns) == ["c2"]
     assert bench.prompts == ["one", "two"]
+
+
+async def test_a_call_id_is_known_also_where_its_reply_was_cut_off(bench: Bench) -> None:
+    def last_words(messages: list[Any]) -> list[Any]:
+        said = [n for n, m in enumerate(messages) if isinstance(m.parts[0], UserPromptPart)]
+        return messages[said[-1] :]
+
+    for said in range(3):
+        agent = bench.agent(
+            [call("pay", "c0", to="ana")],
+            "Done.",
+            tools=[paying(bench)],
+            capabilities=[ProcessHistory(last_words)],
+        )
+        guarded = guard(agent, bench.gate)
+        assert (await guarded.run("pay", thread="t")).status == "paused"
+        await bench.decide(lambda request: request.approve())
+        assert (await guarded.resume("t")).output == "Done."
+        assert len(bench.ran) == said + 1
 
 
 async def test_a_conversation_grows_by_what_was_said_and_nothing_else(bench: Bench) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pydantic_ai import RunContext
@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.toolsets import AbstractToolset
 
-from assent.adapters.pydantic_ai.talk import tidy
+from assent.adapters.pydantic_ai.talk import Talk, key_in, tidy
 from assent.adapters.pydantic_ai.toolset import GatedToolset, Stopping, thread_of
 from assent.errors import Paused
 from assent.gate import Gate
@@ -57,7 +57,7 @@ class Gated(AbstractCapability[D], Generic[D]):
         thread = ForeignThread(self.gate, thread_of(ctx), policy=self.policy)
         run = await look(thread.store, thread.store.run, thread.run)
         if run is not None and (run.asked or run.ready):
-            await tidy(thread, ctx.messages)
+            await tidy(thread, ctx.messages, lambda id: key_in(ctx.messages, id))
         return request_context
 
     async def for_run(self, ctx: RunContext[D]) -> AbstractCapability[D]:
@@ -91,10 +91,18 @@ class Outside(AbstractCapability[D], Generic[D]):
 
 @dataclass
 class Inside(Gated[D], Generic[D]):
-    """The same gate, where ``Outside`` stands around all."""
+    """The same gate of an agent whose conversation is kept, where ``Outside`` stands around all."""
+
+    talk: Talk = field(kw_only=True)
+
+    async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
+        return request_context  # who keeps the conversation sees to it
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
-        return GatedToolset(toolset, self.gate, self.policy, past_others=True)
+        return GatedToolset(toolset, self.gate, self.policy, self._place, past_others=True)
+
+    def _place(self, id: str) -> tuple[str, str]:
+        return self.talk.thread, self.talk.key(id)
 
 
 @dataclass
@@ -122,7 +130,7 @@ class Part(AbstractCapability[D], Generic[D]):
         self, ctx: RunContext[D], *, request_context: Any, handler: Any
     ) -> ModelResponse:
         """The reply that was given here before, or a new one, kept before its calls are made."""
-        await tidy(self._calls, ctx.messages, self._apart)
+        await tidy(self._calls, ctx.messages, lambda id: f"{self._apart}{id}")
 
         async def ask() -> Json:
             return ModelMessagesTypeAdapter.dump_python(
@@ -144,7 +152,7 @@ class Part(AbstractCapability[D], Generic[D]):
             toolset,
             self.gate,
             self.policy,
-            lambda: (self.place.thread, self._apart),
+            lambda id: (self.place.thread, f"{self._apart}{id}"),
             past_others=self.past_others,
         )
 

@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from assent.adapters.pydantic_ai.answers import decisions_of
 from assent.adapters.pydantic_ai.gated import Inside, Outside, Part
 from assent.adapters.pydantic_ai.known import faces_of
-from assent.adapters.pydantic_ai.talk import Talk, key_in
+from assent.adapters.pydantic_ai.talk import Talk
 from assent.errors import Paused
 from assent.gate import Gate
 from assent.gate.driven import Driven, Stands, check_gate
@@ -78,7 +78,7 @@ class Guarded(Driven):
         return await super().resume(where, decisions=decisions, by=by)
 
     def _request(self, talk: Talk, id: str) -> Request | None:
-        row = talk.calls.row(key_in(talk.messages, id))
+        row = talk.calls.row(talk.key(id))
         if row is None or row.status is CallStatus.READY:
             return None
         tool = self.gate.store.tool(row.tool_digest) if row.tool_digest else None
@@ -115,7 +115,7 @@ class Guarded(Driven):
     async def order(self, thread: str) -> list[str]:
         talk = Talk(self.gate, thread)
         await talk.load()
-        return [key_in(talk.messages, call.tool_call_id) for call in talk.open_calls]
+        return [talk.key(call.tool_call_id) for call in talk.open_calls]
 
     async def _run(self, talk: Talk, words: Any, history: Any) -> Any:
         result: AgentRunResult[Any] = await self.agent.run(
@@ -137,7 +137,7 @@ class Guarded(Driven):
 
     def _around(self, talk: Talk) -> list[Any]:
         given = self.kept.get("capabilities") or ()
-        return [*given, _Kept(talk), Inside(self.gate, self.policy)]
+        return [*given, _Kept(talk), Inside(self.gate, self.policy, talk=talk)]
 
 
 @dataclass

@@ -8,7 +8,8 @@ calls, and their rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -47,6 +48,8 @@ class Talk:
         #: The answer of this run, where only the end is left to be stored.
         self.answer: dict[str, Json] | None = None
         self._seen: int | None = None
+        #: How many replies have a call with this id, also those that were cut off since.
+        self._times: Counter[str] = Counter()
 
     # -- reading
 
@@ -66,6 +69,7 @@ class Talk:
                 self.words, self.answer = body["prompt"], None
             if "messages" in body:
                 raw = [*(() if body.get("anew") else raw), *body["messages"]]
+                self._times.update({call["id"] for call in body.get("calls", ())})
                 self.words, self.answer = None, body.get("answer")
         self.messages = ModelMessagesTypeAdapter.validate_python(raw)
         if self.words is not None:
@@ -86,6 +90,7 @@ class Talk:
     async def reply(self, messages: Sequence[ModelMessage], response: ModelResponse) -> None:
         """A reply with calls, and all that led to it."""
         await self._keep([*messages, response], {})
+        self._times.update({call.tool_call_id for call in response.tool_calls})
 
     async def end(self, messages: Sequence[ModelMessage], output: Json) -> None:
         """The last reply, with what was made of it."""
@@ -118,6 +123,10 @@ class Talk:
         await write(self.gate.store, command)
         self._seen = (self._seen or 0) + len(bodies)
 
+    def key(self, id: str) -> str:
+        """What a call of the last reply is found by."""
+        return _numbered(id, self._times[id])
+
     # -- calls that nobody will make any more
 
     @property
@@ -131,31 +140,36 @@ class Talk:
         calls = self.open_calls
         if not calls:
             return list(self.messages)
-        keys = [key_in(self.messages, call.tool_call_id) for call in calls]
-        rows = [await hop(self.calls.row_before, key) for key in keys]
+        rows = [await hop(self.calls.row_before, self.key(call.tool_call_id)) for call in calls]
         parts = [_answered(call, row) for call, row in zip(calls, rows, strict=True)]
         return [*self.messages, ModelRequest(parts=parts)]
 
     async def tidy(self, answered: Sequence[ModelMessage]) -> None:
         """Call off what the framework has answered without us: its tool is gone, say."""
-        await tidy(self.calls, answered)
+        await tidy(self.calls, answered, self.key)
 
 
 def key_in(messages: Sequence[ModelMessage], id: str) -> str:
-    """What a call of the last reply is found by: its id; if an earlier reply has it too, with which
-    time it is. Some providers count the calls of each reply anew."""
+    """What a call of the last reply is found by, where the messages are all that is known."""
     replies = [message for message in messages if isinstance(message, ModelResponse)]
     time = sum(any(call.tool_call_id == id for call in reply.tool_calls) for reply in replies)
+    return _numbered(id, time)
+
+
+def _numbered(id: str, time: int) -> str:
+    """The id; if an earlier reply has it too, with which time it is. Some providers count the calls
+    of each reply anew."""
     return id if time < 2 else f"{id}#{time}"
 
 
-async def tidy(calls: ForeignThread, answered: Sequence[ModelMessage], prefix: str = "") -> None:
+async def tidy(
+    calls: ForeignThread, answered: Sequence[ModelMessage], key: Callable[[str], str]
+) -> None:
     """Call off what waits and has an answer in the last message, which is not from us."""
     last = answered[-1] if answered else None
     for part in last.parts if isinstance(last, ModelRequest) else ():
         if isinstance(part, ToolReturnPart):
-            key = part.tool_call_id if prefix else key_in(answered, part.tool_call_id)
-            row = await hop(calls.row, f"{prefix}{key}")
+            row = await hop(calls.row, key(part.tool_call_id))
             if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
                 await write(calls.store, _called_off(row))
 

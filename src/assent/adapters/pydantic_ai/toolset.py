@@ -66,8 +66,8 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
 
     gate: Gate
     policy: Policy | None = None
-    #: The thread, and what the keys of the calls begin with, where it is not the conversation.
-    place: Callable[[], tuple[str, str]] | None = None
+    #: The thread and the key of a call, by its id; without it, the conversation says both.
+    place: Callable[[str], tuple[str, str]] | None = None
     #: Whether somebody stands outside who waits for ``Stopping``.
     past_others: bool = False
     #: What the framework itself would defer, by name: ``unapproved`` or ``external``.
@@ -89,8 +89,7 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
         if self.place is None:
             where, key = thread_of(ctx), key_in(ctx.messages, id)
         else:
-            where, apart = self.place()
-            key = f"{apart}{id}"
+            where, key = self.place(id)
         thread = ForeignThread(self.gate, where, policy=self.policy)
         made = _Made(self, thread, key, name, ctx, tool)
         try:
