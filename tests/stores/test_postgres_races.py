@@ -315,6 +315,29 @@ def test_a_forked_child_has_connections_of_its_own(open_pg: PgOpener) -> None:
     world.check()
 
 
+def test_a_forked_child_hears_of_others_though_its_parent_listened(open_pg: PgOpener) -> None:
+    world = a_world(open_pg())
+    world.ask("before")
+    listening = world.store.subscribe("t", lambda: None)
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            heard = threading.Event()
+            world.store.subscribe("t", heard.set)
+            os.write(tell, b"!")
+            status = 0 if heard.wait(20) else 1
+        finally:
+            os._exit(status)
+    os.read(ready, 1)
+    world.ask("parent", key="parent", id="req_parent")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    listening.cancel()
+    os.close(ready)
+    os.close(tell)
+
+
 def test_two_runs_at_once_on_one_thread_are_a_conflict(open_pg: PgOpener) -> None:
     one, two = a_world(open_pg()), a_world(open_pg())
     one.ask()

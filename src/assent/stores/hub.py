@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable
+from weakref import WeakSet
 
 log = logging.getLogger("assent.stores")
+
+_hubs: WeakSet[Hub] = WeakSet()
+
+
+def _after_fork() -> None:
+    """Neither the listeners nor the watcher of the parent are in the child."""
+    for hub in _hubs:
+        hub.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Hub:
@@ -17,10 +31,15 @@ class Hub:
     """
 
     def __init__(self, start: Callable[[], object] = lambda: None) -> None:
+        self._start = start
+        self.reset()
+        _hubs.add(self)
+
+    def reset(self) -> None:
+        """Begin anew, with nobody who listens and nothing that watches."""
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._listeners: dict[str | None, list[Listener]] = {}
-        self._start = start
         self._watched = False
 
     def subscribe(self, thread: str | None, callback: Callable[[], None]) -> Listener:

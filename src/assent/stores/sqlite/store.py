@@ -159,8 +159,7 @@ class SqliteStore(SqlReads):
         return self.transact(*commands) if free else None
 
     def _submit(self, names: Sequence[str], body: Callable[[SqlTransaction], Any]) -> Any:
-        if self._pid != os.getpid():
-            self._after_fork()
+        self._mind_a_fork()
         operation = Operation(names, body)
         moved: set[str] = set()
         try:
@@ -181,8 +180,10 @@ class SqliteStore(SqlReads):
             raise operation.error
         return operation.result
 
-    def _after_fork(self) -> None:
+    def _mind_a_fork(self) -> None:
         """A connection must not cross a fork: the child opens its own."""
+        if self._pid == os.getpid():
+            return
         if self._writer is None:
             self._pid = os.getpid()
             return
@@ -195,7 +196,6 @@ class SqliteStore(SqlReads):
         self._sidecar = Sidecar(self.path)
         self._writer_lock = threading.Lock()
         self._queue.clear()
-        self._hub = Hub(self._start_watching)
         self._reset()
         self._open()
 
@@ -327,8 +327,7 @@ class SqliteStore(SqlReads):
     # -- reading
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        if self._pid != os.getpid():
-            self._after_fork()
+        self._mind_a_fork()
         if self._writer is None:
             raise StoreError(f"{self.url} is closed: open it again")
         for attempt in range(_RETRIES):
@@ -360,6 +359,7 @@ class SqliteStore(SqlReads):
 
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
         """Hear of commits, of this process at once and of others within some milliseconds."""
+        self._mind_a_fork()
         return self._hub.subscribe(thread, listener)
 
     def _start_watching(self) -> None:
