@@ -108,6 +108,9 @@ class Agent:
         #: Its gates on the stores of agents that it is a tool of.
         self._gates: WeakKeyDictionary[Gate, Gate] = WeakKeyDictionary()
 
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r}, tools={list(self.tools)!r})"
+
     # -- what it is
 
     @property

@@ -142,7 +142,7 @@ class Result:
     interruptions: tuple[Request, ...] = ()
     #: Tokens, counted over the whole run.
     usage: Mapping[str, int] = field(default_factory=dict)
-    state: RunState
+    state: RunState = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

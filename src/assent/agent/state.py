@@ -34,12 +34,12 @@ class RunState:
     run: str
     thread: str
     agent: str
-    store: Store | None = None
-    incarnation: str = ""
+    store: Store | None = field(default=None, repr=False)
+    incarnation: str = field(default="", repr=False)
     interruptions: tuple[Request, ...] = ()
     staged: list[Staged] = field(default_factory=list)
     #: The text that this was read from, and its signature; checked by the store.
-    exported: tuple[str, str] | None = None
+    exported: tuple[str, str] | None = field(default=None, repr=False)
 
     def approve(self, request: Request | str, *, by: str = "user") -> None:
         """Stage a yes to what the request shows."""

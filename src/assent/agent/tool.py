@@ -58,7 +58,7 @@ class ToolOptions(GuardOptions, total=False):
     strict: bool
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Tool:
     """One function as a model sees it; calling the object calls the function, ungated."""
 
@@ -75,6 +75,9 @@ class Tool:
     asks: Callable[[dict[str, Json]], Question] | None = None
     #: The agent behind it, where the tool is one.
     inner: Agent | None = None
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name!r}, needs_approval={self.needs_approval!r})"
 
     @property
     def name(self) -> str:

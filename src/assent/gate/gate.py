@@ -85,6 +85,9 @@ class Gate:
         self._policy = PolicyInForce(policy, self.store)
         self._wait = _default_wait() if wait is UNSET else checked_wait(wait)
 
+    def __repr__(self) -> str:
+        return f"Gate({self.store.url!r}, agent={self.agent!r})"
+
     def run(self, name: str, *, requester: str = "") -> RunScope:
         """Name the run that the calls inside ``with`` or ``async with`` belong to."""
         return RunScope(self, name, requester)

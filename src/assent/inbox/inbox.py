@@ -61,6 +61,9 @@ class Inbox:
         self.judge = judge
         self._tools: dict[str, Tool] = {}
 
+    def __repr__(self) -> str:
+        return f"Inbox({self.store.url!r})"
+
     # -- reading
 
     async def pending(self, **filters: Unpack[Filters]) -> Page:

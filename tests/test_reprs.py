@@ -1,0 +1,34 @@
+"""What a notebook or a debugger shows: what a thing is, in a line, and nothing that is secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import assent
+from assent.testing import ScriptedModel, call
+
+
+@assent.tool(needs_approval=True)
+def send(to: str) -> str:
+    """Send a letter."""
+    return f"sent to {to}"
+
+
+def test_doors_and_agents_say_which_they_are(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/assent.db"
+    agent = assent.Agent("bot", model=ScriptedModel([]), tools=[send], store=url)
+    with assent.Gate(url, agent="shop") as gate, assent.Inbox(url) as inbox:
+        assert repr(gate) == f"Gate({url!r}, agent='shop')"
+        assert repr(inbox) == f"Inbox({url!r})"
+    assert repr(send) == "Tool('send', needs_approval=True)"
+    assert repr(agent) == "Agent('bot', tools=['send'])"
+
+
+def test_a_result_shows_each_request_once() -> None:
+    model = ScriptedModel([call("send", {"to": "ana"})])
+    agent = assent.Agent("bot", model=model, tools=[send])
+    result = agent.run_sync("Write to Ana")
+    (request,) = result.interruptions
+    assert repr(result).count(request.digest) == 1
+    assert repr(result.state).count(request.digest) == 1
+    assert "Store object" not in repr(result.state)
