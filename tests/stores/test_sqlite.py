@@ -320,3 +320,9 @@ def test_a_folder_is_no_store_and_nothing_is_put_beside_it(tmp_path: Path) -> No
     with pytest.raises(StoreError, match=r"names a folder: write sqlite:///.*data/assent\.db"):
         open_store(f"sqlite:///{folder}")
     assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_parameters_are_refused_instead_of_becoming_part_of_the_name(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="takes none: leave out what follows"):
+        open_store(f"sqlite:///{tmp_path}/assent.db?mode=ro")
+    assert not list(tmp_path.iterdir())

@@ -66,6 +66,10 @@ def _sqlite_path(url: str, rest: str) -> Path:
         raise StoreError(
             f"{url!r} names no file: write sqlite:///assent.db or sqlite:////abs/path.db"
         )
+    if "?" in rest:
+        raise StoreError(
+            f"{url!r} has parameters, and a SQLite store takes none: leave out what follows the ?"
+        )
     path = Path(rest[1:])
     if path.name == ":memory:":
         raise StoreError(f"{url!r} names a file: a store in memory is memory://")
