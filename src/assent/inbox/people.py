@@ -17,6 +17,11 @@ from assent.types import Micros, Reviewer
 _PREFIX = "assent_"
 #: Ids of what is no token for programs: a link that signs somebody in once, and who is signed in.
 LINK, SESSION = "lnk_", "ses_"
+#: How rules name a group; it is the same group with and without it.
+_GROUP = "group:"
+#: What the record calls those who act and are no people.
+_NOBODY = ("engine", "clock", "policy")
+_NOT_PEOPLE = ("agent:", "worker:", "attempt:", "policy:")
 
 
 def token_hash(token: str) -> str:
@@ -63,8 +68,16 @@ def create_token(
     """A new token and its row; the token itself is shown once and kept nowhere."""
     if role not in ROLES:
         raise NotAllowed(f"role {role!r}: use one of {', '.join(ROLES)}")
-    if not person.strip():
+    person = person.strip()
+    if not person:
         raise NotAllowed("a token belongs to somebody: give a name")
+    if person.startswith(_GROUP):
+        name = person.removeprefix(_GROUP)
+        raise NotAllowed(
+            f"{person!r:.60} is a group: name a person, who is in it by --group {name}"
+        )
+    if person in _NOBODY or person.startswith(_NOT_PEOPLE):
+        raise NotAllowed(f"{person!r:.60} stands for no person in the record: give another name")
     token = _PREFIX + secrets.token_urlsafe(32)
     principal = Principal(
         id="tok_" + secrets.token_hex(6),
@@ -72,7 +85,7 @@ def create_token(
         person=person,
         role=role,
         created=0,
-        groups=tuple(groups),
+        groups=tuple(name.strip().removeprefix(_GROUP) for name in groups),
         ends=ends,
     )
     (stored,) = store.transact(AddPrincipal(principal=principal, by=by))

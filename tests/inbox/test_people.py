@@ -1,0 +1,33 @@
+"""Tokens of people: whose they are, and in which groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from assent import NotAllowed
+from assent.inbox import create_token
+from assent.stores import open_store
+
+
+def test_a_group_is_the_same_however_it_is_written() -> None:
+    _, made = create_token(
+        open_store("memory://"), " ana ", by="ops", groups=("group:finance", "legal ")
+    )
+    assert (made.person, made.groups) == ("ana", ("finance", "legal"))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("group:finance", "--group finance"),
+        ("clock", "no person"),
+        ("policy:deny all", "no person"),
+        ("agent:bot", "no person"),
+        (" ", "give a name"),
+    ],
+)
+def test_a_name_that_is_no_persons(name: str, said: str) -> None:
+    store = open_store("memory://")
+    with pytest.raises(NotAllowed, match=said):
+        create_token(store, name, by="ops")
+    assert store.principals() == []
