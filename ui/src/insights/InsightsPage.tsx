@@ -5,6 +5,7 @@ import { Age } from "../shared/components/Time";
 import { useChanges } from "../shared/live";
 import { useResource } from "../shared/resource";
 import { Link, useQuery } from "../shared/router";
+import { exact } from "../shared/time";
 import type { Stats } from "../shared/types";
 import { visible } from "../shared/visible";
 import { percent, span } from "./figures";
@@ -71,8 +72,13 @@ function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement 
           <p>Nobody reads that fast. Ask less often for what is always approved, or ask for more than one person.</p>
         </Notice>
       )}
+      {!stats.whole && (
+        <Notice title={`Counted since ${exact(stats.since)}`}>
+          <p>Before that more was asked in these days than is counted here.</p>
+        </Notice>
+      )}
       <dl className="tiles">
-        <Tile name="Open now" value={open.count}>
+        <Tile name="Open now" value={`${open.count.toLocaleString("en")}${open.more ? "+" : ""}`}>
           {open.oldest_at ? (
             <>
               oldest <Age at={open.oldest_at} />

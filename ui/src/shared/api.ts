@@ -133,7 +133,14 @@ export const api = {
   run: (id: string, signal?: AbortSignal) => call<RunDetail>(`/api/runs/${encodeURIComponent(id)}`, { signal }),
   audit: (query: Query, signal?: AbortSignal) => call<Page<AuditRow>>(withQuery("/api/audit", query), { signal }),
   verify: () => post<Verification>("/api/audit/verify"),
-  stats: (days: number, signal?: AbortSignal) => call<Stats>(withQuery("/api/stats", { days }), { signal }),
+  stats: async (days: number, signal?: AbortSignal) => {
+    const read = (zone?: string) => call<Stats>(withQuery("/api/stats", { days, zone }), { signal });
+    // The days of who reads; a server that does not know their zone counts its own.
+    return read(Intl.DateTimeFormat().resolvedOptions().timeZone).catch((error: unknown) => {
+      if (error instanceof ApiError && error.field === "zone") return read();
+      throw error;
+    });
+  },
   chats: (signal?: AbortSignal) => call<{ items: Chat[] }>("/api/chats", { signal }),
 
   effects: (signal?: AbortSignal) => call<Effect[]>("/demo/effects", { signal }),

@@ -287,7 +287,11 @@ export interface Verification {
 }
 
 export interface Stats {
-  open: { count: number; oldest_at: string | null; by_age: { label: string; count: number }[] };
+  /** Where counting begins; later than the days do, if not `whole`. */
+  since: string;
+  whole: boolean;
+  /** `more`: there are too many to count. */
+  open: { count: number; more: boolean; oldest_at: string | null; by_age: { label: string; count: number }[] };
   decided: {
     count: number;
     median_seconds: number | null;

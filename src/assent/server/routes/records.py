@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, tzinfo
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi import APIRouter, Query, Request
 
@@ -204,6 +206,17 @@ async def figures(
     request: Request,
     who: AReviewer,
     days: Annotated[int, Query(ge=1, le=366)] = 7,
+    zone: Annotated[str, Query(max_length=64, description="whose days: Europe/Lisbon")] = "UTC",
 ) -> JsonAnswer:
     """Time to decision, volumes, approval rates, and decisions made in under three seconds."""
-    return JsonAnswer(await hop(stats, service_of(request).store, who.reviewer, days))
+    where = _zone(zone)
+    return JsonAnswer(await hop(stats, service_of(request).store, who.reviewer, days, where))
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidCall(
+            f"zone {name!r:.40}: this machine knows no such time zone", "zone"
+        ) from None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from assent.inbox.seeing import may_see
 from assent.rows import Call
@@ -14,7 +13,6 @@ from assent.text import inline
 from assent.types import Json, Micros, Reviewer, moment
 from assent.views import public_status
 
-_DAY = 86_400_000_000
 #: A page never waits for more than this many requests; the newest count.
 _MOST = 20_000
 _PAGE = 500
@@ -24,36 +22,49 @@ _STEPS = ((3, "< 3 s"), (10, "3-10 s"), (60, "10-60 s"), (600, "1-10 min"), (360
 _LAST = "> 1 h"
 
 
-def stats(store: Store, by: Reviewer, days: int) -> dict[str, Json]:
-    """Everything that the insights page draws, over the last days: of what this person may see."""
+def stats(store: Store, by: Reviewer, days: int, zone: tzinfo = UTC) -> dict[str, Json]:
+    """Everything that the insights page draws, over the last days where ``zone`` is: of what this
+    person may see.
+
+    ``since`` is where counting begins: later than the days do, if more was asked than is counted.
+    """
     now = store.now()
-    since = now - days * _DAY
-    calls = [call for call in _since(store, since) if may_see(by, call)]
+    names = _days(now, days, zone)
+    begins = datetime.fromisoformat(names[0]).replace(tzinfo=zone)
+    seen, since = _since(store, begins)
+    calls = [call for call in seen if may_see(by, call)]
     decided = [call for call in calls if _seconds(call) is not None]
     return {
         "days": days,
+        "since": since.isoformat(),
+        "whole": since == begins,
         "open": _open(store, by, now),
         "decided": _figures(decided)
         | {"expired": sum(public_status(call) == "expired" for call in calls)},
-        "per_day": _per_day(calls, now, days),
+        "per_day": _per_day(calls, names, zone),
         "tools": _tools(calls),
         "reviewers": _reviewers(decided),
         "histogram": _histogram(decided),
     }
 
 
-def _since(store: Store, since: Micros) -> Iterator[Call]:
-    """Requests opened since then, the newest first."""
+def _days(now: Micros, days: int, zone: tzinfo) -> list[str]:
+    """The names of the last days there, the last of them today."""
+    today = moment(now).astimezone(zone).date()
+    return [f"{today - timedelta(days=back)}" for back in range(days - 1, -1, -1)]
+
+
+def _since(store: Store, begins: datetime) -> tuple[list[Call], datetime]:
+    """Requests opened since then, the newest first; and since when these are all."""
+    found: list[Call] = []
     after: int | None = None
-    for _ in range(_MOST // _PAGE):
+    while len(found) < _MOST:
         page = store.page(Query(status="any", sort="newest", after=after, limit=_PAGE))
-        for _, call in page:
-            if call.created < since:
-                return
-            yield call
-        if len(page) < _PAGE:
-            return
+        found += [call for _, call in page if moment(call.created) >= begins]
+        if len(page) < _PAGE or moment(page[-1][1].created) < begins:
+            return found, begins
         after = page[-1][0]
+    return found, moment(found[-1].created)
 
 
 def _seconds(call: Call) -> float | None:
@@ -79,40 +90,42 @@ def _figures(decided: list[Call]) -> dict[str, Json]:
 def _open(store: Store, by: Reviewer, now: Micros) -> dict[str, Json]:
     steps = ((60, "< 1 min"), (600, "1-10 min"), (3600, "10-60 min"), (86_400, "1-24 h"))
     counts: Counter[str] = Counter()
-    total, after, oldest = 0, None, None
-    for _ in range(_MOST // _PAGE):
+    total, read, after, oldest, more = 0, 0, None, None, True
+    while more and read < _MOST:
         page = store.page(Query(status="pending", after=after, limit=_PAGE))
+        read += len(page)
         for _, call in page:
             if may_see(by, call):
                 total += 1
                 oldest = oldest or call.created
                 counts[_step((now - call.created) / 1_000_000, steps, "> 1 day")] += 1
-        if len(page) < _PAGE:
-            break
-        after = page[-1][0]
+        more = len(page) == _PAGE
+        after = page[-1][0] if more else None
     labels = [label for _, label in steps] + ["> 1 day"]
     return {
         "count": total,
+        "more": more,
         "oldest_at": None if oldest is None else moment(oldest).isoformat(),
         "by_age": [{"label": label, "count": counts[label]} for label in labels],
     }
 
 
-def _per_day(calls: list[Call], now: Micros, days: int) -> list[dict[str, Json]]:
+def _per_day(calls: list[Call], names: list[str], zone: tzinfo) -> list[dict[str, Json]]:
+    def day(at: Micros) -> str:
+        return f"{moment(at).astimezone(zone):%Y-%m-%d}"
+
     asked: Counter[str] = Counter()
     decided: Counter[str] = Counter()
     expired: Counter[str] = Counter()
     for call in calls:
-        asked[f"{moment(call.created):%Y-%m-%d}"] += 1
+        asked[day(call.created)] += 1
         if call.decision is not None and _seconds(call) is not None:
-            decided[f"{moment(call.decision.at):%Y-%m-%d}"] += 1
+            decided[day(call.decision.at)] += 1
         elif public_status(call) == "expired" and call.expires_at is not None:
-            expired[f"{moment(call.expires_at):%Y-%m-%d}"] += 1
-    last = moment(now)
-    names = [f"{last - timedelta(days=back):%Y-%m-%d}" for back in range(days - 1, -1, -1)]
+            expired[day(call.expires_at)] += 1
     return [
-        {"day": day, "asked": asked[day], "decided": decided[day], "expired": expired[day]}
-        for day in names
+        {"day": name, "asked": asked[name], "decided": decided[name], "expired": expired[name]}
+        for name in names
     ]
 
 
