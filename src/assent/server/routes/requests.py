@@ -40,7 +40,9 @@ async def listed(
     run: str | None = None,
     risk: Annotated[str | None, Query(description="low, medium, high or critical")] = None,
     q: Annotated[str | None, Query(description="words of tool, agent, description or id")] = None,
-    mine: Annotated[bool, Query(description="only what this person may decide")] = False,
+    mine: Annotated[
+        bool, Query(description="only what is for this person, not for everybody")
+    ] = False,
     sort: Annotated[str | None, Query(description="oldest, newest or expiring")] = None,
     after: Annotated[str | None, Query(description="the `next` of the page before")] = None,
     limit: Annotated[

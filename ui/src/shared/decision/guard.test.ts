@@ -56,6 +56,12 @@ describe("hindrance", () => {
     expect(hindrance(aRequest(), "respond", { ...now, unseen: ["body"] })).toBe("");
   });
 
+  it("does not say that nothing can be decided where a no still can", () => {
+    const voted = aRequest({ quorum: 2, can: ["reject"], why_not: "you voted already" });
+    expect(hindrance(voted, "approve", now)).toBe("You voted already. You can still reject.");
+    expect(hindrance(voted, "reject", now)).toBe("");
+  });
+
   it("gives the server's reason", () => {
     expect(hindrance(aRequest({ can: [], why_not: "it is for group:finance" }), "approve", now)).toMatch(
       /group:finance/,

@@ -40,7 +40,10 @@ export function hindrance(request: Request, type: DecisionType, now: Circumstanc
   if (now.offline) return now.offline;
   if (request.status !== "pending") return `It is ${request.status}.`;
   if (!request.can.includes(type)) {
-    return request.why_not ? `You cannot decide this: ${request.why_not}.` : "The policy does not allow this answer.";
+    if (!request.why_not) return "The policy does not allow this answer.";
+    if (request.can.length === 0) return `You cannot decide this: ${request.why_not}.`;
+    const why = request.why_not.charAt(0).toUpperCase() + request.why_not.slice(1);
+    return `${why}. You can still ${request.can.join(" or ")}.`;
   }
   if (type === "respond" && hasFingerprint((request.question?.options ?? []).map((option) => option.value))) {
     return "Reveal the masked values first: an answer is sent as it is.";
