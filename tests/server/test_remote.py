@@ -73,6 +73,16 @@ def test_what_a_standing_yes_allowed_can_be_read(open_server: Served) -> None:
     assert client.get("/api/requests/req_nope").status_code == 404
 
 
+@pytest.mark.parametrize(
+    "asked", [{"question": {"text": "How many?"}}, {"text": "Publish?"}, {"tool": "refund"}]
+)
+def test_people_are_shown_what_the_agent_says_it_is(open_server: Served, asked: Any) -> None:
+    client = open_server.client()
+    made = client.post("/api/requests", json={**asked, "description": "Mind the gap."}).json()
+    read = client.get(f"/api/requests/{made['id']}").json()
+    assert (read["description"], read["shown"]["description"]) == ("Mind the gap.",) * 2
+
+
 def test_a_length_of_time_may_be_written_out(open_server: Served) -> None:
     client = open_server.client()
     for given, seconds in ((90, 90), ("15m", 900)):

@@ -182,13 +182,17 @@ def _face(body: OpenBody) -> Tool:
     name = checked_words(body.tool, "tool", 200)
     if not name.strip():
         raise InvalidCall("a tool needs a name", "tool")
-    description = checked_words(body.description, "description")
+    description = _description(body)
     face = {
         "parameters": schema.foreign_schema(body.schema_ or {"type": "object"}),
         "returns": None if body.returns is None else schema.foreign_schema(body.returns),
     }
     whole = {"name": name, "schema": face, "description": description, "remote": True}
     return Tool(codec.digest(whole), name, codec.dumps(face), description)
+
+
+def _description(body: OpenBody) -> str:
+    return checked_words(body.description, "description")
 
 
 async def _terms(
@@ -202,7 +206,8 @@ async def _terms(
         own = terms_from(wanted, idempotent=body.idempotent, rule="agent")
         if body.tool is None:
             wanted["allowed"] = _fitting(own.allowed, _ANSWERS[kind])
-            return terms_from(wanted, idempotent=body.idempotent, rule="agent")
+            own = terms_from(wanted, idempotent=body.idempotent, rule="agent")
+            return replace(own, description=_description(body))
     except (InvalidPolicy, TypeError, ValueError) as error:
         field = str(error).partition("=")[0]
         raise InvalidCall(str(error), field if field in wanted else "") from None
