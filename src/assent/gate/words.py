@@ -37,7 +37,9 @@ def why_not(call: Call) -> str:
     if not call.attempt or call.status is CallStatus.IN_DOUBT:
         return _not_run(call)
     again = _not_run(call).replace("was not run", "was not run again", 1)
-    return f"{again.replace('before it ran.', 'before it ran again.', 1)} {STARTED_BEFORE}"
+    again = again.replace("before it ran.", "before it ran again.", 1)
+    stop = "" if again.endswith((".", "!", "?")) else "."  # people give reasons without one
+    return f"{again}{stop} {STARTED_BEFORE}"
 
 
 def _not_run(call: Call) -> str:
