@@ -12,6 +12,7 @@ import httpx
 import pytest
 from served import Serve, Served, mailer, opened
 
+from assent import Reject
 from assent.testing import say
 
 
@@ -300,6 +301,31 @@ def test_an_agent_opens_nothing_in_the_chat_of_a_person_or_the_thread_of_another
     ):
         refused = bot.post("/api/requests", json={"tool": "refund", **named})
         assert refused.status_code == status, refused.text
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_run_is_over_when_nothing_is_left_of_it_though_its_agent_never_comes_back(
+    serve: Serve, many: bool
+) -> None:
+    server = serve()
+    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
+    first, second = (opened(bot, key, run="r1", thread="t") for key in ("k1", "k2"))
+    for request, status in ((first, "paused"), (second, "done")):
+        no = {"type": "reject", "message": "not today"}
+        if many:
+            ana.post("/api/decisions", json=[{"id": request["id"], **no}])
+        else:
+            ana.post(f"/api/requests/{request['id']}/decision", json=no)
+        assert ana.get("/api/runs/r1").json()["status"] == status
+    assert bot.get(f"/api/requests/{first['id']}/wait").json()["decision"]["message"] == "not today"
+
+
+def test_a_run_that_was_decided_elsewhere_does_not_block_its_thread(serve: Serve) -> None:
+    server = serve()
+    bot = server.client(server.token("bot", "agent"))
+    made = opened(bot, "k1", run="r1", thread="t")
+    server.app.state.assent.inbox.decide_sync(made["id"], Reject("no"), by="ana")
+    assert opened(bot, "k2", run="r2", thread="t")["run"] == "r2"
 
 
 def test_the_same_post_at_the_same_moment_is_one_request(serve: Serve) -> None:

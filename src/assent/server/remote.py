@@ -23,7 +23,7 @@ from assent.gate.verify import verify
 from assent.policy import tightened
 from assent.rows import LIVE, Call, CallStatus, Run, Tool
 from assent.server.service import Service
-from assent.server.showing.judging import judging
+from assent.server.showing.judging import came_from_elsewhere, judging
 from assent.server.wire.shapes import OpenBody, OptionBody, QuestionBody, ResultBody
 from assent.stores.base import Query, Store
 from assent.stores.inner import expire
@@ -133,7 +133,8 @@ def _check_thread(store: Store, thread: str, run: str, agent: str) -> None:
     if (first and first[0].type == "opened") or (last is not None and last.agent != agent):
         raise Conflict(f"thread {thread!r} belongs to somebody else: use another name")
     live = store.live_run(thread)
-    if live is not None and live.id != run:  # it may be the same post, a moment faster
+    # It may be the same post, a moment faster; or everything was decided and nobody came back.
+    if live is not None and live.id != run and not _ended(store, live):
         raise Conflict(
             f"in thread {thread!r} the run {live.id!r} is not over: go on in that run, or use "
             "another thread"
@@ -261,16 +262,27 @@ def settled(service: Service, call_id: str) -> Call:
         if run is not None and run.ready_at is not None and run.ready_at <= now:
             service.store.transact(Doubt(thread=call.thread, run=call.run))
     else:
-        _end_run(service, call)
+        let_end(service, call)
         return call
     return found(service, call_id)
 
 
-def _end_run(service: Service, call: Call) -> None:
-    run = service.store.run(call.run)
-    closed = run is not None and not (run.asked or run.ready or run.active or run.doubted)
-    if run is not None and closed and run.status in LIVE:
-        service.store.transact(Finish(thread=run.thread, run=run.id, status="done"))
+def let_end(service: Service, call: Call) -> None:
+    """End the run of a call, if nothing is left of it: its agent may never come back."""
+    run = service.store.run(call.run) if came_from_elsewhere(call) else None
+    if run is not None and run.status in LIVE:
+        _ended(service.store, run)
+
+
+def _ended(store: Store, run: Run) -> bool:
+    """Whether nothing is left of a run of an agent elsewhere, which is over then."""
+    if run.asked or run.ready or run.active or run.doubted:
+        return False
+    calls = store.calls_of(run.id)
+    over = bool(calls) and all(map(came_from_elsewhere, calls))
+    if over:
+        store.transact(Finish(thread=run.thread, run=run.id, status="done"))
+    return over
 
 
 def found(service: Service, call_id: str) -> Call:
@@ -364,7 +376,7 @@ def report(service: Service, call: Call, body: ResultBody) -> Call:
             result=words,
         )
     )
-    _end_run(service, recorded)
+    let_end(service, recorded)
     done: Call = recorded
     return done
 

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from assent.errors import AssentError, Conflict, InvalidDecision, NotFound, Refused
 from assent.inbox import Outcome
+from assent.server import remote
 from assent.server.access.auth import AChatter, Anyone, AReviewer, check_sees
 from assent.server.access.traces import traced
 from assent.server.service import Service, service_of
@@ -26,7 +27,7 @@ from assent.server.wire.shapes import (
     OneOfMany,
     RequestView,
 )
-from assent.twin import look
+from assent.twin import hop, look
 from assent.types import Approve, Decision, Edit, Reject, Respond
 
 log = logging.getLogger("assent.server")
@@ -60,6 +61,8 @@ async def decide(request: Request, who: AChatter, request_id: str) -> JsonAnswer
     except (Conflict, Refused) as error:
         raise await _who_won(service, request_id, error) from None
     service.metrics.decisions.labels(decision.type).inc()
+    if decision.type in _ENDING:
+        await hop(_let_end, service, request_id)
     if service.agents and not service.feed.running:
         log.warning(
             "%s is decided, and nobody goes on with it here: an app that is mounted into another "
@@ -67,6 +70,16 @@ async def decide(request: Request, who: AChatter, request_id: str) -> JsonAnswer
             request_id,
         )
     return JsonAnswer(shown_request(decided, who.reviewer))
+
+
+#: After these nothing of a call is left to be run.
+_ENDING = ("reject", "respond")
+
+
+def _let_end(service: Service, request_id: str) -> None:
+    call = service.store.call(request_id)
+    if call is not None:
+        remote.let_end(service, call)
 
 
 async def _who_won(service: Service, request_id: str, error: AssentError) -> AssentError:
@@ -137,6 +150,8 @@ async def decide_many(request: Request, who: AReviewer) -> JsonAnswer:
     for outcome in outcomes:
         if outcome.request is not None:
             service.metrics.decisions.labels(decisions[0].type).inc()
+            if decisions[0].type in _ENDING:
+                await hop(_let_end, service, outcome.id)
             items.append(
                 {"id": outcome.id, "request": shown_request(outcome.request, who.reviewer)}
             )
