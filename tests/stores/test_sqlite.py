@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import stat
@@ -326,3 +327,17 @@ def test_parameters_are_refused_instead_of_becoming_part_of_the_name(tmp_path: P
     with pytest.raises(StoreError, match="takes none: leave out what follows"):
         open_store(f"sqlite:///{tmp_path}/assent.db?mode=ro")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", ["an app's", "no"])
+def test_a_file_that_is_something_else_is_told_as_that(tmp_path: Path, content: str) -> None:
+    """Not that its key is missing; and nothing is put beside it."""
+    file = tmp_path / "app.db"
+    if content == "no":
+        file.write_text("Dear diary")
+    else:
+        with contextlib.closing(sqlite3.connect(file)) as connection:
+            connection.execute("CREATE TABLE users (name)")
+    with pytest.raises(StoreError, match=r"not a store of Assent|not a database"):
+        open_store(f"sqlite:///{file}")
+    assert list(tmp_path.iterdir()) == [file]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from assent.errors import StoreError
 from assent.keys import Keyring
@@ -46,6 +47,20 @@ def connected(path: Path, *, writable: bool = True) -> sqlite3.Connection:
             connection.close()
         raise StoreError(f"cannot open {path}: {error}") from error
     return connection
+
+
+def check_ours(path: Path) -> None:
+    """Refuse a file that holds something else: the database of an app, say, or no database."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    # As it lies there, so that nothing is put beside it; what it has in a log is looked at later.
+    address = f"file:{quote(str(path))}?immutable=1"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+            version_of(names, connection.execute, f"sqlite:///{path}")
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot open {path}: {error}") from error
 
 
 def brought_up_to_date(connection: sqlite3.Connection, keys: Keyring, url: str) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from assent.errors import StoreError
+from assent.stores.sqlite.opening import check_ours
 
 try:
     import fcntl
@@ -42,6 +43,8 @@ class Sidecar:
             )
         self._path = path
         self._mark = path.with_name(path.name + ".mark")
+        if not self._mark.exists():  # nobody of ours has opened it here
+            check_ours(path)
         self._lock_fd = self._open(path.with_name(path.name + ".lock"))
         self._mark_fd = self._open(self._mark)
         self._incarnation = ""
