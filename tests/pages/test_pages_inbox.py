@@ -93,6 +93,15 @@ def test_rejected_by_keyboard_with_a_reason(demo: Demo, open_page: Open) -> None
     assert demo.ran() == []
 
 
+def test_what_was_called_off_says_why(demo: Demo, open_page: Open) -> None:
+    demo.say("Weather in Oslo")
+    (item,) = demo.http.get("/api/requests").json()["items"]
+    demo.http.post(f"/api/requests/{item['id']}/cancel", json={"message": "the customer left"})
+    page = open_page(f"{demo.url}/inbox/{item['id']}")
+    expect(page.get_by_test_id("outcome")).to_contain_text("It was called off. Nothing ran.")
+    expect(page.get_by_test_id("outcome")).to_contain_text("the customer left")
+
+
 def test_who_goes_back_stands_where_they_began(demo: Demo, open_page: Open) -> None:
     demo.say("Book a flight to Rome")
     page = open_page(f"{demo.url}/inbox")

@@ -40,6 +40,7 @@ export function Outcome({ request, me }: { request: Request; me: string }): Reac
   if (request.status === "pending") return null;
   const { decision, execution } = request;
   const result = execution.result;
+  const said = decision ? decision.message : request.status === "cancelled" ? result : undefined;
   return (
     <section className="outcome" aria-label="Outcome" data-testid="outcome">
       <p className="outcome-line">
@@ -54,7 +55,7 @@ export function Outcome({ request, me }: { request: Request; me: string }): Reac
           )}
         </span>
       </p>
-      {decision?.message && <blockquote className="wrap">{visible(decision.message)}</blockquote>}
+      {typeof said === "string" && said && <blockquote className="wrap">{visible(said)}</blockquote>}
       {decision?.type === "respond" && decision.value !== undefined && (
         <div className="outcome-value">
           <h3>Answer</h3>
