@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware import HumanInTheLoopMiddleware as LangChains
 from langchain_core.messages import ToolMessage
+from langchain_core.tools import tool
 from langchain_world import Chat, World
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import BaseModel
 
 from assent import InvalidDecision, Policy, Rule
@@ -101,3 +105,28 @@ def test_a_pause_is_no_error_to_other_middleware(world: World, colour: str, tmp_
         stands = guarded.resume_sync("t", decisions=[request.approve()])
     assert (stands.output, world.ran) == ("Done.", [("send", "ana", "Hello")])
     assert world.told() == ["sent to ana", "Tool error: no ink"]
+
+
+async def test_a_tool_node_that_makes_its_calls_at_once_leaves_none_behind(world: World) -> None:
+    """LangGraph goes on when the first of them pauses, while others are at work."""
+
+    @tool
+    async def slow() -> str:
+        """Take one's time."""
+        await asyncio.sleep(0.3)
+        world.ran.append("slow")
+        return "at last"
+
+    made: Any = [("c1", "send", {"to": "ana"}), ("c2", "slow", {}), ("c3", "send", {"to": "bob"})]
+    chat = Chat(script=[made, "Done."], seen=[])
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("model", lambda state: {"messages": [chat.invoke(state["messages"])]})
+    graph.add_node("tools", ToolNode([*world.tools(), slow]))
+    graph.add_edge(START, "model").add_conditional_edges("model", tools_condition)
+    compiled = graph.add_edge("tools", "model").compile(checkpointer=InMemorySaver())
+    guarded = guard(compiled, world.gate, Policy([Rule("send")]))
+    stands = await guarded.run("go", thread="t")
+    assert (len(stands.interruptions), world.ran) == (2, ["slow"])
+    both = [request.approve() for request in stands.interruptions]
+    assert (await guarded.resume("t", decisions=both)).output == "Done."
+    assert len(world.ran) == 3

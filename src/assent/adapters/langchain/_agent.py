@@ -17,6 +17,7 @@ from langgraph.prebuilt.tool_node import ToolNode
 from assent.adapters.langchain._breakpoints import stop_of
 from assent.adapters.langchain._calls import ToolGate
 from assent.adapters.langchain._questions import Questions
+from assent.adapters.langchain._together import Together
 from assent.adapters.langchain._tools import named, unanswered
 from assent.errors import AssentError, Paused
 from assent.gate import Gate
@@ -232,7 +233,7 @@ def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
             "ToolNode itself"
         )
     tools.behind.update(inner.tools_by_name)
-    wrap, awrap = inner._wrap_tool_call, inner._awrap_tool_call
+    wrap, awrap, together = inner._wrap_tool_call, inner._awrap_tool_call, Together()
 
     def gated(request: Any, execute: Any) -> Any:
         def ask(changed: Any) -> Any:
@@ -247,8 +248,12 @@ def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
             with _untouched():
                 return await tools.awrap(changed, execute)
 
-        with _as_it_was():
-            return await (ask(request) if awrap is None else awrap(request, ask))
+        async def made() -> Any:
+            with _as_it_was():
+                return await (ask(request) if awrap is None else awrap(request, ask))
+
+        inside = request.runtime.config.get("configurable") or {}
+        return await together.one((inside.get("thread_id"), inside.get("checkpoint_ns")), made())
 
     return ToolNode(
         list(inner.tools_by_name.values()),
