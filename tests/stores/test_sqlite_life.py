@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import threading
@@ -179,3 +180,13 @@ def test_one_watcher_is_enough(world: World) -> None:
 
 def _watchers() -> int:
     return sum(thread.name == "assent-watch" for thread in threading.enumerate())
+
+
+def test_a_store_that_nobody_has_any_more_keeps_no_file_open(tmp_path: Path) -> None:
+    """As where each request of a web server opens a gate, and none is closed."""
+    for n in range(3):
+        World(SqliteStore(tmp_path / "store.db"), None).ask(  # type: ignore[arg-type]
+            run=f"r{n}", thread=f"t{n}", id=f"req_{n}"
+        )
+    gc.collect()
+    assert not {name for name in descriptors() if name.startswith(str(tmp_path))}

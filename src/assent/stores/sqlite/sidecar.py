@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from weakref import finalize
 
 from assent.errors import StoreError
 from assent.stores.sqlite.opening import check_ours
@@ -47,6 +48,9 @@ class Sidecar:
             check_ours(path)
         self._lock_fd = self._open(path.with_name(path.name + ".lock"))
         self._mark_fd = self._open(self._mark)
+        # Also when nobody has it any more: a store that was not closed must not use files up.
+        self._closing = finalize(self, _close, self._lock_fd, self._mark_fd)
+        self._closing.atexit = False  # what still writes then needs its lock
         self._incarnation = ""
         self.behind = False
 
@@ -132,9 +136,13 @@ class Sidecar:
         self._write(pos)
 
     def close(self) -> None:
-        """Let go of both files."""
-        os.close(self._lock_fd)
-        os.close(self._mark_fd)
+        """Let go of both files; twice is once."""
+        self._closing()
+
+
+def _close(*files: int) -> None:
+    for file in files:
+        os.close(file)
 
 
 def _file_system(path: Path) -> str:
