@@ -45,8 +45,8 @@ def sizes(effort: Effort) -> Measured:
     durability="SQLite, WAL, synchronous=FULL, on both sides; bytes are the values in all rows",
     shown="bytes",
     explanation=(
-        "Time: what is left of the growth is that the model is given all messages, and a copy of "
-        "each; only new ones are read from the store. "
+        "Time: what grows is that the model is given all messages, which are first compared with "
+        "the stored ones; only new ones are read and copied. "
         "Bytes: an approval adds 0.3 kB to the conversation, and 2.0 kB of record, five facts "
         "with their hashes; that is what the audit is made of."
     ),
