@@ -134,7 +134,7 @@ def _check_thread(store: Store, thread: str, run: str, agent: str) -> None:
         raise Conflict(f"thread {thread!r} belongs to somebody else: use another name")
     live = store.live_run(thread)
     # It may be the same post, a moment faster; or everything was decided and nobody came back.
-    if live is not None and live.id != run and not _ended(store, live):
+    if live is not None and live.id != run and not _end_if_over(store, live):
         raise Conflict(
             f"in thread {thread!r} the run {live.id!r} is not over: go on in that run, or use "
             "another thread"
@@ -271,11 +271,11 @@ def let_end(service: Service, call: Call) -> None:
     """End the run of a call, if nothing is left of it: its agent may never come back."""
     run = service.store.run(call.run) if came_from_elsewhere(call) else None
     if run is not None and run.status in LIVE:
-        _ended(service.store, run)
+        _end_if_over(service.store, run)
 
 
-def _ended(store: Store, run: Run) -> bool:
-    """Whether nothing is left of a run of an agent elsewhere, which is over then."""
+def _end_if_over(store: Store, run: Run) -> bool:
+    """End a run of agents elsewhere of which nothing is left; whether it was so."""
     if run.asked or run.ready or run.active or run.doubted:
         return False
     calls = store.calls_of(run.id)
