@@ -7,13 +7,13 @@ ARGS    ?=
 BIN   := .venv/bin
 READY := .venv/.ready
 LIGHT := .venv/.light
-STATIC := src/assent/server/static
+STATIC := src/sayso/server/static
 
 .DEFAULT_GOAL := help
 .PHONY: demo test check lint types imports pages pictures bench chaos ui docs clean help
 
 demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
-	$(BIN)/assent demo $(ARGS)
+	$(BIN)/sayso demo $(ARGS)
 
 test: $(READY) ## run all tests, and every snippet of the documentation
 	@$(BIN)/python scripts/programs.py chromium >/dev/null || [ -z "$$CI" ]
@@ -41,7 +41,7 @@ bench: $(READY) ## measure beside the peers; writes docs/benchmarks.md, some row
 chaos: $(READY) ## the long fault tests, for hours: kills, stops, power cuts, load; ARGS="-k load"
 	$(BIN)/pytest -v -m chaos tests/chaos $(ARGS)
 
-ui: ui/node_modules/.ready ## build the web app into src/assent/server/static
+ui: ui/node_modules/.ready ## build the web app into src/sayso/server/static
 	cd ui && npm run --silent build
 
 pages: ui/node_modules/.ready ## types and tests of the web app, and whether the committed build is a fresh one
@@ -60,7 +60,7 @@ docs: $(READY) ## write the generated pages anew
 
 pictures: $(READY) ## make the pictures of the documentation anew
 	@mkdir -p docs/images
-	ASSENT_PICTURES=$(CURDIR)/docs/images $(BIN)/pytest -q tests/pages/test_pages_people.py -k pictures
+	SAYSO_PICTURES=$(CURDIR)/docs/images $(BIN)/pytest -q tests/pages/test_pages_people.py -k pictures
 
 clean: ## remove the environment, caches and builds
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
@@ -79,7 +79,7 @@ define install
 	        python=; \
 	    done; \
 	    if [ -z "$$python" ]; then \
-	        echo "Assent needs Python 3.11 or later, and none of these is one: $(PYTHONS)." >&2; \
+	        echo "Sayso needs Python 3.11 or later, and none of these is one: $(PYTHONS)." >&2; \
 	        echo "Install one, or name it: make PYTHONS=/path/to/python ..." >&2; \
 	        exit 1; \
 	    fi; \
@@ -94,7 +94,7 @@ define install
 endef
 
 $(READY): pyproject.toml
-	$(call install,.[dev],Assent with its tools and every framework that it is tested with)
+	$(call install,.[dev],Sayso with its tools and every framework that it is tested with)
 
 $(LIGHT): pyproject.toml
-	$(call install,.,Assent)
+	$(call install,.,Sayso)

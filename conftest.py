@@ -1,7 +1,7 @@
 """Runs every Python snippet of README.md, docs/ and the other Markdown pages.
 
 A page is one session: its ```python blocks run from top to bottom in one namespace, one event loop
-and one empty working folder of its own, so that ``sqlite:///assent.db`` means a fresh file. A
+and one empty working folder of its own, so that ``sqlite:///sayso.db`` means a fresh file. A
 snippet may ``await`` at its top level. What a page needs but a reader does not (a person who
 decides, say) stands in a comment: ``<!-- invisible-code-block: python`` … ``-->``.
 
@@ -48,8 +48,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no bug; everything else stays as hypothesis chose (it knows CI by itself).
-hypothesis.settings.register_profile("assent", hypothesis.settings(), deadline=None)
-hypothesis.settings.load_profile("assent")
+hypothesis.settings.register_profile("sayso", hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("sayso")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -75,9 +75,7 @@ class Page:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        clean = {
-            name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")
-        }
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("SAYSO_")}
         with contextlib.chdir(self.folder.name), mock.patch.dict(os.environ, clean, clear=True):
             yield
 

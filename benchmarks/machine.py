@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from assent.testing.postgres_server import NoPostgres, PostgresServer, find_binaries
+from sayso.testing.postgres_server import NoPostgres, PostgresServer, find_binaries
 
 
 @cache
@@ -38,7 +38,7 @@ def own_versions() -> dict[str, str]:
     """What runs on our side, and what both sides share."""
     node = shutil.which("node")
     return {
-        "assent": version("assent"),
+        "sayso": version("sayso"),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "postgresql": _postgresql(),
@@ -90,7 +90,7 @@ class _Shared:
 @contextmanager
 def server() -> Iterator[None]:
     """Keep a place for a PostgreSQL, with fsync on; it is started when a row first wants it."""
-    with tempfile.TemporaryDirectory(prefix="assent-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="sayso-bench-") as folder:
         os.chmod(folder, 0o755)  # PostgreSQL may have to run as somebody else
         _Shared.folder = Path(folder)
         try:

@@ -68,11 +68,11 @@ def peers(rows: Sequence[Mapping[str, Any]]) -> str:
         better = "more is better" if row["shown"] == "per_second" else "less is better"
         body.append(_text(10, y + 14, f"{work}: {heading(row['shown'])} ({better})", "head"))
         y += LINE
-        alone = not any(side.startswith("assent") for side in sides)
+        alone = not any(side.startswith("sayso") for side in sides)
         most = max(*sides.values(), 1e-9)
         for side, value in sides.items():
             wide = value / most * (WIDTH - LEFT - RIGHT)
-            kind = "ours" if alone or side.startswith("assent") else "theirs"
+            kind = "ours" if alone or side.startswith("sayso") else "theirs"
             body.append(_text(LEFT - 8, y + 13, side, anchor="end"))
             body.append(_bar(LEFT, y + 3, wide, kind))
             body.append(_text(LEFT + max(wide, 1.5) + 6, y + 13, figure(row["shown"], value)))

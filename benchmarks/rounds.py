@@ -57,9 +57,9 @@ def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
 @cache
 def environment() -> dict[str, str]:
     """What the scripts see: no settings of the user's, one key, no word to anybody outside."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SAYSO_")}
     made = subprocess.run(
-        [sys.executable, "-m", "assent.keys"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "sayso.keys"], capture_output=True, text=True, check=True
     )
     quiet = {"LANGSMITH_TRACING": "false", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
-    return {**kept, **quiet, "OPENAI_API_KEY": "none", "ASSENT_KEY": made.stdout.strip()}
+    return {**kept, **quiet, "OPENAI_API_KEY": "none", "SAYSO_KEY": made.stdout.strip()}

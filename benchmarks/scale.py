@@ -23,11 +23,11 @@ from typing import Any
 
 import psycopg
 
-import assent
-from assent.keys import ENVIRONMENT, new_key
-from assent.stores.postgres import PostgresStore
-from assent.testing import ScriptedModel, call, say
-from assent.testing.postgres_server import PostgresServer
+import sayso
+from sayso.keys import ENVIRONMENT, new_key
+from sayso.stores.postgres import PostgresStore
+from sayso.testing import ScriptedModel, call, say
+from sayso.testing.postgres_server import PostgresServer
 
 PHASES = ("open", "decide", "resume")
 LOOKS = 300
@@ -50,7 +50,7 @@ def main() -> None:
     given = parser.parse_args()
     sizes = [int(size) for size in given.rows.split(",") if size]
     os.environ.setdefault(ENVIRONMENT, new_key())
-    folder = Path(tempfile.mkdtemp(prefix="assent-scale-"))
+    folder = Path(tempfile.mkdtemp(prefix="sayso-scale-"))
     folder.chmod(0o755)
     server = PostgresServer(folder)
     server.start()
@@ -116,8 +116,8 @@ def work(url: str, requests: int, processes: int) -> dict[str, Any]:
 
 
 def server_cpu(url: str) -> float:
-    """The seconds of CPU that the sessions of Assent have used; where Linux tells."""
-    pids = sql(url, "SELECT pid FROM pg_stat_activity WHERE application_name = 'assent'")
+    """The seconds of CPU that the sessions of Sayso have used; where Linux tells."""
+    pids = sql(url, "SELECT pid FROM pg_stat_activity WHERE application_name = 'sayso'")
     ticks = 0
     for (pid,) in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -129,7 +129,7 @@ def size(url: str) -> int:
     """The bytes of all tables and indexes of the store."""
     statement = (
         "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c "
-        "JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = 'assent' AND relkind = 'r'"
+        "JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = 'sayso' AND relkind = 'r'"
     )
     return int(sql(url, statement)[0][0])
 
@@ -137,18 +137,18 @@ def size(url: str) -> int:
 def share(url: str, number: int, each: int, barrier: Any, times: Any) -> None:
     """What one process does of it."""
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def refund(order: str, euros: int) -> str:
         """Give money back."""
         return f"paid {order}"
 
-    def agent(n: int) -> assent.Agent:
+    def agent(n: int) -> sayso.Agent:
         asks = call("refund", {"order": f"A-{number}-{n}", "euros": 20})
-        made = assent.Agent("clerk", model=ScriptedModel([asks, say("Done.")]), tools=[refund])
+        made = sayso.Agent("clerk", model=ScriptedModel([asks, say("Done.")]), tools=[refund])
         made.lend(store)
         return made
 
-    with closing(PostgresStore(url)) as store, assent.Inbox(store) as inbox:
+    with closing(PostgresStore(url)) as store, sayso.Inbox(store) as inbox:
         agents = [agent(n) for n in range(each)]
         asked: list[Any] = []
 
@@ -180,7 +180,7 @@ def share(url: str, number: int, each: int, barrier: Any, times: Any) -> None:
 def pages(url: str, rows: int) -> dict[str, Any]:
     """How long pages of the inbox take when so many requests wait."""
     fill(url, rows)
-    with closing(PostgresStore(url)) as store, assent.Inbox(store) as inbox:
+    with closing(PostgresStore(url)) as store, sayso.Inbox(store) as inbox:
         first = inbox.pending_sync(limit=50)
         looks: dict[str, Callable[[], Any]] = {
             "first": lambda: inbox.pending_sync(limit=50),
@@ -208,14 +208,14 @@ def timed(url: str, look: Callable[[], Any]) -> dict[str, float]:
 
 def fill(url: str, rows: int) -> None:
     """Copy a paused thread until so many requests wait."""
-    ((there,),) = sql(url, "SELECT count(*) FROM assent.call WHERE shelf = 'asked'")
+    ((there,),) = sql(url, "SELECT count(*) FROM sayso.call WHERE shelf = 'asked'")
     if not there:
         pattern(url)
         there = 1
-    ((thread,),) = sql(url, "SELECT thread FROM assent.call WHERE shelf = 'asked' LIMIT 1")
+    ((thread,),) = sql(url, "SELECT thread FROM sayso.call WHERE shelf = 'asked' LIMIT 1")
     for table, own in OWN.items():
         statement = (
-            "SELECT column_name FROM information_schema.columns WHERE table_schema = 'assent' "
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = 'sayso' "
             "AND table_name = %s AND column_name NOT IN ('n', 'pos', 'era', 'xid')"
         )
         names = [row[0] for row in sql(url, statement, table)]
@@ -223,8 +223,8 @@ def fill(url: str, rows: int) -> None:
         where = "id" if table == "thread" else "thread"
         sql(
             url,
-            f"INSERT INTO assent.{table} ({', '.join(names)}) SELECT {', '.join(values)} "
-            f"FROM assent.{table}, generate_series(%s::bigint, %s::bigint) AS copy "
+            f"INSERT INTO sayso.{table} ({', '.join(names)}) SELECT {', '.join(values)} "
+            f"FROM sayso.{table}, generate_series(%s::bigint, %s::bigint) AS copy "
             f"WHERE {where} = %s",
             *(there, rows - 1, thread),
         )
@@ -235,13 +235,13 @@ def pattern(url: str) -> None:
     """The thread that is copied."""
     model = ScriptedModel([call("refund", {"order": "A-17", "euros": 20})])
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def refund(order: str, euros: int) -> str:
         """Give money back."""
         return f"paid {order}"
 
     with closing(PostgresStore(url)) as store:
-        agent = assent.Agent("clerk", model=model, tools=[refund])
+        agent = sayso.Agent("clerk", model=model, tools=[refund])
         agent.lend(store)
         agent.run_sync("Refund it", thread="pattern")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import agent_framework as af
 
-import assent
-from assent.adapters.agent_framework import edited, guard
+import sayso
+from sayso.adapters.agent_framework import edited, guard
 
 
 @af.tool(approval_mode="always_require")
@@ -38,13 +38,13 @@ class Scripted(
 
 def travel(client: Any, store: str) -> Any:
     """The agent as each process builds it anew."""
-    gate = assent.Gate(store, agent="travel", wait=0)
+    gate = sayso.Gate(store, agent="travel", wait=0)
     return guard(af.Agent(client, tools=[book_flight]), gate).as_agent(by="ana")
 
 
 async def main(client: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        store, session = f"sqlite:///{folder}/assent.db", af.AgentSession(session_id="trip")
+        store, session = f"sqlite:///{folder}/sayso.db", af.AgentSession(session_id="trip")
         words = "Please book me a flight for Friday to Paris."
         response = await travel(client, store).run(words, session=session)
         while response.user_input_requests:

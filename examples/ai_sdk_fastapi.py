@@ -9,12 +9,12 @@ import httpx
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
-import assent
-from assent.adapters import ai_sdk
-from assent.testing import ScriptedModel, call, say
+import sayso
+from sayso.adapters import ai_sdk
+from sayso.testing import ScriptedModel, call, say
 
 
-@assent.tool(needs_approval=True)
+@sayso.tool(needs_approval=True)
 def send_email(to: str, subject: str) -> str:
     """Send an email."""
     print(f"  sent {subject!r} to {to}")
@@ -22,7 +22,7 @@ def send_email(to: str, subject: str) -> str:
 
 
 SCRIPT: list[Any] = [call("send_email", {"to": "bob", "subject": "WELCOME!"}), say("Bob knows.")]
-agent = assent.Agent("mailer", model=ScriptedModel(SCRIPT), tools=[send_email])
+agent = sayso.Agent("mailer", model=ScriptedModel(SCRIPT), tools=[send_email])
 app = FastAPI()
 
 
@@ -30,8 +30,8 @@ app = FastAPI()
 async def post(request: Request) -> Response:
     try:  # who posts is for your own sign-in to say
         frames = await ai_sdk.stream(await request.body(), agent, by="ana")
-    except assent.AssentError as error:
-        return PlainTextResponse(str(error), 404 if isinstance(error, assent.NotFound) else 400)
+    except sayso.SaysoError as error:
+        return PlainTextResponse(str(error), 404 if isinstance(error, sayso.NotFound) else 400)
     return StreamingResponse(frames, headers=ai_sdk.HEADERS)
 
 
@@ -46,7 +46,7 @@ async def resume(chat_id: str) -> Response:
 async def play(browser: httpx.AsyncClient) -> None:
     words = {"id": "1", "role": "user", "parts": [{"type": "text", "text": "Greet Bob"}]}
     await browser.post("/api/chat", json={"id": "c", "messages": [words]})
-    (card,) = (await assent.Inbox(agent.store).pending()).items
+    (card,) = (await sayso.Inbox(agent.store).pending()).items
     print(f"waits: {card.tool} {dict(card.args)}")
     shown = {"type": "tool-send_email", "toolCallId": card.id, "state": "approval-responded"}
     shown["approval"] = {"id": f"{card.id}.r1", "approved": True}  # type: ignore[assignment]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import tempfile
 from typing import Any
 
-import assent
+import sayso
 
-SIZE = assent.Question("Which size?", options=(assent.Option("small"), assent.Option("large")))
-TOPPINGS = assent.Question(
+SIZE = sayso.Question("Which size?", options=(sayso.Option("small"), sayso.Option("large")))
+TOPPINGS = sayso.Question(
     "What goes on it?",
-    options=(assent.Option("Basil"), assent.Option("Extra cheese", "cheese", "plus 1 euro")),
+    options=(sayso.Option("Basil"), sayso.Option("Extra cheese", "cheese", "plus 1 euro")),
     multiple=True,
 )
-ADDRESS = assent.Question(
+ADDRESS = sayso.Question(
     "Where to?",
     schema={
         "type": "object",
@@ -24,8 +24,8 @@ ADDRESS = assent.Question(
 
 
 def main(store: str) -> None:
-    gate = assent.Gate(store, wait=0)
-    inbox = assent.Inbox(store)
+    gate = sayso.Gate(store, wait=0)
+    inbox = sayso.Inbox(store)
 
     def order() -> list[Any]:
         with gate.run("pizza-1"):
@@ -35,7 +35,7 @@ def main(store: str) -> None:
     for answer in answers:
         try:
             order()
-        except assent.Paused as paused:
+        except sayso.Paused as paused:
             (request,) = paused.requests
             assert request.question is not None
             print(f"asked: {request.question.text}")
@@ -47,13 +47,13 @@ def main(store: str) -> None:
     inbox.close()
 
 
-def refuse_nonsense(inbox: assent.Inbox, request: assent.Request) -> None:
+def refuse_nonsense(inbox: sayso.Inbox, request: sayso.Request) -> None:
     try:
         inbox.decide_sync(request.id, request.respond(["a horse"]), by="ana")
-    except assent.InvalidDecision as error:
+    except sayso.InvalidDecision as error:
         print(f"  not an answer: {error}")
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        main(f"sqlite:///{folder}/assent.db")
+        main(f"sqlite:///{folder}/sayso.db")

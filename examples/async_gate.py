@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 import tempfile
 
-import assent
+import sayso
 
 
-async def person(inbox: assent.Inbox) -> None:
+async def person(inbox: sayso.Inbox) -> None:
     """Reads what is asked as it comes, from the first event on, and allows small cities only."""
     async for event in inbox.watch(after=""):
         if event.type != "asked":
             continue
         request = await inbox.get(event.call)
         if request.args["city"] == "Oslo":
-            decision: assent.Decision = request.approve()
+            decision: sayso.Decision = request.approve()
         else:
             decision = request.reject("too big for this example")
         await inbox.decide(request.id, decision, by="ana")
 
 
 async def main(store: str) -> None:
-    gate = assent.Gate(store, wait=10)  # wait at most ten seconds, then raise Paused
-    inbox = assent.Inbox(store)
+    gate = sayso.Gate(store, wait=10)  # wait at most ten seconds, then raise Paused
+    inbox = sayso.Inbox(store)
 
     @gate.guard
     async def forecast(city: str) -> str:
@@ -45,4 +45,4 @@ async def main(store: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(main(f"sqlite:///{folder}/assent.db"))
+        asyncio.run(main(f"sqlite:///{folder}/sayso.db"))

@@ -9,14 +9,14 @@ import argparse
 import asyncio
 from typing import Any
 
-import assent
-from assent.agent.models import Model
-from assent.testing import ScriptedModel, call, calls, say
+import sayso
+from sayso.agent.models import Model
+from sayso.testing import ScriptedModel, call, calls, say
 
 MANY = 100
 
 
-@assent.tool(
+@sayso.tool(
     needs_approval=lambda args: len(args["recipients"]) > MANY,
     risk="medium",
     preview=lambda recipients, subject, body: f"{len(recipients)} people get {subject!r}",
@@ -37,7 +37,7 @@ SCRIPT: list[Any] = [calls(mail("team", 3), mail("customer", 250)), say("Everybo
 
 
 async def main(model: str | Model) -> None:
-    agent = assent.Agent("mailer", model=model, tools=[send_email])
+    agent = sayso.Agent("mailer", model=model, tools=[send_email])
     result = await agent.run("Greet the team and all 250 new customers", thread="mail-1")
     while result.status == "paused":
         decisions = []

@@ -7,12 +7,12 @@ import sys
 import tempfile
 import time
 
-import assent
+import sayso
 
 
 def job(store: str, *, slow: bool) -> str:
     # A short lease, so that the example does not take half a minute to notice the dead process.
-    gate = assent.Gate(store, wait=0, lease=0.5)
+    gate = sayso.Gate(store, wait=0, lease=0.5)
 
     @gate.guard(needs_approval=False)
     def charge(card: str, euros: int) -> str:
@@ -40,13 +40,13 @@ def main(store: str) -> None:
     print("2. we come back: nobody knows whether the money was taken, so nothing is repeated")
     try:
         job(store, slow=False)
-    except assent.Paused as paused:
+    except sayso.Paused as paused:
         (request,) = paused.requests
         print(f"  {request.kind}: {request.tool} {dict(request.args)}")
         print(f"  a person may {' or '.join(request.allowed)}")
 
     print("3. a person asks the bank: it did happen, here is the receipt")
-    inbox = assent.Inbox(store)
+    inbox = sayso.Inbox(store)
     inbox.decide_sync(request.id, request.respond("receipt 4711"), by="ana")
     inbox.close()
     print(f"  the job goes on with: {job(store, slow=False)}")
@@ -57,4 +57,4 @@ if __name__ == "__main__":
         job(sys.argv[1], slow=True)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            main(f"sqlite:///{folder}/assent.db")
+            main(f"sqlite:///{folder}/sayso.db")

@@ -9,9 +9,9 @@ import argparse
 import asyncio
 from typing import Any
 
-import assent
-from assent.agent.models import Model
-from assent.testing import ScriptedModel, call, calls, say
+import sayso
+from sayso.agent.models import Model
+from sayso.testing import ScriptedModel, call, calls, say
 
 SENSITIVE = {"users", "payments", "accounts"}
 
@@ -21,7 +21,7 @@ async def is_sensitive(args: dict[str, Any]) -> bool:
     return args["table"] in SENSITIVE
 
 
-@assent.tool(needs_approval=is_sensitive, allowed=("approve", "reject"))
+@sayso.tool(needs_approval=is_sensitive, allowed=("approve", "reject"))
 async def delete_data(table: str, where: str) -> str:
     """Delete rows from a table."""
     print(f"  deleted from {table} where {where}")
@@ -38,7 +38,7 @@ SCRIPT: list[Any] = [
 ]
 
 
-def decide(request: assent.Request) -> assent.Decision:
+def decide(request: sayso.Request) -> sayso.Decision:
     print(f"waits: {dict(request.args)}")
     if request.args["where"].strip() in ("true", "1=1", ""):
         return request.reject("not all of them: only closed accounts")
@@ -46,7 +46,7 @@ def decide(request: assent.Request) -> assent.Decision:
 
 
 async def main(model: str | Model) -> None:
-    agent = assent.Agent("cleaner", model=model, tools=[delete_data])
+    agent = sayso.Agent("cleaner", model=model, tools=[delete_data])
     result = await agent.run("Delete old logs and users", thread="clean-1")
     while result.status == "paused":
         decisions = [decide(request) for request in result.interruptions]

@@ -9,26 +9,26 @@ import argparse
 import asyncio
 from typing import Any
 
-import assent
-from assent.agent.models import Model
-from assent.testing import ScriptedModel, call, say
+import sayso
+from sayso.agent.models import Model
+from sayso.testing import ScriptedModel, call, say
 
 
-@assent.tool(needs_approval=True)
+@sayso.tool(needs_approval=True)
 async def deploy_to_production(version: str) -> dict[str, str]:
     """Deploy to the production environment."""
     print(f"  production runs {version} now")
     return {"status": "deployed", "environment": "production", "version": version}
 
 
-@assent.tool
+@sayso.tool
 async def deploy_to_staging(version: str) -> dict[str, str]:
     """Deploy to the staging environment."""
     print(f"  staging runs {version} now")
     return {"status": "deployed", "environment": "staging", "version": version}
 
 
-@assent.tool(needs_approval=lambda args: args["environment"] == "production")
+@sayso.tool(needs_approval=lambda args: args["environment"] == "production")
 async def rollback(environment: str, version: str) -> dict[str, str]:
     """Roll back to a previous version."""
     return {"status": "rolled back", "environment": environment, "version": version}
@@ -43,7 +43,7 @@ SCRIPT: list[Any] = [
 
 
 async def main(model: str | Model) -> None:
-    agent = assent.Agent("deployer", model=model, instructions="You deploy.", tools=TOOLS)
+    agent = sayso.Agent("deployer", model=model, instructions="You deploy.", tools=TOOLS)
     result = await agent.run("Deploy version 2.5.0 to staging, then to production", thread="d-1")
     while result.status == "paused":
         for request in result.interruptions:

@@ -17,8 +17,8 @@ import dspy  # noqa: E402
 from dspy.utils import DummyLM  # noqa: E402
 from typing_extensions import TypedDict  # noqa: E402
 
-import assent  # noqa: E402
-from assent.adapters.dspy import (  # noqa: E402
+import sayso  # noqa: E402
+from sayso.adapters.dspy import (  # noqa: E402
     GuardedReAct,
     console_requester,
     guard,
@@ -60,7 +60,7 @@ async def in_the_terminal() -> None:
 
 
 def guarded(url: str, lm: DummyLM) -> GuardedReAct:
-    gate = assent.Gate(url, agent="cook", wait=0)
+    gate = sayso.Gate(url, agent="cook", wait=0)
     tools = [human_in_the_loop(inbox_requester(gate))]
     return guard(dspy.ReAct(OrderPizza, tools=tools, max_iters=6), gate, lm=lm)
 
@@ -72,7 +72,7 @@ async def in_the_inbox(url: str) -> None:
         (request,) = stands.interruptions
         print("asked:", request.question and request.question.text)
         print("  answered:", answer)
-        await assent.Inbox(url).decide(request.id, request.respond(answer), by="guest")
+        await sayso.Inbox(url).decide(request.id, request.respond(answer), by="guest")
         stands = await guarded(url, lm).resume("table-7")  # or another process, next week
     print("the order:", stands.output)
 
@@ -80,7 +80,7 @@ async def in_the_inbox(url: str) -> None:
 def in_the_browser(url: str) -> None:
     import uvicorn
 
-    from assent.server import create_app
+    from sayso.server import create_app
 
     cook = guarded(url, scripted())
     asyncio.run(cook.run("a small pizza with rocks", thread="table-7"))
@@ -89,7 +89,7 @@ def in_the_browser(url: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        store = f"sqlite:///{folder}/assent.db"
+        store = f"sqlite:///{folder}/sayso.db"
         if "--ask" in sys.argv:
             asyncio.run(in_the_terminal())
         elif "--browser" in sys.argv:

@@ -6,8 +6,8 @@ Or with people to decide, and as many processes as you like, all of them in one 
 
     export PYTHONPATH=where/the/examples/are
     python -m five_frameworks dspy           # asks, and ends; so do the others, by their names
-    assent serve                             # a page to decide on; `assent inbox` is for terminals
-    assent worker five_frameworks:dspy       # goes on when something was decided
+    sayso serve                             # a page to decide on; `sayso inbox` is for terminals
+    sayso worker five_frameworks:dspy       # goes on when something was decided
 
 The scripted models look at nothing but the conversation, so any process can go on with it.
 """
@@ -23,14 +23,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import assent
+import sayso
 
 warnings.simplefilter("ignore")  # some frameworks warn while they are imported
-STORE, BOOK = "sqlite:///assent.db", Path("payments.txt")
+STORE, BOOK = "sqlite:///sayso.db", Path("payments.txt")
 ASKED, LAST, ARGS = "Pay Ana.", "Ana has her money.", {"to": "ana", "euros": 20}
 
 
-def desk(name: str) -> tuple[assent.Gate, Callable[..., str]]:
+def desk(name: str) -> tuple[sayso.Gate, Callable[..., str]]:
     """The gate of one agent, and its tool, which keeps a book of what it did."""
 
     def pay(to: str, euros: int) -> str:
@@ -39,8 +39,8 @@ def desk(name: str) -> tuple[assent.Gate, Callable[..., str]]:
             book.write(f"{name} paid {euros} euros to {to}\n")
         return f"paid {euros} euros"
 
-    policy = assent.Policy([assent.Rule("pay")])
-    return assent.Gate(STORE, policy=policy, agent=name, wait=0), pay
+    policy = sayso.Policy([sayso.Rule("pay")])
+    return sayso.Gate(STORE, policy=policy, agent=name, wait=0), pay
 
 
 def langchain() -> Any:
@@ -50,7 +50,7 @@ def langchain() -> Any:
     from langchain_core.outputs import ChatGeneration, ChatResult
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    from assent.adapters.langchain import guard
+    from sayso.adapters.langchain import guard
 
     class Model(BaseChatModel):
         _llm_type = "scripted"
@@ -73,7 +73,7 @@ def openai_agents() -> Any:
     from agents import Agent, Model, ModelResponse, Usage, function_tool, set_tracing_disabled
     from agents.testing import assistant_message, function_call
 
-    from assent.adapters.openai_agents import guard
+    from sayso.adapters.openai_agents import guard
 
     class Scripted(Model):
         async def get_response(
@@ -94,7 +94,7 @@ def openai_agents() -> Any:
 def agent_framework() -> Any:
     import agent_framework as af
 
-    from assent.adapters.agent_framework import guard
+    from sayso.adapters.agent_framework import guard
 
     class Client(
         af.FunctionInvocationLayer[Any], af.ChatMiddlewareLayer[Any], af.BaseChatClient[Any]
@@ -116,7 +116,7 @@ def dspy() -> Any:
     import dspy
     from dspy.utils import DummyLM
 
-    from assent.adapters.dspy import guard
+    from sayso.adapters.dspy import guard
 
     pays = {"next_tool_name": "pay", "next_tool_args": json.dumps(ARGS)}
     ends = {"next_tool_name": "finish", "next_tool_args": "{}"}
@@ -134,7 +134,7 @@ def pydantic_ai() -> Any:
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import FunctionModel
 
-    from assent.adapters.pydantic_ai import guard
+    from sayso.adapters.pydantic_ai import guard
 
     def reply(messages: Any, info: Any) -> ModelResponse:
         heard = any(isinstance(message, ModelResponse) for message in messages)
@@ -158,7 +158,7 @@ async def ask(agents: Sequence[Any]) -> None:
 async def story() -> None:
     agents = [make() for make in FIVE.values()]
     await ask(agents)
-    inbox = assent.Inbox(STORE)
+    inbox = sayso.Inbox(STORE)
     for request in (await inbox.pending()).items:
         print(f"{request.agent} waits: {request.tool} {dict(request.args)}")
         await inbox.decide(request.id, request.approve(), by="ana")

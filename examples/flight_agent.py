@@ -10,12 +10,12 @@ import asyncio
 import tempfile
 from typing import Any
 
-import assent
-from assent.agent.models import Model
-from assent.testing import ScriptedModel, call, say
+import sayso
+from sayso.agent.models import Model
+from sayso.testing import ScriptedModel, call, say
 
 
-@assent.tool(needs_approval=True)
+@sayso.tool(needs_approval=True)
 async def book_flight(destination: str, day: str) -> str:
     """Book a flight."""
     print(f"  booked: {destination} on {day}")
@@ -29,13 +29,13 @@ SCRIPT: list[Any] = [
 ]
 
 
-def travel_agent(model: str | Model, store: str) -> assent.Agent:
-    return assent.Agent("travel", model=model, tools=[book_flight], store=store)
+def travel_agent(model: str | Model, store: str) -> sayso.Agent:
+    return sayso.Agent("travel", model=model, tools=[book_flight], store=store)
 
 
 async def main(model: str | Model) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        store = f"sqlite:///{folder}/assent.db"
+        store = f"sqlite:///{folder}/sayso.db"
         agent = travel_agent(model, store)
         response = await agent.run("Please book me a flight for Friday to Paris.", thread="trip")
         while response.interruptions:

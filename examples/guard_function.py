@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tempfile
 
-import assent
+import sayso
 
 
 def main(store: str) -> None:
-    gate = assent.Gate(store, wait=0)  # 0: never wait here; raise Paused and come back later
-    inbox = assent.Inbox(store)
+    gate = sayso.Gate(store, wait=0)  # 0: never wait here; raise Paused and come back later
+    inbox = sayso.Inbox(store)
 
     @gate.guard(needs_approval=lambda args: args["euros"] > 100)
     def refund(order: str, euros: int, reason: str = "late delivery") -> str:
@@ -24,7 +24,7 @@ def main(store: str) -> None:
     print("1. the job begins; 20 euros need nobody, 1200 euros need a person")
     try:
         job()
-    except assent.Paused as paused:
+    except sayso.Paused as paused:
         print(f"  paused: {len(paused.requests)} request")
 
     print("2. a person looks, and says yes to less")
@@ -47,4 +47,4 @@ def main(store: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        main(f"sqlite:///{folder}/assent.db")
+        main(f"sqlite:///{folder}/sayso.db")

@@ -14,8 +14,8 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolCall
 from langgraph.checkpoint.memory import InMemorySaver
 
-import assent
-from assent.adapters.langchain import guard
+import sayso
+from sayso.adapters.langchain import guard
 
 
 def send_email(to: str, text: str = "Welcome!!!") -> str:
@@ -37,13 +37,13 @@ SCRIPT = [AIMessage("", tool_calls=CALLS), AIMessage("Ana was greeted, the other
 
 
 async def main(model: Any) -> None:
-    gate = assent.Gate(policy=assent.Policy([assent.Rule("send_email")]), agent="mailer", wait=0)
+    gate = sayso.Gate(policy=sayso.Policy([sayso.Rule("send_email")]), agent="mailer", wait=0)
     agent = create_agent(model, [send_email], checkpointer=InMemorySaver())
     mailer = guard(agent, gate)
     stands = await mailer.run("Welcome the new customers in Oslo.", thread="welcome")
     ana, everybody = stands.interruptions
     print(f"{stands.status}: {ana.args['to']} and {everybody.args['to']} wait")
-    inbox = assent.Inbox(gate.store)  # the door for people: a page, a terminal, or code
+    inbox = sayso.Inbox(gate.store)  # the door for people: a page, a terminal, or code
     await inbox.decide(ana.id, ana.edit({"text": "Welcome"}), by="ben")
     print(f"{len((await mailer.resume('welcome')).interruptions)} left")
     await inbox.decide(everybody.id, everybody.reject("one by one, please"), by="cy")

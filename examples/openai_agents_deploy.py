@@ -11,8 +11,8 @@ from typing import Any
 from agents import Agent, function_tool, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
 
-import assent
-from assent.adapters.openai_agents import guard
+import sayso
+from sayso.adapters.openai_agents import guard
 
 SCRIPT = [
     [function_call("deploy", {"version": "2.5.0"}, call_id="c1")],
@@ -42,14 +42,14 @@ def rollback(place: str, version: str) -> str:
 async def main(model: Any, store: str) -> None:
     def deployer() -> Any:  # as each process builds it anew
         agent = Agent("Deployer", model=model, tools=[deploy, rollback])
-        return guard(agent, assent.Gate(store, agent="deployer", wait=0))
+        return guard(agent, sayso.Gate(store, agent="deployer", wait=0))
 
     stands = await deployer().run("Ship version 2.5.0.", thread="ship")
     while stands.status == "paused":
         (request,) = stands.interruptions
         print(f"approval required: {request.tool} {dict(request.args)}")
         decision = request.approve() if request.tool == "deploy" else request.reject("no need")
-        await assent.Inbox(store).decide(request.id, decision, by="ana")
+        await sayso.Inbox(store).decide(request.id, decision, by="ana")
         stands = await deployer().resume("ship")
     print(stands.output)
 
@@ -57,4 +57,4 @@ async def main(model: Any, store: str) -> None:
 if __name__ == "__main__":
     model = sys.argv[1] if sys.argv[1:] else ScriptedModel(SCRIPT)
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(main(model, f"sqlite:///{folder}/assent.db"))
+        asyncio.run(main(model, f"sqlite:///{folder}/sayso.db"))

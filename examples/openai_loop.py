@@ -13,8 +13,8 @@ from typing import Any
 
 from openai import OpenAI
 
-import assent
-from assent.testing import FakeOpenAI, call, say
+import sayso
+from sayso.testing import FakeOpenAI, call, say
 
 QUESTION = {"question": "Which sign-in?", "options": ["password", "passkey"]}
 LOGIN = {"provider": "passkey", "minutes": 600}
@@ -35,11 +35,11 @@ TOOLS = [
 ]
 
 
-def talk(client: OpenAI, gate: assent.Gate, words: str) -> str:
+def talk(client: OpenAI, gate: sayso.Gate, words: str) -> str:
     """The loop: ask the model, make its calls, tell it what came of them."""
 
     def ask_user_question(question: str, options: list[str]) -> Any:
-        return gate.ask_sync(assent.Question(question, options))
+        return gate.ask_sync(sayso.Question(question, options))
 
     @gate.guard
     def add_login(provider: str, minutes: int) -> str:
@@ -62,24 +62,24 @@ def talk(client: OpenAI, gate: assent.Gate, words: str) -> str:
             try:
                 arguments = json.loads(made["function"]["arguments"])
                 result = functions[made["function"]["name"]](**arguments)
-            except assent.Refused as no:  # a no is for the model to hear
+            except sayso.Refused as no:  # a no is for the model to hear
                 result = str(no)
             heard = {"role": "tool", "tool_call_id": made["id"], "content": json.dumps(result)}
             messages.append(heard)
 
 
 def main(client: OpenAI, store: str) -> None:
-    gate, inbox = assent.Gate(store, agent="helper", wait=0), assent.Inbox(store)
+    gate, inbox = sayso.Gate(store, agent="helper", wait=0), sayso.Inbox(store)
     while True:  # each time round could be another process, on another day
         try:
             with gate.run("sign-in"):
                 print("the answer:", talk(client, gate, "Help me set up sign-in for my app."))
             break
-        except assent.Paused as paused:
+        except sayso.Paused as paused:
             (request,) = paused.requests
         if request.question is not None:
             print("asked:", request.question.text)
-            decision: assent.Decision = request.respond("passkey")
+            decision: sayso.Decision = request.respond("passkey")
         else:
             print(f"waits: {request.tool} {dict(request.args)}")
             decision = request.edit({"minutes": 60})
@@ -94,4 +94,4 @@ if __name__ == "__main__":
         FakeOpenAI(SCRIPT) as server,
         OpenAI(base_url=server.base_url, api_key="none needed") as client,
     ):
-        main(client, f"sqlite:///{folder}/assent.db")
+        main(client, f"sqlite:///{folder}/sayso.db")

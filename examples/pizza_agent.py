@@ -12,9 +12,9 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-import assent
-from assent.agent.models import Model
-from assent.testing import ScriptedModel, call, say
+import sayso
+from sayso.agent.models import Model
+from sayso.testing import ScriptedModel, call, say
 
 
 class Pizza(TypedDict):
@@ -37,7 +37,7 @@ SCRIPT: list[Any] = [
 ANSWERS = iter(["do you have meatballs?", "crumbled, to resemble rocks"])
 
 
-def answer(question: assent.Question) -> str:
+def answer(question: sayso.Question) -> str:
     print(f"agent: {question.text}")
     said = input("> ") if sys.stdin.isatty() else next(ANSWERS, "as you like")
     print(f"you: {said}")
@@ -45,8 +45,8 @@ def answer(question: assent.Question) -> str:
 
 
 async def main(model: str | Model) -> None:
-    tools, wanted = [assent.ask_user], list[Pizza]
-    agent = assent.Agent("pizza", model=model, instructions=RULES, tools=tools, output_type=wanted)
+    tools, wanted = [sayso.ask_user], list[Pizza]
+    agent = sayso.Agent("pizza", model=model, instructions=RULES, tools=tools, output_type=wanted)
     result = await agent.run("I need a small pizza with rocks on it", thread="order-1")
     while result.status == "paused":
         replies = [r.respond(answer(r.question)) for r in result.interruptions if r.question]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import assent
+import sayso
 
 POLICY = Path(__file__).with_name("policy.toml")
 
 
 def main(store: str) -> None:
-    gate = assent.Gate(store, policy=POLICY, wait=0)
-    inbox = assent.Inbox(store)
+    gate = sayso.Gate(store, policy=POLICY, wait=0)
+    inbox = sayso.Inbox(store)
 
     @gate.guard
     def run_sql(query: str) -> str:
@@ -23,13 +23,13 @@ def main(store: str) -> None:
         try:
             with gate.run(run):
                 print(run_sql(query))
-        except assent.Denied as denied:
+        except sayso.Denied as denied:
             print(f"denied: {denied}")
-        except assent.Paused as paused:
+        except sayso.Paused as paused:
             (request,) = paused.requests
             print(f"asked by the rule {request.rule!r}, risk {request.risk.level}")
             print(f"  a person may {' or '.join(request.allowed)}")
-        except assent.Rejected as rejected:
+        except sayso.Rejected as rejected:
             print(f"rejected: {rejected}")
 
     attempt("report", "SELECT name FROM customers")
@@ -46,4 +46,4 @@ def main(store: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        main(f"sqlite:///{folder}/assent.db")
+        main(f"sqlite:///{folder}/sayso.db")

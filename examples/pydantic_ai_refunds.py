@@ -14,8 +14,8 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-import assent
-from assent.adapters.pydantic_ai import Guarded, guard
+import sayso
+from sayso.adapters.pydantic_ai import Guarded, guard
 
 
 def refund(order: str, euros: int, reason: str = "none given") -> str:
@@ -33,17 +33,17 @@ def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 def desk(model: Any, store: str) -> Guarded:
     """The agent as each process builds it anew."""
-    gate = assent.Gate(store, policy=assent.Policy([assent.Rule("refund")]), agent="desk", wait=0)
+    gate = sayso.Gate(store, policy=sayso.Policy([sayso.Rule("refund")]), agent="desk", wait=0)
     return guard(Agent(model, tools=[refund]), gate)
 
 
 async def main(model: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        store = f"sqlite:///{folder}/assent.db"
+        store = f"sqlite:///{folder}/sayso.db"
         stands = await desk(model, store).run("Refund A-17 and B-4.", thread="refunds")
         for request in stands.interruptions:
             print(f"waits: {request.tool} {dict(request.args)}")
-        inbox = assent.Inbox(store)  # the door for people: a page, a terminal, or code
+        inbox = sayso.Inbox(store)  # the door for people: a page, a terminal, or code
         today, tomorrow = sorted(stands.interruptions, key=lambda request: request.args["euros"])
         await inbox.decide(today.id, today.approve(), by="ana")
         stands = await desk(model, store).resume("refunds")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import tempfile
 
-import assent
-from assent.inbox import create_token
+import sayso
+from sayso.inbox import create_token
 
-TWO = assent.Rule("delete_account", quorum=2, reviewers="group:support", risk="high")
+TWO = sayso.Rule("delete_account", quorum=2, reviewers="group:support", risk="high")
 
 
 def main(store: str) -> None:
-    gate = assent.Gate(store, policy=assent.Policy([TWO]), wait=0)
-    inbox = assent.Inbox(store)
+    gate = sayso.Gate(store, policy=sayso.Policy([TWO]), wait=0)
+    inbox = sayso.Inbox(store)
 
     @gate.guard
     def delete_account(name: str) -> str:
@@ -35,7 +35,7 @@ def main(store: str) -> None:
     for person in ("ana", "cy"):
         try:
             print(delete())
-        except assent.Paused as paused:
+        except sayso.Paused as paused:
             (request,) = paused.requests
             token, _ = create_token(inbox.store, person, by="setup", groups=["support"])
             request = inbox.decide_sync(request.id, request.approve(), token=token)
@@ -44,7 +44,7 @@ def main(store: str) -> None:
 
     try:
         remind("monday")
-    except assent.Paused as paused:
+    except sayso.Paused as paused:
         yes, week = paused.requests[0].approve(), {"uses": 5, "ends_in": 7 * 86_400}
         inbox.decide_sync(paused.requests[0].id, yes, by="ana", grant=week)
     for day in ("monday", "tuesday", "wednesday"):
@@ -57,4 +57,4 @@ def main(store: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        main(f"sqlite:///{folder}/assent.db")
+        main(f"sqlite:///{folder}/sayso.db")

@@ -8,9 +8,9 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-import assent
-from assent.client import RemoteGate
-from assent.inbox import create_token
+import sayso
+from sayso.client import RemoteGate
+from sayso.inbox import create_token
 
 
 def agent(url: str, token: str) -> None:
@@ -29,7 +29,7 @@ def agent(url: str, token: str) -> None:
                 print(f"the agent goes on with: {why}, {refund('A-17', 500)}")
 
 
-async def person(inbox: assent.Inbox) -> None:
+async def person(inbox: sayso.Inbox) -> None:
     """Sits at the server."""
     async for event in inbox.watch(after=""):
         if event.type == "asked":
@@ -42,11 +42,11 @@ async def person(inbox: assent.Inbox) -> None:
 
 
 def main(store: str) -> None:
-    command = [sys.executable, "-m", "assent.cli.main", "serve", "--port", "0", "--store", store]
+    command = [sys.executable, "-m", "sayso.cli.main", "serve", "--port", "0", "--store", store]
     with subprocess.Popen(command, stdout=-1, stderr=-3, text=True) as server:
         assert server.stdout is not None
-        url = server.stdout.readline().split()[3]  # Assent is at http://127.0.0.1:…
-        inbox = assent.Inbox(store)
+        url = server.stdout.readline().split()[3]  # Sayso is at http://127.0.0.1:…
+        inbox = sayso.Inbox(store)
         token, _ = create_token(inbox.store, "billing-bot", by="ana", role="agent")
         with ThreadPoolExecutor() as people:
             people.submit(asyncio.run, person(inbox))
@@ -57,4 +57,4 @@ def main(store: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        main(f"sqlite:///{folder}/assent.db")
+        main(f"sqlite:///{folder}/sayso.db")

@@ -10,26 +10,26 @@ import asyncio
 import sqlite3
 from typing import Any
 
-import assent
-from assent.testing import ScriptedModel, call, say
+import sayso
+from sayso.testing import ScriptedModel, call, say
 
 database = sqlite3.connect(":memory:", check_same_thread=False)
 database.execute("CREATE TABLE records (id INTEGER, age INTEGER)")
 database.executemany("INSERT INTO records VALUES (?, ?)", [(n, n * 10) for n in range(10)])
 
 #: As LangChain's middleware takes it; a policy of our own can say more.
-POLICY = assent.Policy.from_interrupt_on(
+POLICY = sayso.Policy.from_interrupt_on(
     {"execute_sql": {"allowed_decisions": ["approve", "reject"]}, "read_data": False}
 )
 
 
-@assent.tool
+@sayso.tool
 def read_data(query: str) -> list[list[Any]]:
     """Read from the database."""
     return [list(row) for row in database.execute(query).fetchall()]
 
 
-@assent.tool
+@sayso.tool
 def execute_sql(query: str) -> str:
     """Execute a statement on the database."""
     return f"{database.execute(query).rowcount} rows"
@@ -43,7 +43,7 @@ SCRIPT: list[Any] = [
 
 
 async def main(model: Any) -> None:
-    agent = assent.Agent("sql", model=model, tools=[read_data, execute_sql], policy=POLICY)
+    agent = sayso.Agent("sql", model=model, tools=[read_data, execute_sql], policy=POLICY)
     result = await agent.run("Delete old records from the database", thread="sql-1")
     while result.status == "paused":
         for request in result.interruptions:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-STORY = Path("src/assent/testing/story")
+STORY = Path("src/sayso/testing/story")
 TESTS = Path("tests/adapters")
 BEGIN, END = "<!-- adapters: made by scripts/adapter_table.py -->\n", "<!-- /adapters -->\n"
 
@@ -24,7 +24,7 @@ FRAMEWORKS = (
     ("Agent Framework", "docs/adapters/agent-framework.md", "test_story_agent_framework.py"),
     ("DSPy", "docs/adapters/dspy.md", "test_story_dspy.py"),
     ("pydantic-ai", "docs/adapters/pydantic-ai.md", "test_story_pydantic_ai.py"),
-    ("`assent.Agent`", "docs/agent.md", "test_story_agent.py"),
+    ("`sayso.Agent`", "docs/agent.md", "test_story_agent.py"),
 )
 #: The rows: a behaviour, and the tests of the story that prove it.
 BEHAVIOURS = (

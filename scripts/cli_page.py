@@ -10,9 +10,9 @@ from typing import Any
 
 import typer
 
-from assent.channels.prompt import TABLES, Key
-from assent.cli.exits import MEANINGS
-from assent.cli.main import app
+from sayso.channels.prompt import TABLES, Key
+from sayso.cli.exits import MEANINGS
+from sayso.cli.main import app
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 
@@ -21,28 +21,28 @@ HEAD = """\
 
 <!-- Written by scripts/cli_page.py from the commands themselves: run `make docs`, do not edit. -->
 
-Every command works on one store: `--store URL`, else `ASSENT_STORE`, else `sqlite:///assent.db` in
-the working folder. Where nobody says which, `assent serve` and `assent worker` take the one that
+Every command works on one store: `--store URL`, else `SAYSO_STORE`, else `sqlite:///sayso.db` in
+the working folder. Where nobody says which, `sayso serve` and `sayso worker` take the one that
 their agents name; agents that name none are lent it. A store that is not there is made by `serve`,
 `worker`, `chat` and `token create`, and by no other command.
 
 ```console
-$ assent inbox                     # what waits
-$ assent show req_1f               # one request, whole; the beginning of an id is enough
-$ assent approve req_1f            # shows the card and asks
-$ assent inbox --decide            # goes through all of them
+$ sayso inbox                     # what waits
+$ sayso show req_1f               # one request, whole; the beginning of an id is enough
+$ sayso approve req_1f            # shows the card and asks
+$ sayso inbox --decide            # goes through all of them
 ```
 
 **Who decides** is the user of the operating system (recorded with assurance `os-user`), or the
-owner of the token in `ASSENT_TOKEN` or `--token-file` (assurance `token`). There is no option that
+owner of the token in `SAYSO_TOKEN` or `--token-file` (assurance `token`). There is no option that
 names somebody else.
 
 **In a script** nothing is ever asked. An approval or an edit names the digest of what the script
 saw, and a request that has changed since then is a conflict:
 
 ```console
-$ digest=$(assent show req_1f --json | jq -r .digest)
-$ assent approve req_1f --digest "$digest" --json
+$ digest=$(sayso show req_1f --json | jq -r .digest)
+$ sayso approve req_1f --digest "$digest" --json
 ```
 
 """
@@ -66,7 +66,7 @@ wrote stands behind a gutter, with hidden characters written out, and rows that 
 """
 
 INBOX = """\
-`assent inbox --decide` shows a numbered list. A number opens one request, `w` walks through all of
+`sayso inbox --decide` shows a numbered list. A number opens one request, `w` walks through all of
 them, and `1,3-5 a` (or `r`) decides several of the same agent and tool, after all of them were
 shown and their number was typed; never where the risk is high.
 
@@ -78,7 +78,7 @@ COMMON = ("json", "plain", "token_file", "store")
 def page() -> str:
     """The whole page."""
     root = typer.main.get_command(app)
-    commands = dict(walk(root, "assent"))
+    commands = dict(walk(root, "sayso"))
     parts = [HEAD, "## Exit codes\n\n", *exit_codes(), "\n", PROMPT, *keys(), INBOX]
     parts += ["## Options that most commands take\n\n", *common(commands.values())]
     for name, command in commands.items():

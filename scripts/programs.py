@@ -18,8 +18,8 @@ _SYSTEM = ("/usr/sbin", "/usr/local/sbin")
 
 
 def chromium() -> str | None:
-    """A browser that is here already; ``ASSENT_TEST_BROWSER`` names one."""
-    named = os.environ.get("ASSENT_TEST_BROWSER")
+    """A browser that is here already; ``SAYSO_TEST_BROWSER`` names one."""
+    named = os.environ.get("SAYSO_TEST_BROWSER")
     if named:
         return named
     on_path = next((path for name in _BROWSERS if (path := shutil.which(name))), None)

@@ -1,4 +1,4 @@
-"""Write docs/state-machine.md from the tables in assent.engine.moves; --check only compares."""
+"""Write docs/state-machine.md from the tables in sayso.engine.moves; --check only compares."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from assent.engine.moves import MOVES, RUN_MOVES
+from sayso.engine.moves import MOVES, RUN_MOVES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "state-machine.md"
 
 HEAD = """\
 # The state machine
 
-<!-- Written by scripts/state_chart.py from assent.engine.moves: run `make docs`, do not edit. -->
+<!-- Written by scripts/state_chart.py from sayso.engine.moves: run `make docs`, do not edit. -->
 
 A call is one row with one status, and so is a run. Both move only along the arrows of this page.
 The page is drawn from the two tables in which the engine itself looks moves up, so it cannot lag
@@ -30,13 +30,13 @@ and how the execution stands are told side by side. [Concepts](concepts.md) has 
 CALLS = """\
 ## A call
 
-`MOVES` in `assent.engine.moves`. A row without a status before it is a call that is made.
+`MOVES` in `sayso.engine.moves`. A row without a status before it is a call that is made.
 """
 
 RUNS = """\
 ## A run
 
-`RUN_MOVES` in `assent.engine.moves`. A run is `running` when it is made. It is `paused` when only
+`RUN_MOVES` in `sayso.engine.moves`. A run is `running` when it is made. It is `paused` when only
 people can make it go on: no process, thread or timer belongs to it then.
 """
 

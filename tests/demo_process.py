@@ -1,4 +1,4 @@
-"""``assent demo`` in a process of its own, and a chat with it."""
+"""``sayso demo`` in a process of its own, and a chat with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Demo:
 
     def __init__(self, folder: Path, *options: str, port: str = "0") -> None:
         self.began = time.monotonic()
-        command = ["-m", "assent.cli.main", "demo", "--port", port, "--no-open", *options]
+        command = ["-m", "sayso.cli.main", "demo", "--port", port, "--no-open", *options]
         self.process = subprocess.Popen(
             [sys.executable, *command],
             cwd=folder,

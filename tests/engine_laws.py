@@ -10,10 +10,10 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-from assent import codec
-from assent.engine import Command
-from assent.engine.asking import doubt_envelope
-from assent.engine.commands import (
+from sayso import codec
+from sayso.engine import Command
+from sayso.engine.asking import doubt_envelope
+from sayso.engine.commands import (
     Cancel,
     Claim,
     Complete,
@@ -27,8 +27,8 @@ from assent.engine.commands import (
     Start,
     Suspend,
 )
-from assent.rows import Call, CallStatus, Run
-from assent.types import ASSURANCE
+from sayso.rows import Call, CallStatus, Run
+from sayso.types import ASSURANCE
 
 _S = CallStatus
 _OVER = (_S.DONE, _S.FAILED)

@@ -17,9 +17,9 @@ from engine_model import THREADS, Twins
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from assent import codec
-from assent.engine import Command
-from assent.engine.commands import (
+from sayso import codec
+from sayso.engine import Command
+from sayso.engine.commands import (
     AddGrant,
     Cancel,
     Claim,
@@ -38,10 +38,10 @@ from assent.engine.commands import (
     Start,
     Suspend,
 )
-from assent.rows import Call, CallStatus, Message, Run
-from assent.stores.base import Query
-from assent.testing.world import attempt_of, seconds, tool_of
-from assent.types import Grant, Reviewer
+from sayso.rows import Call, CallStatus, Message, Run
+from sayso.stores.base import Query
+from sayso.testing.world import attempt_of, seconds, tool_of
+from sayso.types import Grant, Reviewer
 
 Data = st.DataObject
 

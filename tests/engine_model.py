@@ -17,8 +17,8 @@ from engine_laws import check_change, may_move
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
-from assent.engine import Command
-from assent.engine.commands import (
+from sayso.engine import Command
+from sayso.engine.commands import (
     Cancel,
     Claim,
     Complete,
@@ -29,15 +29,15 @@ from assent.engine.commands import (
     Record,
     Start,
 )
-from assent.errors import AssentError
-from assent.keys import Keyring
-from assent.rows import LIVE, OPEN, Call, CallStatus, Run
-from assent.stores.memory import MemoryStore
-from assent.stores.sqlite import SqliteStore
-from assent.testing import FakeClock
-from assent.testing.world import World, seconds
-from assent.types import Grant
-from assent.views import is_request, request_json, request_of
+from sayso.errors import SaysoError
+from sayso.keys import Keyring
+from sayso.rows import LIVE, OPEN, Call, CallStatus, Run
+from sayso.stores.memory import MemoryStore
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import FakeClock
+from sayso.testing.world import World, seconds
+from sayso.types import Grant
+from sayso.views import is_request, request_json, request_of
 
 KEYS = Keyring.parse("hmac:bWFjaGluZSBtYWNoaW5lIG1hY2hpbmUgbWFjaGluZSE")
 THREADS = ("t1", "t2")
@@ -50,7 +50,7 @@ class Twins(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.folders = [Path(tempfile.mkdtemp(prefix="assent-"))]
+        self.folders = [Path(tempfile.mkdtemp(prefix="sayso-"))]
         self.memory = World(self._plain(MemoryStore(clock=self.clock, keys=KEYS)), self.clock)
         self.sqlite = World(self._open(), self.clock)
         # The model: what is known without asking the stores.
@@ -98,11 +98,11 @@ class Twins(RuleBasedStateMachine):
         for world in (self.memory, self.sqlite):
             try:
                 outcomes.append(world.transact(*commands))
-            except AssentError as error:
+            except SaysoError as error:
                 outcomes.append(error)
         first, second = outcomes
-        refused = isinstance(first, AssentError)
-        if refused or isinstance(second, AssentError):
+        refused = isinstance(first, SaysoError)
+        if refused or isinstance(second, SaysoError):
             note(f"refused: {first!r}")
             assert type(first) is type(second), (first, second)
         else:
@@ -188,7 +188,7 @@ class Twins(RuleBasedStateMachine):
     def crash(self) -> None:
         """Go on from a copy of the files as they are now, as after a power cut."""
         old = self.folders[-1]
-        self.folders.append(Path(tempfile.mkdtemp(prefix="assent-")))
+        self.folders.append(Path(tempfile.mkdtemp(prefix="sayso-")))
         for name in ("store.db", "store.db-wal", "store.db.mark"):
             if (old / name).exists():
                 shutil.copy(old / name, self.folders[-1] / name)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 _STOPS = """
 import os, signal, sys
-from assent.engine.commands import Note
-from assent.stores.sqlite import SqliteStore
+from sayso.engine.commands import Note
+from sayso.stores.sqlite import SqliteStore
 
 def stop(name, when):
     if when == "before":
@@ -32,7 +32,7 @@ def stopped_writer(path: Path, key: str) -> Iterator[subprocess.Popen[str]]:
     child = subprocess.Popen(
         [sys.executable, "-c", _STOPS, str(path)],
         stdout=subprocess.PIPE,
-        env={**os.environ, "ASSENT_KEY": key},
+        env={**os.environ, "SAYSO_KEY": key},
         text=True,
     )
     try:

@@ -31,7 +31,7 @@ TABLE = {
     "100,000 paused runs": "idle",
     "approval POST": "chat",
     "1,000 SSE readers": "feed",
-    "import assent": "imports",
+    "import sayso": "imports",
 }
 
 

@@ -15,8 +15,8 @@ import rfc8785
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from assent import codec
-from assent.errors import InvalidCall
+from sayso import codec
+from sayso.errors import InvalidCall
 
 BIG = codec.MAX_INTEGER
 text = st.text(st.characters(exclude_categories=["Cs"]))
@@ -317,6 +317,6 @@ def test_path_text(parts: tuple[str | int, ...], shown: str) -> None:
 
 
 def test_the_codec_is_light_to_import() -> None:
-    code = "import sys, assent.codec; print({'pydantic', 'rfc8785', 'jsonschema'} & {*sys.modules})"
+    code = "import sys, sayso.codec; print({'pydantic', 'rfc8785', 'jsonschema'} & {*sys.modules})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"

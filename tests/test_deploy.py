@@ -23,18 +23,18 @@ import pytest
 import typer
 import yaml
 
-from assent.cli.main import app
-from assent.cli.serving import PORT
-from assent.keys import new_key
-from assent.server import create_app, serving
-from assent.server.access.guards import MOST_BYTES
-from assent.testing.postgres_server import shared_url, why_not
+from sayso.cli.main import app
+from sayso.cli.serving import PORT
+from sayso.keys import new_key
+from sayso.server import create_app, serving
+from sayso.server.access.guards import MOST_BYTES
+from sayso.testing.postgres_server import shared_url, why_not
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-UNITS = ("assent.service", "assent-worker@.service")
+UNITS = ("sayso.service", "sayso-worker@.service")
 
 VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
 BLOCK = re.compile(r"^```(?:console|text)\n(.*?)^```$", re.M | re.S)
@@ -46,7 +46,7 @@ OTHERS |= {"PYTHONDONTWRITEBYTECODE", "POSTGRES_USER", "POSTGRES_DB", "POSTGRES_
 def parsed(words: list[str]) -> dict[str, Any]:
     """What our own command line makes of these words, without doing it."""
     command: Any = typer.main.get_command(app)
-    name = "assent"
+    name = "sayso"
     while hasattr(command, "commands"):
         name, *words = words
         command = command.commands[name]
@@ -56,7 +56,7 @@ def parsed(words: list[str]) -> dict[str, Any]:
 def read_by_us() -> set[str]:
     """The variables of the environment that the program reads."""
     sources = (ROOT / "src").rglob("*.py")
-    return {name for path in sources for name in re.findall(r'"(ASSENT_\w+)"', path.read_text())}
+    return {name for path in sources for name in re.findall(r'"(SAYSO_\w+)"', path.read_text())}
 
 
 # -- compose.yaml
@@ -75,7 +75,7 @@ def compose(**given: str) -> dict[str, Any]:
     return loaded
 
 
-GIVEN = {"ASSENT_KEY": "hmac:k", "POSTGRES_PASSWORD": "p"}
+GIVEN = {"SAYSO_KEY": "hmac:k", "POSTGRES_PASSWORD": "p"}
 
 
 def commands_of_compose(**given: str) -> dict[str, list[str]]:
@@ -88,9 +88,9 @@ def test_compose_starts_what_the_command_line_knows() -> None:
     server, worker = parsed(asked["server"]), parsed(asked["worker"])
     assert (server["command"], worker["command"]) == ("serve", "worker")
     assert server["workers"] == 0
-    assert server["targets"] == worker["targets"] == ["assent.demo:agent"]
+    assert server["targets"] == worker["targets"] == ["sayso.demo:agent"]
     assert server["host_name"] == ["localhost"]
-    several = commands_of_compose(ASSENT_AGENTS="shop:one shop:two", ASSENT_HOST_NAME="a.example")
+    several = commands_of_compose(SAYSO_AGENTS="shop:one shop:two", SAYSO_HOST_NAME="a.example")
     assert parsed(several["worker"])["targets"] == ["shop:one", "shop:two"]
     assert parsed(several["server"])["host_name"] == ["a.example"]
 
@@ -119,7 +119,7 @@ def test_compose_is_one_image_one_port_and_one_volume() -> None:
     assert [name for name in services if "ports" in services[name]] == ["server"]
     for name in ("server", "worker"):
         assert services[name]["depends_on"] == {"db": {"condition": "service_healthy"}}
-        store = services[name]["environment"]["ASSENT_STORE"]
+        store = services[name]["environment"]["SAYSO_STORE"]
         user, database = (services["db"]["environment"][f"POSTGRES_{n}"] for n in ("USER", "DB"))
         assert store == f"postgresql://{user}@db/{database}"
     # From 18 on the image keeps its data in a folder of its version, below this one.
@@ -150,7 +150,7 @@ def test_the_image_is_made_of_files_that_are_sent_and_are_enough() -> None:
         Path(p).parts[0] for p in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     }
     assert needed == sources
-    assert not any(fnmatch("src/assent/server/static/index.html", line) for line in ignored[1:])
+    assert not any(fnmatch("src/sayso/server/static/index.html", line) for line in ignored[1:])
 
 
 def test_the_image_starts_the_server_as_nobody_special() -> None:
@@ -187,8 +187,8 @@ def unit(name: str) -> dict[str, list[str]]:
 
 
 def settings_on_the_page() -> dict[str, str]:
-    """The lines for /etc/assent/env."""
-    (text,) = [t for t in BLOCK.findall(PAGE) if t.startswith("ASSENT_STORE=")]
+    """The lines for /etc/sayso/env."""
+    (text,) = [t for t in BLOCK.findall(PAGE) if t.startswith("SAYSO_STORE=")]
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
@@ -196,7 +196,7 @@ def settings_on_the_page() -> dict[str, str]:
 def test_a_unit_starts_what_the_command_line_knows(name: str) -> None:
     (line,) = unit(name)["ExecStart"]
     program, *words = line.split()
-    assert f"{program.removesuffix('/assent')}/pip install" in PAGE
+    assert f"{program.removesuffix('/sayso')}/pip install" in PAGE
 
     def started(**environment: str) -> dict[str, Any]:
         """As systemd splits it: `$NAME` is as many words as its value has."""
@@ -204,18 +204,16 @@ def test_a_unit_starts_what_the_command_line_knows(name: str) -> None:
         return parsed([word for part in split for word in part])
 
     page = settings_on_the_page()
-    assert set(page) - {"ASSENT_STORE"} <= {w[1:] for w in words if w[0] == "$"} | {
-        "ASSENT_OPTIONS"
-    }
-    whole = started(**page, ASSENT_WORKER_OPTIONS="--concurrency 4 --metrics 9321")
-    assert whole["targets"] == [page["ASSENT_AGENTS"]]
+    assert set(page) - {"SAYSO_STORE"} <= {w[1:] for w in words if w[0] == "$"} | {"SAYSO_OPTIONS"}
+    whole = started(**page, SAYSO_WORKER_OPTIONS="--concurrency 4 --metrics 9321")
+    assert whole["targets"] == [page["SAYSO_AGENTS"]]
     assert whole["log_json"]
-    if name == "assent.service":
+    if name == "sayso.service":
         assert whole["host_name"] == ["approvals.example.com"]
         assert not started()["targets"]  # no agents, but an inbox
     comment = "".join(re.findall(r"^#.*$", (DEPLOY / name).read_text(), re.M))
-    assert "/etc/assent/env" in comment
-    assert unit(name)["EnvironmentFile"][0] == "/etc/assent/env"
+    assert "/etc/sayso/env" in comment
+    assert unit(name)["EnvironmentFile"][0] == "/etc/sayso/env"
 
 
 def test_units_and_compose_give_the_same_time_and_the_same_limits() -> None:
@@ -226,8 +224,8 @@ def test_units_and_compose_give_the_same_time_and_the_same_limits() -> None:
     }
     assert server["TimeoutStopSec"] == ["120"]
     assert compose(**GIVEN)["services"]["worker"]["stop_grace_period"] == "2m"
-    assert server["StateDirectory"] == ["assent"]
-    assert settings_on_the_page()["ASSENT_STORE"] == "sqlite:////var/lib/assent/assent.db"
+    assert server["StateDirectory"] == ["sayso"]
+    assert settings_on_the_page()["SAYSO_STORE"] == "sqlite:////var/lib/sayso/sayso.db"
 
 
 # -- nginx
@@ -255,7 +253,7 @@ def test_the_proxy_lets_through_what_the_server_takes() -> None:
     assert {"Host", "X-Forwarded-For", "X-Forwarded-Proto", "Connection"} == set(headers)
     assert headers["Host"] == "$http_host"
     assert said["deny"] == ["all"]
-    assert f"ASSENT_OPTIONS=--host-name {said['server_name'][0]}" in PAGE
+    assert f"SAYSO_OPTIONS=--host-name {said['server_name'][0]}" in PAGE
 
 
 def test_an_idle_connection_is_closed_by_the_proxy_first() -> None:
@@ -271,9 +269,9 @@ def test_every_command_on_the_page_is_one_and_every_file_is_named() -> None:
     lines = [line for text in BLOCK.findall(PAGE) for line in text.splitlines()]
     typed = [line.split("#")[0].removeprefix("$ ") for line in lines if line.startswith("$ ")]
     ours = [
-        words[words.index("assent") + 1 :] for line in typed if "assent" in (words := line.split())
+        words[words.index("sayso") + 1 :] for line in typed if "sayso" in (words := line.split())
     ]
-    known = [words for words in ours if words and not words[0].startswith(("your", "-", "assent-"))]
+    known = [words for words in ours if words and not words[0].startswith(("your", "-", "sayso-"))]
     assert len(known) > 8
     for words in known:
         parsed([word for word in words if word != "your-package"])
@@ -306,8 +304,8 @@ def test_what_compose_starts_comes_up_on_an_empty_database_and_works(
     database: str, tmp_path: Path
 ) -> None:
     """The server, two workers and the health check, with their own words and environment."""
-    services = compose(**{**GIVEN, "ASSENT_KEY": new_key()})["services"]
-    environment = {**os.environ, **services["server"]["environment"], "ASSENT_STORE": database}
+    services = compose(**{**GIVEN, "SAYSO_KEY": new_key()})["services"]
+    environment = {**os.environ, **services["server"]["environment"], "SAYSO_STORE": database}
     port, log = free_port(), tmp_path / "log"
     words = {name: shlex.split(services[name]["command"]) for name in ("server", "worker")}
     words["server"] += ["--port", str(port)]
@@ -322,17 +320,17 @@ def test_what_compose_starts_comes_up_on_an_empty_database_and_works(
     program, *rest = services["server"]["healthcheck"]["test"][1:]
     check = [sys.executable, *(word.replace(f":{PORT}/", f":{port}/") for word in rest)]
     assert (program, check[1:] != rest) == ("python", True)
-    assent = [sys.executable, "-m", "assent.cli.main"]
+    sayso = [sys.executable, "-m", "sayso.cli.main"]
     with log.open("wb") as said:
         options: Any = {"env": environment, "cwd": tmp_path, "stderr": said}
         running = [
-            subprocess.Popen([*assent, *words[name]], stdout=said, **options)
+            subprocess.Popen([*sayso, *words[name]], stdout=said, **options)
             for name in ("server", "worker", "worker")
         ]
         try:
             until(lambda: subprocess.run(check, stderr=said, check=False).returncode == 0)
-            (line,) = re.findall(r"exec server assent (token create .*)", PAGE)
-            token = subprocess.check_output([*assent, *line.split()], text=True, **options).strip()
+            (line,) = re.findall(r"exec server sayso (token create .*)", PAGE)
+            token = subprocess.check_output([*sayso, *line.split()], text=True, **options).strip()
             headers = {"Authorization": f"Bearer {token}"}
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers) as client:
                 parts = [{"type": "text", "text": "Weather in Oslo"}]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import typer
 
-import assent
-from assent.engine.commands import COMMANDS
-from assent.gate.options import AskOptions, GuardOptions
+import sayso
+from sayso.engine.commands import COMMANDS
+from sayso.gate.options import AskOptions, GuardOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -50,7 +50,7 @@ def commands(group: object, path: str = "") -> Iterator[str]:
 
 
 def test_every_public_name_is_explained() -> None:
-    assert set(assent.__all__) - words_in_code(*PAGES) == set()
+    assert set(sayso.__all__) - words_in_code(*PAGES) == set()
 
 
 def test_every_option_of_a_gate_is_explained() -> None:
@@ -65,7 +65,7 @@ def test_every_decision_status_and_assurance_is_explained() -> None:
 
 
 def test_every_event_is_explained() -> None:
-    engine = (ROOT / "src" / "assent" / "engine").glob("*.py")
+    engine = (ROOT / "src" / "sayso" / "engine").glob("*.py")
     emitted = {name for path in engine for name in EMITTED.findall(path.read_text("utf-8"))}
     assert len(emitted) > 10
     assert emitted - words_in_code(DOCS / "audit.md") == set()
@@ -77,12 +77,12 @@ def test_commands_that_the_page_for_adapters_names_exist() -> None:
 
 
 def test_every_command_is_explained() -> None:
-    from assent.cli.main import app
+    from sayso.cli.main import app
 
     page = (DOCS / "cli.md").read_text("utf-8")
     names = list(commands(typer.main.get_command(app)))
     assert "inbox" in names
-    assert [name for name in names if f"assent {name}" not in page] == []
+    assert [name for name in names if f"sayso {name}" not in page] == []
 
 
 @pytest.mark.parametrize("script", GENERATORS, ids=lambda path: path.name)
@@ -96,12 +96,12 @@ def test_every_policy_on_a_page_can_be_read() -> None:
     policies = [(page, text) for page, text in fences("toml") if "[[rule]]" in text]
     assert policies
     for page, text in policies:
-        assert assent.Policy.from_toml(text).rules, page
+        assert sayso.Policy.from_toml(text).rules, page
 
 
 def test_the_policy_beside_the_examples_can_be_read() -> None:
     text = (ROOT / "examples" / "policy.toml").read_text("utf-8")
-    assert len(assent.Policy.from_toml(text).rules) == 3
+    assert len(sayso.Policy.from_toml(text).rules) == 3
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
@@ -134,7 +134,7 @@ def test_decisions_are_numbered_without_a_gap() -> None:
 def test_every_fact_is_in_the_page_about_the_record() -> None:
     made = r"(?:emit|emit_system|Note|_tell|ask)\((?:[^()\"]|\([^()]*\))*?\"([a-z_]+)\""
     folders = ("engine", "stores", "gate", "inbox", "server")
-    files = [path for name in folders for path in (ROOT / "src" / "assent" / name).rglob("*.py")]
+    files = [path for name in folders for path in (ROOT / "src" / "sayso" / name).rglob("*.py")]
     found = {name for path in files for name in re.findall(made, path.read_text("utf-8"))}
     assert {"reasked", "claimed", "granted", "refused", "revealed", "pruned"} <= found
     page = (DOCS / "audit.md").read_text("utf-8")

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-import assent.engine
-from assent.engine import COMMANDS, Means, Work, apply, commands
-from assent.engine.asking import doubt_envelope, envelope, terms_bound
-from assent.engine.command import Command
-from assent.engine.commands import Look, NewCall, Propose, Record, Start
-from assent.engine.moves import MOVES, RUN_MOVES, IllegalMove, moved, run_moved
-from assent.engine.running import settle, wake
-from assent.engine.work import COUNTERS
-from assent.errors import AssentError, NotFound
-from assent.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus, Thread
-from assent.types import Risk, Terms, Verdict
+import sayso.engine
+from sayso.engine import COMMANDS, Means, Work, apply, commands
+from sayso.engine.asking import doubt_envelope, envelope, terms_bound
+from sayso.engine.command import Command
+from sayso.engine.commands import Look, NewCall, Propose, Record, Start
+from sayso.engine.moves import MOVES, RUN_MOVES, IllegalMove, moved, run_moved
+from sayso.engine.running import settle, wake
+from sayso.engine.work import COUNTERS
+from sayso.errors import NotFound, SaysoError
+from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus, Thread
+from sayso.types import Risk, Terms, Verdict
 
 NOW = 1_000_000_000
 ENDED = set(CallStatus) - OPEN
@@ -152,7 +152,7 @@ def test_every_command_has_a_name_a_handler_and_a_place_in_the_list() -> None:
     assert set(COMMANDS) == found - {Look}  # which has no boundary: it changes nothing
     assert len({command.name for command in COMMANDS}) == len(COMMANDS)
     assert all(command.name.isidentifier() for command in COMMANDS)
-    assert set(assent.engine._HANDLERS) == found
+    assert set(sayso.engine._HANDLERS) == found
 
 
 def test_commands_are_frozen() -> None:
@@ -171,8 +171,8 @@ def test_a_command_on_nothing_raises(command: Command) -> None:
 
 #: Standard modules that compute and do nothing else.
 COMPUTING = {"__future__", "collections", "dataclasses", "enum", "hashlib", "json", "typing"}
-PURE = {"assent.engine", "assent.rows", "assent.types", "assent.errors", "assent.policy"}
-FILES = sorted(Path(assent.engine.__file__).parent.glob("*.py"))
+PURE = {"sayso.engine", "sayso.rows", "sayso.types", "sayso.errors", "sayso.policy"}
+FILES = sorted(Path(sayso.engine.__file__).parent.glob("*.py"))
 
 
 def imports(path: Path) -> set[str]:
@@ -379,4 +379,4 @@ def test_waking(run: dict[str, Any], due: int | None) -> None:
 
 
 def test_an_illegal_move_is_ours_to_explain() -> None:
-    assert issubclass(IllegalMove, AssentError)
+    assert issubclass(IllegalMove, SaysoError)

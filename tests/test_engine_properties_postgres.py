@@ -10,9 +10,9 @@ from engine_machine import Machine
 from engine_model import KEYS
 from hypothesis import HealthCheck, settings
 
-from assent.stores.postgres import PostgresStore, stream
-from assent.testing.postgres_server import shared_url, why_not
-from assent.testing.world import World
+from sayso.stores.postgres import PostgresStore, stream
+from sayso.testing.postgres_server import shared_url, why_not
+from sayso.testing.world import World
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 

@@ -170,7 +170,7 @@ ONCE = {
 
 def run(command: list[str], folder: Path) -> str:
     """What a command prints in an empty folder, without a terminal and without our variables."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAYSO_")}
     done = subprocess.run(
         [sys.executable, "-W", "error", *command],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""`import assent` is light, and exports what it promises: a fresh interpreter proves it."""
+"""`import sayso` is light, and exports what it promises: a fresh interpreter proves it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-import assent
-from assent import channels, errors
-from assent.channels.terminal import TerminalChannel
+import sayso
+from sayso import channels, errors
+from sayso.channels.terminal import TerminalChannel
 
 NOUNS = {
     "Agent",
@@ -41,7 +41,7 @@ NOUNS = {
 }
 ERRORS = {
     "AlreadyDecided",
-    "AssentError",
+    "SaysoError",
     "CallFailed",
     "Cancelled",
     "Conflict",
@@ -67,7 +67,7 @@ EXPORTS = NOUNS | ERRORS | {"ModelError"}  # the one error that lives with what 
 
 WEB = {"fastapi", "starlette", "uvicorn"}
 MODELS = {"agent_framework", "agents", "dspy", "langchain", "langgraph", "openai", "pydantic_ai"}
-OUTER = {"assent.adapters", "assent.agent", "assent.cli", "assent.demo", "assent.server"}
+OUTER = {"sayso.adapters", "sayso.agent", "sayso.cli", "sayso.demo", "sayso.server"}
 HEAVY = {"asyncio", "cryptography", "jsonschema", "pydantic", "rich", "sqlite3", "typer"}
 
 
@@ -86,53 +86,53 @@ print(json.dumps(sorted(set(sys.modules) - before)))
     return {".".join(name.split(".")[:n]) for name in names for n in (1, 2)}
 
 
-def test_import_assent_loads_nothing_heavy() -> None:
-    loaded = modules_loaded_by("import assent")
+def test_import_sayso_loads_nothing_heavy() -> None:
+    loaded = modules_loaded_by("import sayso")
     assert loaded & (WEB | MODELS | OUTER | HEAVY) == set()
 
 
 def test_no_export_loads_a_web_framework_a_model_client_or_an_adapter() -> None:
-    loaded = modules_loaded_by("import assent\nfor name in assent.__all__: getattr(assent, name)")
-    assert loaded & (WEB | MODELS | OUTER) == {"assent.agent"}
+    loaded = modules_loaded_by("import sayso\nfor name in sayso.__all__: getattr(sayso, name)")
+    assert loaded & (WEB | MODELS | OUTER) == {"sayso.agent"}
 
 
 def test_a_server_starts_without_what_it_may_need_later() -> None:
     loaded = modules_loaded_by("""
-import assent.cli.agents, assent.cli.entry, assent.cli.serving, assent.server.serving
-from assent.server import create_app
-from assent.server.wire.shapes import OpenBody, RequestView
+import sayso.cli.agents, sayso.cli.entry, sayso.cli.serving, sayso.server.serving
+from sayso.server import create_app
+from sayso.server.wire.shapes import OpenBody, RequestView
 create_app(store="memory://")
 assert not OpenBody.__pydantic_complete__ and not RequestView.__pydantic_complete__
 """)
-    assert loaded & ({"assent.audit", "rich"} | MODELS) == set()
+    assert loaded & ({"sayso.audit", "rich"} | MODELS) == set()
 
 
 def test_a_worker_loads_no_web_framework() -> None:
     loaded = modules_loaded_by("""
-import assent.cli.agents, assent.cli.entry, assent.cli.working
-import assent.server.logs, assent.server.metrics, assent.worker
+import sayso.cli.agents, sayso.cli.entry, sayso.cli.working
+import sayso.server.logs, sayso.server.metrics, sayso.worker
 """)
     assert loaded & (WEB | MODELS | {"rich"}) == set()
 
 
 def test_exports_are_exactly_these() -> None:
-    assert sorted(assent.__all__) == sorted(EXPORTS)
-    assert set(assent.__all__) <= set(dir(assent))
+    assert sorted(sayso.__all__) == sorted(EXPORTS)
+    assert set(sayso.__all__) <= set(dir(sayso))
 
 
 @pytest.mark.parametrize("name", sorted(EXPORTS))
 def test_every_export_can_be_imported(name: str) -> None:
-    assert getattr(assent, name) is not None
+    assert getattr(sayso, name) is not None
 
 
 def test_every_error_is_exported() -> None:
     classes = inspect.getmembers(errors, inspect.isclass)
-    assert {name for name, cls in classes if issubclass(cls, errors.AssentError)} == ERRORS
+    assert {name for name, cls in classes if issubclass(cls, errors.SaysoError)} == ERRORS
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
-        assent.no_such_name  # noqa: B018
+        sayso.no_such_name  # noqa: B018
 
 
 def test_the_terminal_is_found_among_the_channels() -> None:

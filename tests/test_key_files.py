@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from assent.errors import KeyMissing, StoreError
-from assent.keys import Keyring, new_key
+from sayso.errors import KeyMissing, StoreError
+from sayso.keys import Keyring, new_key
 
 SECRET = "hunter2hunter2"
 
 
 def test_the_environment_wins(tmp_path: Path) -> None:
     key = new_key()
-    ring = Keyring.for_store(tmp_path / "a.db", {"ASSENT_KEY": key})
+    ring = Keyring.for_store(tmp_path / "a.db", {"SAYSO_KEY": key})
     assert ring.primary_id == Keyring.parse(key).primary_id
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_variable_is_refused_rather_than_passed_over(tmp_path: Path) -> None:
-    with pytest.raises(KeyMissing, match="ASSENT_KEY is empty"):
-        Keyring.for_store(tmp_path / "a.db", {"ASSENT_KEY": ""})
+    with pytest.raises(KeyMissing, match="SAYSO_KEY is empty"):
+        Keyring.for_store(tmp_path / "a.db", {"SAYSO_KEY": ""})
 
 
 def test_without_a_variable_the_file_beside_counts(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_without_a_variable_the_file_beside_counts(tmp_path: Path) -> None:
 
 
 def test_without_variable_and_file_it_says_what_to_do() -> None:
-    with pytest.raises(KeyMissing, match="set ASSENT_KEY to what it prints"):
+    with pytest.raises(KeyMissing, match="set SAYSO_KEY to what it prints"):
         Keyring.for_store(None, {})
 
 
@@ -101,7 +101,7 @@ def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_a_store_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"No such file or directory.*set ASSENT_KEY"):
+    with pytest.raises(StoreError, match=r"No such file or directory.*set SAYSO_KEY"):
         Keyring.beside(tmp_path / "missing" / "a.db")
 
 
@@ -118,7 +118,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
 RACER = """
 import sys
 from pathlib import Path
-from assent.keys import Keyring
+from sayso.keys import Keyring
 print("ready", flush=True)
 sys.stdin.readline()
 print(*(Keyring.beside(Path(sys.argv[1], f"{n}.db")).primary_id for n in range(20)))

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assent.errors import KeyMissing
-from assent.keys import Keyring, new_key, public_key
+from sayso.errors import KeyMissing
+from sayso.keys import Keyring, new_key, public_key
 
 DATA = b'{"digest":"4f","type":"approve","by":"ana"}'
 BARE = "correct-horse-battery-staple-0123456789"
@@ -211,15 +211,15 @@ def test_padding_is_accepted() -> None:
     ],
 )
 def test_other_text_is_refused_with_advice_and_not_repeated(text: str) -> None:
-    with pytest.raises(KeyMissing, match=r"python -m assent\.keys") as caught:
+    with pytest.raises(KeyMissing, match=r"python -m sayso\.keys") as caught:
         Keyring.parse(text)
     assert SECRET not in str(caught.value)
     assert BARE not in str(caught.value)
 
 
 def test_an_error_names_the_key_by_its_place() -> None:
-    with pytest.raises(KeyMissing, match="ASSENT_KEY, key 2 cannot be used"):
-        Keyring.parse(f"{new_key()} {SECRET}", source="ASSENT_KEY")
+    with pytest.raises(KeyMissing, match="SAYSO_KEY, key 2 cannot be used"):
+        Keyring.parse(f"{new_key()} {SECRET}", source="SAYSO_KEY")
 
 
 @pytest.mark.parametrize("text", ["", " ", ",\n,"])
@@ -241,19 +241,19 @@ def test_nothing_secret_is_in_the_repr(ring: Keyring) -> None:
 
 
 def test_an_hmac_key_has_no_public_half() -> None:
-    with pytest.raises(KeyMissing, match=r"python -m assent\.keys ed25519"):
+    with pytest.raises(KeyMissing, match=r"python -m sayso\.keys ed25519"):
         public_key(new_key())
 
 
 def test_the_module_prints_keys() -> None:
-    assert Keyring.parse(run("-m", "assent.keys")).can_sign
-    private, public = run("-m", "assent.keys", "ed25519").split()
+    assert Keyring.parse(run("-m", "sayso.keys")).can_sign
+    private, public = run("-m", "sayso.keys", "ed25519").split()
     assert public == public_key(private)
 
 
 def test_cryptography_is_imported_for_ed25519_only() -> None:
     script = (
-        "import sys; from assent.keys import Keyring; ring = Keyring.ephemeral();"
+        "import sys; from sayso.keys import Keyring; ring = Keyring.ephemeral();"
         "ring.verify(b'', ring.sign(b'')); print('cryptography' in sys.modules)"
     )
     assert run("-c", script) == "False\n"

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import assent
-from assent.testing import ScriptedModel, call
+import sayso
+from sayso.testing import ScriptedModel, call
 
 
-@assent.tool(needs_approval=True)
+@sayso.tool(needs_approval=True)
 def send(to: str) -> str:
     """Send a letter."""
     return f"sent to {to}"
 
 
 def test_doors_and_agents_say_which_they_are(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/assent.db"
-    agent = assent.Agent("bot", model=ScriptedModel([]), tools=[send], store=url)
-    with assent.Gate(url, agent="shop") as gate, assent.Inbox(url) as inbox:
+    url = f"sqlite:///{tmp_path}/sayso.db"
+    agent = sayso.Agent("bot", model=ScriptedModel([]), tools=[send], store=url)
+    with sayso.Gate(url, agent="shop") as gate, sayso.Inbox(url) as inbox:
         assert repr(gate) == f"Gate({url!r}, agent='shop')"
         assert repr(inbox) == f"Inbox({url!r})"
     assert repr(send) == "Tool('send', needs_approval=True)"
@@ -26,7 +26,7 @@ def test_doors_and_agents_say_which_they_are(tmp_path: Path) -> None:
 
 def test_a_result_shows_each_request_once() -> None:
     model = ScriptedModel([call("send", {"to": "ana"})])
-    agent = assent.Agent("bot", model=model, tools=[send])
+    agent = sayso.Agent("bot", model=model, tools=[send])
     result = agent.run_sync("Write to Ana")
     (request,) = result.interruptions
     assert repr(result).count(request.digest) == 1

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
-from assent.hiding import hidden
-from assent.schema import Signature, docstring
+from sayso.hiding import hidden
+from sayso.schema import Signature, docstring
 
 
 class Item(BaseModel):
@@ -323,6 +323,6 @@ def test_docstrings_without_parameters(doc: str | None, text: str) -> None:
 
 
 def test_jsonschema_is_imported_late() -> None:
-    code = "import sys, assent.schema; print('jsonschema' in sys.modules)"
+    code = "import sys, sayso.schema; print('jsonschema' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"

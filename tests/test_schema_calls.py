@@ -28,9 +28,9 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from assent import codec
-from assent.errors import InvalidCall, InvalidDecision
-from assent.schema import Signature, errors
+from sayso import codec
+from sayso.errors import InvalidCall, InvalidDecision
+from sayso.schema import Signature, errors
 
 
 class Colour(enum.Enum):

@@ -14,9 +14,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from assent import codec
-from assent.errors import InvalidCall
-from assent.schema import Signature, check_schema, errors, matches
+from sayso import codec
+from sayso.errors import InvalidCall
+from sayso.schema import Signature, check_schema, errors, matches
 
 
 class Size(enum.Enum):

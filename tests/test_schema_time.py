@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from assent.errors import InvalidCall
-from assent.schema import check_schema, errors, foreign_schema, validation
+from sayso.errors import InvalidCall
+from sayso.schema import check_schema, errors, foreign_schema, validation
 
 
 def _levels(count: int) -> dict[str, Any]:

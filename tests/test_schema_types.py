@@ -9,7 +9,7 @@ import pytest
 import typing_extensions
 from pydantic import BaseModel, Field
 
-from assent.schema import Signature, completed
+from sayso.schema import Signature, completed
 
 
 class Base(typing.TypedDict, total=False):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import assent.testing
-from assent import (
+import sayso.testing
+from sayso import (
     Agent,
     Approve,
     Gate,
@@ -25,16 +25,16 @@ from assent import (
     ask_user,
     codec,
 )
-from assent.errors import NotAllowed
-from assent.stores import open_store
-from assent.testing import FakeClock, ScriptedModel, ScriptedReviewer, StoreSuite, call, say
-from assent.testing.suite import moving
+from sayso.errors import NotAllowed
+from sayso.stores import open_store
+from sayso.testing import FakeClock, ScriptedModel, ScriptedReviewer, StoreSuite, call, say
+from sayso.testing.suite import moving
 
 # -- the package
 
 
 def test_names_are_imported_on_first_use() -> None:
-    code = "import sys, assent.testing; print(sorted(set(sys.modules) & {'pytest', 'pydantic'}))"
+    code = "import sys, sayso.testing; print(sorted(set(sys.modules) & {'pytest', 'pydantic'}))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 
@@ -42,9 +42,9 @@ def test_names_are_imported_on_first_use() -> None:
 def test_only_the_suite_needs_pytest() -> None:
     code = """
 import sys
-from assent.testing import FakeClock, ScriptedReviewer, check_store
+from sayso.testing import FakeClock, ScriptedReviewer, check_store
 print("pytest" in sys.modules)
-from assent.testing import StoreSuite
+from sayso.testing import StoreSuite
 print("pytest" in sys.modules)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -52,11 +52,11 @@ print("pytest" in sys.modules)
 
 
 def test_exports() -> None:
-    for name in assent.testing.__all__:
-        assert getattr(assent.testing, name) is not None
-    assert set(dir(assent.testing)) >= set(assent.testing.__all__)
+    for name in sayso.testing.__all__:
+        assert getattr(sayso.testing, name) is not None
+    assert set(dir(sayso.testing)) >= set(sayso.testing.__all__)
     with pytest.raises(AttributeError, match="no_such_name"):
-        assent.testing.no_such_name  # noqa: B018
+        sayso.testing.no_such_name  # noqa: B018
 
 
 def test_no_part_of_the_suite_hides_a_test_of_another() -> None:
@@ -75,7 +75,7 @@ def test_a_store_must_say_how_it_is_made() -> None:
 
 
 def test_the_suite_knows_every_command() -> None:
-    from assent.engine import commands
+    from sayso.engine import commands
 
     decisions = {"approve", "edit", "reject", "respond"}
     systems = {"grant", "revoke_grant", "token", "revoke_token", "note"}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from assent.text import Visible, count_hidden, fingerprint, inline, lines, notes, visible
+from sayso.text import Visible, count_hidden, fingerprint, inline, lines, notes, visible
 
 # Characters that make trouble, far more often than chance would bring them.
 NASTY = (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from assent.threads import Threads, off_loop
+from sayso.threads import Threads, off_loop
 
 
 async def test_gives_what_the_function_gives_or_raises() -> None:
@@ -89,7 +89,7 @@ def test_what_was_begun_is_done_before_the_interpreter_goes(tmp_path: Path) -> N
     code = """
 import asyncio, sys, threading, time
 from pathlib import Path
-from assent.threads import Threads, off_loop
+from sayso.threads import Threads, off_loop
 threads, began = Threads(2), threading.Event()
 
 def work():

@@ -4,11 +4,11 @@ import inspect
 
 import pytest
 
-import assent
-from assent.client import Client, RemoteGate
-from assent.gate.driven import Driven
+import sayso
+from sayso.client import Client, RemoteGate
+from sayso.gate.driven import Driven
 
-DOORS = [assent.Gate, assent.Inbox, assent.Agent, assent.Context, Client, RemoteGate, Driven]
+DOORS = [sayso.Gate, sayso.Inbox, sayso.Agent, sayso.Context, Client, RemoteGate, Driven]
 
 
 def twins(door: type) -> list[str]:
@@ -27,17 +27,17 @@ def test_twin_takes_and_says_what_its_method_does(door: type) -> None:
 
 
 def test_misspelt_option_of_a_twin_is_refused_before_anything_is_done() -> None:
-    with assent.Inbox("memory://") as inbox:
+    with sayso.Inbox("memory://") as inbox:
         with pytest.raises(TypeError, match="bye"):
-            inbox.decide_sync("req_1", assent.Approve(), bye="ana")  # type: ignore[call-arg]
-        with pytest.raises(assent.InvalidDecision, match="no filter tol"):
+            inbox.decide_sync("req_1", sayso.Approve(), bye="ana")  # type: ignore[call-arg]
+        with pytest.raises(sayso.InvalidDecision, match="no filter tol"):
             inbox.pending_sync(tol="refund")  # type: ignore[call-arg]
 
 
 def test_overridden_method_has_its_twin() -> None:
-    class Shouting(assent.Inbox):
-        async def get(self, request_id: str) -> assent.Request:
-            raise assent.NotFound(request_id.upper())
+    class Shouting(sayso.Inbox):
+        async def get(self, request_id: str) -> sayso.Request:
+            raise sayso.NotFound(request_id.upper())
 
-    with Shouting("memory://") as inbox, pytest.raises(assent.NotFound, match="REQ_1"):
+    with Shouting("memory://") as inbox, pytest.raises(sayso.NotFound, match="REQ_1"):
         inbox.get_sync("req_1")

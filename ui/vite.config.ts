@@ -5,7 +5,7 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   plugins: [react()],
   build: {
-    outDir: "../src/assent/server/static",
+    outDir: "../src/sayso/server/static",
     emptyOutDir: true,
     target: "es2022",
     cssCodeSplit: false,

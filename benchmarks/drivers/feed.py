@@ -1,6 +1,6 @@
 """A thousand readers of a feed, and how long an event takes to the last of them.
 
-python feed_driver.py READERS assent|bare COMMAND...   the command prints a port as its first line
+python feed_driver.py READERS sayso|bare COMMAND...   the command prints a port as its first line
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def post(port: int, path: str, n: int) -> None:
 
 
 async def measure(port: int, readers: int, kind: str) -> dict[str, float]:
-    get, write = ("/api/events", "/api/requests") if kind == "assent" else ("/", "/")
+    get, write = ("/api/events", "/api/requests") if kind == "sayso" else ("/", "/")
     arrivals: list[float] = []
     ready = [asyncio.Event() for _ in range(readers)]
     tasks = []

@@ -42,21 +42,21 @@ sqlite3.connect = _noting  # type: ignore[assignment]
 
 from scene import agent_on, cycle  # noqa: E402 - after the patch
 
-import assent  # noqa: E402
+import sayso  # noqa: E402
 
 WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "BEGIN", "COMMIT")
 
 
 async def note(folder: str, n: int) -> list[list[Statement]]:
     """The writes of n cycles; a copy of the file as it was before them."""
-    agent = agent_on(f"sqlite:///{folder}/assent.db")
-    inbox = assent.Inbox(agent.store)
+    agent = agent_on(f"sqlite:///{folder}/sayso.db")
+    inbox = sayso.Inbox(agent.store)
     for i in range(5):
         await cycle(agent, inbox, f"warm{i}")
-    with _connect(f"{folder}/assent.db") as db:
+    with _connect(f"{folder}/sayso.db") as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
-    shutil.copy(f"{folder}/assent.db", f"{folder}/bare.db")
+    shutil.copy(f"{folder}/sayso.db", f"{folder}/bare.db")
     cycles = []
     for i in range(n):
         Noting.noted = []

@@ -13,13 +13,13 @@ import time
 
 from scene import OWN, agent_on, cycle
 
-import assent
+import sayso
 
 
 async def main(n: int, at_once: int, url: str | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        agent = agent_on(url or f"sqlite:///{folder}/assent.db")
-        inbox = assent.Inbox(agent.store)
+        agent = agent_on(url or f"sqlite:///{folder}/sayso.db")
+        inbox = sayso.Inbox(agent.store)
         await asyncio.gather(*(cycle(agent, inbox, f"{OWN}warm{i}") for i in range(at_once)))
         numbers = iter(range(n))
 

@@ -12,13 +12,13 @@ import tempfile
 
 from scene import OWN, agent_on, cycle, timed
 
-import assent
+import sayso
 
 
 async def main(n: int, url: str | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        agent = agent_on(url or f"sqlite:///{folder}/assent.db")
-        inbox = assent.Inbox(agent.store)
+        agent = agent_on(url or f"sqlite:///{folder}/sayso.db")
+        inbox = sayso.Inbox(agent.store)
         print(json.dumps(await timed(lambda i: cycle(agent, inbox, f"{OWN}{i}"), n)))
         agent.close()
 

@@ -40,7 +40,7 @@ def opened(url: str) -> Iterator[tuple[Execute, bool]]:
     import psycopg
 
     with psycopg.connect(url) as connection:
-        connection.execute("SET search_path TO assent")
+        connection.execute("SET search_path TO sayso")
         yield connection.execute, False
         connection.commit()
         connection.autocommit = True

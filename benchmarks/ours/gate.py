@@ -8,13 +8,13 @@ import sys
 import tempfile
 import time
 
-import assent
+import sayso
 
 
 def main(n: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        gate = assent.Gate(f"sqlite:///{folder}/assent.db", wait=0)
-        inbox = assent.Inbox(gate.store)
+        gate = sayso.Gate(f"sqlite:///{folder}/sayso.db", wait=0)
+        inbox = sayso.Inbox(gate.store)
 
         @gate.guard(needs_approval=True)
         def send(to: str, subject: str, body: str) -> str:
@@ -24,7 +24,7 @@ def main(n: int) -> None:
             began = time.perf_counter()
             try:
                 send(f"u{i}@example.com", "hi", "x" * 200)
-            except assent.Paused as paused:
+            except sayso.Paused as paused:
                 request = paused.requests[0]
                 inbox.decide_sync(request.id, request.approve(), by="ann")
                 with gate.run(paused.run):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import watching  # before anything opens a file
 from fill import fill
 
-import assent
+import sayso
 
 
 @dataclass
@@ -24,21 +24,21 @@ class Place:
     """One store, and the function that it guards."""
 
     path: str
-    gate: assent.Gate
-    inbox: assent.Inbox
+    gate: sayso.Gate
+    inbox: sayso.Inbox
     send: Callable[[str, str, str], str]
 
 
 def place(path: str, requests: int) -> Place:
     url = f"sqlite:///{path}"
     fill(url, requests)
-    gate = assent.Gate(url, wait=0)
+    gate = sayso.Gate(url, wait=0)
 
     @gate.guard(needs_approval=True)
     def send(to: str, subject: str, body: str) -> str:
         return "sent"
 
-    return Place(path, gate, assent.Inbox(gate.store), send)
+    return Place(path, gate, sayso.Inbox(gate.store), send)
 
 
 def cycle(at: Place, i: int) -> dict[str, float]:
@@ -47,7 +47,7 @@ def cycle(at: Place, i: int) -> dict[str, float]:
     try:
         with at.gate.run(f"cycle-{i}"):
             at.send(f"u{i}@example.com", "hi", "x" * 200)
-    except assent.Paused as paused:
+    except sayso.Paused as paused:
         request = paused.requests[0]
     asked = time.perf_counter()
     at.inbox.decide_sync(request.id, request.approve(), by="ann")

@@ -20,11 +20,11 @@ import watching  # before anything opens a file
 from scene import agent_on, speak
 from scene import cycle as run_cycle
 
-import assent
-from assent.engine.commands import Decide, Finish, NewCall, Propose, Record, Start
-from assent.rows import Message
-from assent.stores.base import Store
-from assent.types import Reviewer, Terms
+import sayso
+from sayso.engine.commands import Decide, Finish, NewCall, Propose, Record, Start
+from sayso.rows import Message
+from sayso.stores.base import Store
+from sayso.types import Reviewer, Terms
 
 TURN = [
     {"role": "user", "content": "x" * 200},
@@ -32,8 +32,8 @@ TURN = [
 ]
 
 
-async def cycle(agent: assent.Agent, path: str, thread: str) -> dict[str, float]:
-    inbox = assent.Inbox(agent.store)
+async def cycle(agent: sayso.Agent, path: str, thread: str) -> dict[str, float]:
+    inbox = sayso.Inbox(agent.store)
     rows, logged = watching.written(path)
     began = time.perf_counter()
     await run_cycle(agent, inbox, thread)
@@ -73,7 +73,7 @@ def at_the_store(store: Store, thread: str, i: int) -> float:
 
 async def main(turns: int, cycles: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/assent.db"
+        path = f"{folder}/sayso.db"
         agent = agent_on(f"sqlite:///{path}")
         speak(agent.store, "long", TURN * turns)
         figures: dict[str, list[dict[str, float]]] = {"short": [], "long": []}

@@ -16,12 +16,12 @@ from collections.abc import Iterable
 import payload
 from scene import agent_on
 
-import assent
+import sayso
 
 Took = tuple[float, float]
 
 
-async def approvals(agent: assent.Agent, inbox: assent.Inbox, thread: str) -> list[Took]:
+async def approvals(agent: sayso.Agent, inbox: sayso.Inbox, thread: str) -> list[Took]:
     """Wall and CPU of each: decide, resume, and the next pause."""
     result = await agent.run("send it", thread=thread)
     took = []
@@ -41,9 +41,9 @@ def medians(took: Iterable[Took]) -> list[float]:
 
 async def main(n: int, threads: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/assent.db"
+        path = f"{folder}/sayso.db"
         agent = agent_on(f"sqlite:///{path}", mails=n)
-        inbox = assent.Inbox(agent.store)
+        inbox = sayso.Inbox(agent.store)
         await approvals(agent, inbox, "warm")
         took = [await approvals(agent, inbox, f"t{i}") for i in range(threads)]
         said = [json.loads(body) for _, body in agent.store.messages("t0")]

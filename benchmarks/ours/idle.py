@@ -1,4 +1,4 @@
-"""`assent serve` over many paused runs: seconds until it is ready, memory, CPU while idle.
+"""`sayso serve` over many paused runs: seconds until it is ready, memory, CPU while idle.
 
 python idle.py URL SECONDS
 """
@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-import assent
+import sayso
 
 
 def memory_of(pid: int) -> int:
@@ -31,10 +31,10 @@ def cpu_of(pid: int) -> float:
 
 
 def main(url: str, seconds: float) -> None:
-    command = [str(Path(sys.executable).parent / "assent"), "serve", "scene:bench"]
+    command = [str(Path(sys.executable).parent / "sayso"), "serve", "scene:bench"]
     command += ["--port", "0", "--no-auth", "--store", url]
     # As pip leaves what it installs; a checkout may be run where no bytecode is written.
-    compileall.compile_dir(Path(assent.__file__).parent, quiet=1)
+    compileall.compile_dir(Path(sayso.__file__).parent, quiet=1)
     began = time.perf_counter()
     server = subprocess.Popen(
         command,

@@ -10,11 +10,11 @@ import statistics
 import sys
 import time
 
-import assent
+import sayso
 
 
 def main(url: str, times: int) -> None:
-    with assent.Inbox(url) as inbox:
+    with sayso.Inbox(url) as inbox:
         for _ in range(5):
             page = inbox.pending_sync(limit=50)
         walls = []

@@ -14,13 +14,13 @@ import time
 
 from scene import agent_on
 
-import assent
+import sayso
 
 
 async def main(requests: int, times: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        agent = agent_on(f"sqlite:///{folder}/assent.db", at_once=requests)
-        inbox = assent.Inbox(agent.store)
+        agent = agent_on(f"sqlite:///{folder}/sayso.db", at_once=requests)
+        inbox = sayso.Inbox(agent.store)
         walls, cpus = [], []
         for i in range(times + 1):
             paused = await agent.run("send them", thread=f"t{i}")

@@ -16,10 +16,10 @@ import time
 
 from scene import OWN, agent_on
 
-import assent
+import sayso
 
 
-async def ask(url: str, n: int) -> list[assent.Request]:
+async def ask(url: str, n: int) -> list[sayso.Request]:
     """Runs that wait for a person."""
     agent = agent_on(url)
     paused = [await agent.run("send it", thread=f"{OWN}{i}") for i in range(n)]
@@ -30,7 +30,7 @@ async def ask(url: str, n: int) -> list[assent.Request]:
 def main(n: int, url: str | None = None) -> None:
     warm = 5
     with tempfile.TemporaryDirectory() as folder:
-        url = url or f"sqlite:///{folder}/assent.db"
+        url = url or f"sqlite:///{folder}/sayso.db"
         requests = asyncio.run(ask(url, n + warm))
         worker = subprocess.Popen(
             [sys.executable, str(__file__).replace("news.py", "news_worker.py"), url],
@@ -41,7 +41,7 @@ def main(n: int, url: str | None = None) -> None:
         assert worker.stdout is not None
         assert worker.stdin is not None
         assert worker.stdout.readline() == "ready\n"
-        inbox = assent.Inbox(url)
+        inbox = sayso.Inbox(url)
         waits = []
         for request in requests:
             # People do not decide in time with anything that looks regularly.

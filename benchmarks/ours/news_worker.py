@@ -8,12 +8,12 @@ import time
 
 from scene import Instant
 
-import assent
-from assent.stores import open_store
-from assent.worker import Worker
+import sayso
+from sayso.stores import open_store
+from sayso.worker import Worker
 
 
-@assent.tool(needs_approval=True)
+@sayso.tool(needs_approval=True)
 def send_email(to: str, body: str) -> str:
     """Send an email."""
     print(time.time(), flush=True)
@@ -22,7 +22,7 @@ def send_email(to: str, body: str) -> str:
 
 async def main(url: str) -> None:
     store = open_store(url)
-    agent = assent.Agent("bench", model=Instant(), tools=[send_email], store=store)
+    agent = sayso.Agent("bench", model=Instant(), tools=[send_email], store=store)
     worker = Worker([agent], store)
     working = asyncio.create_task(worker.run())
     loop = asyncio.get_running_loop()

@@ -9,12 +9,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import assent
-from assent.agent.models.base import ModelReply, ModelRequest, TextDelta
-from assent.engine.commands import Finish, Propose
-from assent.rows import Message
-from assent.stores.base import Store
-from assent.testing import call, calls, say
+import sayso
+from sayso.agent.models.base import ModelReply, ModelRequest, TextDelta
+from sayso.engine.commands import Finish, Propose
+from sayso.rows import Message
+from sayso.stores.base import Store
+from sayso.testing import call, calls, say
 
 #: Threads of this process begin with it: a database may hold those of an earlier round.
 OWN = secrets.token_hex(4)
@@ -22,13 +22,13 @@ MAIL = {"to": "a@example.com", "body": "hello"}
 WORDS = "The quick brown fox jumps over the lazy dog, then files a ticket. " * 3
 
 
-@assent.tool(needs_approval=True)
+@sayso.tool(needs_approval=True)
 def send_email(to: str, body: str) -> str:
     """Send an email."""
     return f"sent to {to}"
 
 
-@assent.tool
+@sayso.tool
 def look(q: str) -> str:
     """Look something up."""
     return "saw " + WORDS
@@ -59,13 +59,13 @@ class Instant:
         yield await self.reply(request)
 
 
-def agent_on(store: str | Store | None, **script: int) -> assent.Agent:
+def agent_on(store: str | Store | None, **script: int) -> sayso.Agent:
     """The agent, on a store."""
     tools = [send_email, look]
-    return assent.Agent("bench", model=Instant(**script), tools=tools, store=store, max_turns=5000)
+    return sayso.Agent("bench", model=Instant(**script), tools=tools, store=store, max_turns=5000)
 
 
-def bench() -> assent.Agent:
+def bench() -> sayso.Agent:
     """For the command line: an agent that is lent its store."""
     return agent_on(None)
 
@@ -79,7 +79,7 @@ def speak(store: Store, thread: str, messages: list[dict[str, Any]]) -> None:
     )
 
 
-async def cycle(agent: assent.Agent, inbox: assent.Inbox, thread: str) -> None:
+async def cycle(agent: sayso.Agent, inbox: sayso.Inbox, thread: str) -> None:
     """Pause, decide, resume."""
     paused = await agent.run("send it", thread=thread)
     request = paused.interruptions[0]

@@ -1,4 +1,4 @@
-"""Assent's server for the chat benchmark: durable, fsync on, a model that answers at once."""
+"""Sayso's server for the chat benchmark: durable, fsync on, a model that answers at once."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator
 
 import uvicorn
 
-import assent
-from assent.agent.models.base import ModelReply, ModelRequest, TextDelta
-from assent.server import create_app
-from assent.testing import call, say
+import sayso
+from sayso.agent.models.base import ModelReply, ModelRequest, TextDelta
+from sayso.server import create_app
+from sayso.testing import call, say
 
 ANSWER = "Final answer: the weather in New York is sunny."
 
 
-@assent.tool(needs_approval=True)
+@sayso.tool(needs_approval=True)
 async def getWeatherInformation(city: str) -> str:
     """Show the weather in a given city to the user."""
     return f"The weather in {city} is sunny."
@@ -45,8 +45,8 @@ class Instant:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        agent = assent.Agent("weather", model=Instant(), tools=[getWeatherInformation])
-        app = create_app([agent], store=f"sqlite:///{folder}/assent.db", auth=False)
+        agent = sayso.Agent("weather", model=Instant(), tools=[getWeatherInformation])
+        app = create_app([agent], store=f"sqlite:///{folder}/sayso.db", auth=False)
         taken = socket.create_server(("127.0.0.1", 0))
         print(taken.getsockname()[1], flush=True)
         config = uvicorn.Config(app, log_config=None, access_log=False)

@@ -22,7 +22,7 @@ TALK = [
 async def added(threads: int, messages: int) -> tuple[float, float]:
     """What the pauses alone add, each: to the file, and to the values in its rows."""
     with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/assent.db"
+        path = f"{folder}/sayso.db"
         agent = agent_on(f"sqlite:///{path}")
         await agent.run("send it", thread="warm")
         for i in range(threads if messages else 0):

@@ -18,12 +18,12 @@ from pathlib import Path
 import payload
 from scene import agent_on
 
-from assent.agent.state import RunState
+from sayso.agent.state import RunState
 
 
 async def build(folder: Path, turns: int) -> None:
     folder.mkdir(parents=True)
-    agent = agent_on(f"sqlite:///{folder}/assent.db", looks=turns - 1)
+    agent = agent_on(f"sqlite:///{folder}/sayso.db", looks=turns - 1)
     paused = await agent.run("go", thread="long")
     agent.close()
     (folder / "turns").write_text(str(turns))
@@ -35,12 +35,12 @@ async def once(built: Path) -> dict[str, float]:
         for file in built.iterdir():
             shutil.copy(file, folder)
         turns = int((built / "turns").read_text())
-        agent = agent_on(f"sqlite:///{folder}/assent.db", looks=turns - 1)
+        agent = agent_on(f"sqlite:///{folder}/sayso.db", looks=turns - 1)
         paused = await agent.resume(
             "long"
         )  # nothing is decided: it gives the state, and that is all
         said = [json.loads(body) for _, body in agent.store.messages("long")]
-        kept = payload.of_thread(f"{folder}/assent.db", "long")
+        kept = payload.of_thread(f"{folder}/sayso.db", "long")
         wall, cpu = time.perf_counter(), time.process_time()
         text = paused.state.to_json()
         state = RunState.from_json(text, agent.store)

@@ -31,19 +31,19 @@ POSTGRES = "one PostgreSQL, fsync and synchronous_commit on, for both sides"
 )
 def agent(effort: Effort) -> Measured:
     n = effort.of(100, 20)
-    assent, langgraph, bare = alternating(
+    sayso, langgraph, bare = alternating(
         effort,
         ours("cycle.py", n),
         theirs("langgraph", "graph_cycle.py", n),
         ours("bare.py", n),
     )
     return Measured(
-        {"assent": assent, "langgraph": langgraph, "bare SQL": bare},
+        {"sayso": sayso, "langgraph": langgraph, "bare SQL": bare},
         [
-            Check("wall, to LangGraph", ratio(assent, langgraph, "wall_ms"), most=1 / 6),
-            Check("CPU, to LangGraph", ratio(assent, langgraph, "cpu_ms"), most=1 / 6),
+            Check("wall, to LangGraph", ratio(sayso, langgraph, "wall_ms"), most=1 / 6),
+            Check("CPU, to LangGraph", ratio(sayso, langgraph, "cpu_ms"), most=1 / 6),
             Check("commits", bare["commits"], most=5, unit=""),
-            Check("wall, to bare SQL", ratio(assent, bare, "wall_ms"), most=2),
+            Check("wall, to bare SQL", ratio(sayso, bare, "wall_ms"), most=2),
         ],
     )
 
@@ -64,14 +64,14 @@ def agent(effort: Effort) -> Measured:
 def postgres(effort: Effort) -> Measured:
     n = effort.of(100, 20)
     mine, peers = (database(), database())
-    assent, langgraph = alternating(
+    sayso, langgraph = alternating(
         effort, ours("cycle.py", n, mine), theirs("langgraph", "graph_cycle.py", n, peers)
     )
     return Measured(
-        {"assent": assent, "langgraph": langgraph},
+        {"sayso": sayso, "langgraph": langgraph},
         [
-            Check("wall, to LangGraph", ratio(assent, langgraph, "wall_ms"), most=1 / 5),
-            Check("CPU, to LangGraph", ratio(assent, langgraph, "cpu_ms"), most=1 / 5),
+            Check("wall, to LangGraph", ratio(sayso, langgraph, "wall_ms"), most=1 / 5),
+            Check("CPU, to LangGraph", ratio(sayso, langgraph, "cpu_ms"), most=1 / 5),
         ],
     )
 
@@ -99,9 +99,9 @@ def crowd(effort: Effort) -> Measured:
     )
     return Measured(
         {
-            "assent, SQLite": sqlite,
+            "sayso, SQLite": sqlite,
             "langgraph, SQLite": their_sqlite,
-            "assent, PostgreSQL": pg,
+            "sayso, PostgreSQL": pg,
             "langgraph, PostgreSQL": their_pg,
         },
         [

@@ -24,12 +24,12 @@ from benchmarks.row import Check, Effort, Measured, ratio, row
 )
 def once(effort: Effort) -> Measured:
     n = effort.of(200, 40)
-    assent, holdpoint = alternating(
+    sayso, holdpoint = alternating(
         effort, ours("gate.py", n), theirs("holdpoint", "holdpoint_once.py", n)
     )
     return Measured(
-        {"assent": assent, "holdpoint": holdpoint},
-        [Check("wall, to holdpoint", ratio(assent, holdpoint, "wall_ms"), most=1.2)],
+        {"sayso": sayso, "holdpoint": holdpoint},
+        [Check("wall, to holdpoint", ratio(sayso, holdpoint, "wall_ms"), most=1.2)],
     )
 
 
@@ -44,7 +44,7 @@ def news(effort: Effort) -> Measured:
     n = effort.of(150, 20)
     sqlite, pg = alternating(effort, ours("news.py", n), ours("news.py", n, database()))
     return Measured(
-        {"assent, SQLite": sqlite, "assent, PostgreSQL": pg},
+        {"sayso, SQLite": sqlite, "sayso, PostgreSQL": pg},
         [
             Check("median, SQLite", sqlite["p50_ms"], most=10, unit="ms"),
             Check("99th, SQLite", sqlite["p99_ms"], most=50, unit="ms"),

@@ -8,19 +8,19 @@ from benchmarks.row import Check, Effort, Measured, ratio, row
 
 
 @row(
-    "`import assent`",
+    "`import sayso`",
     beside="`import langchain.agents`",
     goal="a tenth of its time",
     durability="nothing is written",
     shown="wall_ms",
 )
 def imports(effort: Effort) -> Measured:
-    assent, langchain = alternating(
+    sayso, langchain = alternating(
         effort,
-        ours("importing.py", "assent"),
+        ours("importing.py", "sayso"),
         (python_of("langgraph"), OURS / "importing.py", "langchain.agents"),
     )
     return Measured(
-        {"assent": assent, "langchain": langchain},
-        [Check("wall, to LangChain", ratio(assent, langchain, "wall_ms"), most=1 / 10)],
+        {"sayso": sayso, "langchain": langchain},
+        [Check("wall, to LangChain", ratio(sayso, langchain, "wall_ms"), most=1 / 10)],
     )

@@ -44,10 +44,10 @@ def page(effort: Effort) -> Measured:
     few_lite, many_lite, few_pg, many_pg = pages
     return Measured(
         {
-            "assent, SQLite, 1,000": few_lite,
-            "assent, SQLite, 100,000": many_lite,
-            "assent, PostgreSQL, 1,000": few_pg,
-            "assent, PostgreSQL, 100,000": many_pg,
+            "sayso, SQLite, 1,000": few_lite,
+            "sayso, SQLite, 100,000": many_lite,
+            "sayso, PostgreSQL, 1,000": few_pg,
+            "sayso, PostgreSQL, 100,000": many_pg,
             "langgraph, SQLite, 10,000": langgraph,
         },
         [
@@ -60,7 +60,7 @@ def page(effort: Effort) -> Measured:
 
 
 @row(
-    "100,000 paused runs: `assent serve` over them, both stores",
+    "100,000 paused runs: `sayso serve` over them, both stores",
     beside="the same over 10,000",
     goal="no memory each (20 bytes are the noise), idle CPU below 1 %, ready within 1 s",
     durability="nothing is written",

@@ -19,18 +19,18 @@ from benchmarks.row import Check, Effort, Measured, ratio, row
 )
 def sizes(effort: Effort) -> Measured:
     many, few = effort.of(200, 40), effort.of(40, 10)
-    assent, langgraph = alternating(
+    sayso, langgraph = alternating(
         effort,
         ours("sizes.py", many, "500"),
         theirs("langgraph", "graph_sizes.py", few, "500"),
     )
-    file = assent["long_bytes"] / assent["new_bytes"]
-    values = assent["long_values_bytes"] / assent["new_values_bytes"]
+    file = sayso["long_bytes"] / sayso["new_bytes"]
+    values = sayso["long_values_bytes"] / sayso["new_values_bytes"]
     return Measured(
-        {"assent": assent, "langgraph": langgraph},
+        {"sayso": sayso, "langgraph": langgraph},
         [
-            Check("bytes, new thread", ratio(assent, langgraph, "new_bytes"), most=1 / 2),
-            Check("bytes, 500 messages", ratio(assent, langgraph, "long_bytes"), most=1 / 2),
+            Check("bytes, new thread", ratio(sayso, langgraph, "new_bytes"), most=1 / 2),
+            Check("bytes, 500 messages", ratio(sayso, langgraph, "long_bytes"), most=1 / 2),
             # Pages of the file fill differently, so it gets the room of the other such rows.
             Check("file, 500 messages to none", file, most=1.3),
             Check("values, 500 messages to none", values, most=1.05),
@@ -53,17 +53,17 @@ def sizes(effort: Effort) -> Measured:
 )
 def hundred(effort: Effort) -> Measured:
     count = effort.of(100, 20)
-    assent, langgraph = alternating(
+    sayso, langgraph = alternating(
         effort,
         ours("hundred.py", count, effort.of(5, 1)),
         theirs("langgraph", "graph_hundred.py", count, "1"),
     )
     return Measured(
-        {"assent": assent, "langgraph": langgraph},
+        {"sayso": sayso, "langgraph": langgraph},
         [
-            Check("the last to the first", assent["last_ms"] / assent["first_ms"], most=1.1),
+            Check("the last to the first", sayso["last_ms"] / sayso["first_ms"], most=1.1),
             Check(
-                "bytes, to the conversation", assent["bytes"] / assent["conversation_bytes"], most=3
+                "bytes, to the conversation", sayso["bytes"] / sayso["conversation_bytes"], most=3
             ),
         ],
     )
@@ -84,18 +84,18 @@ def thousand(effort: Effort) -> Measured:
         state = HOME / "openai_agents" / f"state-{turns}.json"
         if not state.exists():  # a thousand turns take the SDK minutes
             measured(theirs("openai_agents", "openai_thousand.py", "build", state, turns))
-        assent, openai = alternating(
+        sayso, openai = alternating(
             effort,
             ours("thousand.py", built, effort.of(5, 1)),
             theirs("openai_agents", "openai_thousand.py", state, "1"),
         )
-    kept = assent["state_bytes"] + assent["messages_bytes"]
+    kept = sayso["state_bytes"] + sayso["messages_bytes"]
     return Measured(
-        {"assent": assent, "openai-agents": openai},
+        {"sayso": sayso, "openai-agents": openai},
         [
-            Check("wall, to OpenAI Agents", ratio(assent, openai, "wall_ms"), most=1 / 20),
-            Check("CPU, to OpenAI Agents", ratio(assent, openai, "cpu_ms"), most=1 / 20),
-            Check("bytes, to the conversation", kept / assent["conversation_bytes"], most=1.5),
+            Check("wall, to OpenAI Agents", ratio(sayso, openai, "wall_ms"), most=1 / 20),
+            Check("CPU, to OpenAI Agents", ratio(sayso, openai, "cpu_ms"), most=1 / 20),
+            Check("bytes, to the conversation", kept / sayso["conversation_bytes"], most=1.5),
         ],
     )
 
@@ -109,14 +109,14 @@ def thousand(effort: Effort) -> Measured:
 )
 def decide(effort: Effort) -> Measured:
     requests = effort.of(100, 30)
-    assent, openai = alternating(
+    sayso, openai = alternating(
         effort,
         ours("many.py", requests, effort.of(5, 1)),
         theirs("openai_agents", "openai_many.py", requests),
     )
     return Measured(
-        {"assent": assent, "openai-agents": openai},
-        [Check("CPU, to OpenAI Agents", ratio(assent, openai, "cpu_ms"), most=1 / 100)],
+        {"sayso": sayso, "openai-agents": openai},
+        [Check("CPU, to OpenAI Agents", ratio(sayso, openai, "cpu_ms"), most=1 / 100)],
     )
 
 

@@ -24,17 +24,17 @@ from benchmarks.row import Check, Effort, Measured, ratio, row
 )
 def chat(effort: Effort) -> Measured:
     driver = (sys.executable, DRIVERS / "chat.py", effort.of(300, 40))
-    assent, ai_sdk, pydantic_ai = alternating(
+    sayso, ai_sdk, pydantic_ai = alternating(
         effort,
         (*driver, sys.executable, OURS / "server.py"),
         (*driver, "node", npm_of("ai_sdk", "ai_sdk.mjs")),
         (*driver, python_of("pydantic_ai"), THEIRS / "pydantic_ai_server.py"),
     )
     return Measured(
-        {"assent": assent, "AI SDK": ai_sdk, "pydantic-ai": pydantic_ai},
+        {"sayso": sayso, "AI SDK": ai_sdk, "pydantic-ai": pydantic_ai},
         [
-            Check("CPU, to the AI SDK", ratio(assent, ai_sdk, "cpu_ms"), most=2),
-            Check("CPU, to pydantic-ai", ratio(assent, pydantic_ai, "cpu_ms"), most=1 / 3),
+            Check("CPU, to the AI SDK", ratio(sayso, ai_sdk, "cpu_ms"), most=2),
+            Check("CPU, to pydantic-ai", ratio(sayso, pydantic_ai, "cpu_ms"), most=1 / 3),
         ],
     )
 
@@ -48,12 +48,12 @@ def chat(effort: Effort) -> Measured:
 )
 def feed(effort: Effort) -> Measured:
     driver = (sys.executable, DRIVERS / "feed.py", effort.of(1000, 50))
-    assent, uvicorn = alternating(
+    sayso, uvicorn = alternating(
         effort,
-        (*driver, "assent", sys.executable, OURS / "server.py"),
+        (*driver, "sayso", sys.executable, OURS / "server.py"),
         (*driver, "bare", sys.executable, THEIRS / "fan_out.py"),
     )
     return Measured(
-        {"assent": assent, "bare uvicorn": uvicorn},
-        [Check("to the last, to uvicorn", ratio(assent, uvicorn, "last_ms"), most=3)],
+        {"sayso": sayso, "bare uvicorn": uvicorn},
+        [Check("to the last, to uvicorn", ratio(sayso, uvicorn, "last_ms"), most=3)],
     )

@@ -18,9 +18,9 @@ from agent_framework import (
     ResponseStream,
 )
 
-import assent
-from assent.stores.sqlite import SqliteStore
-from assent.types import Request
+import sayso
+from sayso.stores.sqlite import SqliteStore
+from sayso.types import Request
 
 
 def call(name: str, id: str = "c1", /, **args: Any) -> Content:
@@ -53,11 +53,11 @@ class Bench:
     """One store, and as many agents over it as a test likes: each ``agent()`` knows nothing of the
     others, like a process of its own."""
 
-    def __init__(self, folder: Path, policy: assent.Policy | None = None) -> None:
+    def __init__(self, folder: Path, policy: sayso.Policy | None = None) -> None:
         self.folder = folder
-        self.store = SqliteStore(folder / "assent.db")
-        self.gate = assent.Gate(self.store, policy=policy, agent="teller", wait=0)
-        self.inbox = assent.Inbox(self.store)
+        self.store = SqliteStore(folder / "sayso.db")
+        self.gate = sayso.Gate(self.store, policy=policy, agent="teller", wait=0)
+        self.inbox = sayso.Inbox(self.store)
         self.ran: list[Any] = []
         #: What the model was shown each time.
         self.shown: list[list[Message]] = []

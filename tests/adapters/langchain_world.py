@@ -13,8 +13,8 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-import assent
-from assent.types import Request
+import sayso
+from sayso.types import Request
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 Calls = list[tuple[str, str, dict[str, Any]]]
@@ -48,8 +48,8 @@ class World:
     """What a test looks at: the inbox, what ran, and what the model was shown."""
 
     def __init__(self, **options: Any) -> None:
-        self.gate = assent.Gate("memory://", agent="mailer", wait=0, **options)
-        self.inbox = assent.Inbox(self.gate.store)
+        self.gate = sayso.Gate("memory://", agent="mailer", wait=0, **options)
+        self.inbox = sayso.Inbox(self.gate.store)
         self.ran: list[Any] = []
         self.chat = Chat(script=[], seen=[])
 

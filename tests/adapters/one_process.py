@@ -6,11 +6,11 @@ import asyncio
 
 import five_frameworks as five
 
-from assent.server import create_app
-from assent.server.serving import run
+from sayso.server import create_app
+from sayso.server.serving import run
 
 if __name__ == "__main__":
     agents = [make() for make in five.FIVE.values()]
     asyncio.run(five.ask(agents))
     app = create_app(agents, store=five.STORE, auth=False)
-    run(app, "127.0.0.1", 0, lambda url: print(f"Assent is at {url}", flush=True))
+    run(app, "127.0.0.1", 0, lambda url: print(f"Sayso is at {url}", flush=True))

@@ -17,7 +17,7 @@ import httpx
 
 ROOT = Path(__file__).parents[2]
 FIVE = ("langchain", "openai_agents", "agent_framework", "dspy", "pydantic_ai")
-ASSENT = ("-m", "assent.cli.main")
+SAYSO = ("-m", "sayso.cli.main")
 PATIENCE = 120.0
 
 
@@ -26,7 +26,7 @@ class OneSystem:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        mine = {name: v for name, v in os.environ.items() if not name.startswith("ASSENT_")}
+        mine = {name: v for name, v in os.environ.items() if not name.startswith("SAYSO_")}
         self._env = {**mine, "PYTHONPATH": str(ROOT / "examples"), "NO_COLOR": "1"}
         self._log = (folder / "log").open("w+")
         self._running: list[subprocess.Popen[str]] = []
@@ -70,7 +70,7 @@ class OneSystem:
 
     def is_at(self, server: subprocess.Popen[str]) -> str:
         """Where a server is, once it answers."""
-        (url,) = re.findall(r"http://[\d.:]+", self.hear(server, "Assent is at "))
+        (url,) = re.findall(r"http://[\d.:]+", self.hear(server, "Sayso is at "))
         self.http.base_url = url
         return str(url)
 
@@ -107,8 +107,8 @@ class OneSystem:
         return self.http.post(f"/api/requests/{request['id']}/decision", json=body)
 
     def in_a_terminal(self, request: dict[str, Any], command: str, *more: str) -> None:
-        """``assent approve ID --digest …``"""
-        line = (*ASSENT, command, request["id"], "--digest", request["digest"], "--json", *more)
+        """``sayso approve ID --digest …``"""
+        line = (*SAYSO, command, request["id"], "--digest", request["digest"], "--json", *more)
         decided = json.loads(self.ended(self.start(*line)))
         assert decided["id"] == request["id"]
 

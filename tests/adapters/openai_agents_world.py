@@ -9,10 +9,10 @@ from typing import Any
 from agents import Agent, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
 
-import assent
-from assent.adapters.openai_agents import Guarded, guard
-from assent.gate.driven import Stands
-from assent.types import Request
+import sayso
+from sayso.adapters.openai_agents import Guarded, guard
+from sayso.gate.driven import Stands
+from sayso.types import Request
 
 set_tracing_disabled(True)
 
@@ -33,16 +33,16 @@ class World:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.url = f"sqlite:///{folder}/assent.db"
+        self.url = f"sqlite:///{folder}/sayso.db"
         self.ran: list[Any] = []
-        self.policy: assent.Policy | None = None
+        self.policy: sayso.Policy | None = None
         self.build: Callable[[], Agent[Any]] = lambda: Agent("Teller")
         self.options: dict[str, Any] = {}
-        self._gates: list[assent.Gate] = []
-        self.inbox = assent.Inbox(self.url)
+        self._gates: list[sayso.Gate] = []
+        self.inbox = sayso.Inbox(self.url)
 
-    def gate(self) -> assent.Gate:
-        gate = assent.Gate(self.url, agent="teller", wait=0)
+    def gate(self) -> sayso.Gate:
+        gate = sayso.Gate(self.url, agent="teller", wait=0)
         self._gates.append(gate)
         return gate
 

@@ -18,9 +18,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-import assent
-from assent.stores.sqlite import SqliteStore
-from assent.types import Request
+import sayso
+from sayso.stores.sqlite import SqliteStore
+from sayso.types import Request
 
 
 def call(name: str, id: str = "c1", /, **args: Any) -> ToolCallPart:
@@ -31,19 +31,19 @@ class Bench:
     """One store, and as many agents over it as a test likes: each ``agent()`` knows nothing of the
     others, like a process of its own."""
 
-    def __init__(self, folder: Path, policy: assent.Policy | None = None) -> None:
-        self.file = folder / "assent.db"
+    def __init__(self, folder: Path, policy: sayso.Policy | None = None) -> None:
+        self.file = folder / "sayso.db"
         self.store = SqliteStore(self.file)
-        self.gate = assent.Gate(self.store, policy=policy, agent="teller", wait=0)
-        self.inbox = assent.Inbox(self.store)
+        self.gate = sayso.Gate(self.store, policy=policy, agent="teller", wait=0)
+        self.inbox = sayso.Inbox(self.store)
         self.ran: list[Any] = []
         #: What the model was shown each time.
         self.shown: list[list[ModelMessage]] = []
 
-    def later(self) -> assent.Gate:
+    def later(self) -> sayso.Gate:
         """The gate of another process, when every lease of today is over."""
         store = SqliteStore(self.file, clock=lambda: time.time_ns() // 1000 + 3_600_000_000)
-        return assent.Gate(store, agent="teller", wait=0)
+        return sayso.Gate(store, agent="teller", wait=0)
 
     def agent(self, *turns: Sequence[ToolCallPart] | str, **options: Any) -> Agent[Any, Any]:
         def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

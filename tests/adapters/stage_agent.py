@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import assent
-from assent.agent.models.base import Message
-from assent.testing import ScriptedModel, Stage, call, calls, say
+import sayso
+from sayso.agent.models.base import Message
+from sayso.testing import ScriptedModel, Stage, call, calls, say
 
 
 def _with_context(function: Any) -> Any:
@@ -17,7 +17,7 @@ def _with_context(function: Any) -> Any:
     if function.__name__ != "order":
         return function
 
-    async def order(ctx: assent.Context, dish: str) -> str:
+    async def order(ctx: sayso.Context, dish: str) -> str:
         with ctx._scope.inside():
             return str(await function(dish))
 
@@ -25,12 +25,12 @@ def _with_context(function: Any) -> Any:
 
 
 class AgentStage(Stage):
-    def agent(self) -> assent.Agent:
+    def agent(self) -> sayso.Agent:
         cast = self.cast
-        agent = assent.Agent(
+        agent = sayso.Agent(
             "teller",
             model=ScriptedModel(self._reply),
-            tools=[assent.tool(_with_context(function)) for function in cast.tools],
+            tools=[sayso.tool(_with_context(function)) for function in cast.tools],
         )
         agent._gate = cast.gate  # the play's tools ask there
         return agent
@@ -45,7 +45,7 @@ class AgentStage(Stage):
 
     @classmethod
     def tamper(cls, folder: Path, old: str, new: str) -> bool:
-        file = sqlite3.connect(folder.parent / "assent.db")
+        file = sqlite3.connect(folder.parent / "sayso.db")
         with file:
             found = file.execute(
                 "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",

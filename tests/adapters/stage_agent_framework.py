@@ -10,8 +10,8 @@ from typing import Any
 from agent_framework import Agent, ChatResponse, Content, Message
 from agent_framework_bench import Client
 
-from assent.adapters.agent_framework import guard
-from assent.testing import Stage
+from sayso.adapters.agent_framework import guard
+from sayso.testing import Stage
 
 
 class AgentFrameworkStage(Stage):
@@ -38,7 +38,7 @@ class AgentFrameworkStage(Stage):
 
     @classmethod
     def tamper(cls, folder: Path, old: str, new: str) -> bool:
-        file = sqlite3.connect(folder.parent / "assent.db")
+        file = sqlite3.connect(folder.parent / "sayso.db")
         with file:
             found = file.execute(
                 "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",

@@ -14,9 +14,9 @@ with warnings.catch_warnings():
     import dspy
     from dspy import lm15
 
-from assent.adapters.dspy import GuardedReAct, guard
-from assent.testing import Stage
-from assent.testing.story.stage import Script
+from sayso.adapters.dspy import GuardedReAct, guard
+from sayso.testing import Stage
+from sayso.testing.story.stage import Script
 
 _RESULTS = re.compile(r"\[\[ ## tool_call_results ## \]\]\n(\{.*\})", re.DOTALL)
 
@@ -86,7 +86,7 @@ class DspyStage(Stage):
 
     @classmethod
     def tamper(cls, folder: Path, old: str, new: str) -> bool:
-        file = sqlite3.connect(folder.parent / "assent.db")
+        file = sqlite3.connect(folder.parent / "sayso.db")
         with file:
             found = file.execute(
                 "UPDATE call SET result = replace(result, ?, ?) WHERE instr(result, ?)",

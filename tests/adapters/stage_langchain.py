@@ -15,8 +15,8 @@ from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from assent.adapters.langchain import GuardedAgent, guard
-from assent.testing import Stage
+from sayso.adapters.langchain import GuardedAgent, guard
+from sayso.testing import Stage
 
 
 class FakeChat(BaseChatModel):

@@ -17,9 +17,9 @@ from openai.types.responses import (
     ResponseOutputText,
 )
 
-from assent.adapters.openai_agents import Guarded, guard
-from assent.testing import Called, Stage
-from assent.testing.story.stage import Script
+from sayso.adapters.openai_agents import Guarded, guard
+from sayso.testing import Called, Stage
+from sayso.testing.story.stage import Script
 
 set_tracing_disabled(True)
 
@@ -80,7 +80,7 @@ class OpenAIAgentsStage(Stage):
 
     @classmethod
     def tamper(cls, folder: Path, old: str, new: str) -> bool:
-        file = sqlite3.connect(folder.parent / "assent.db")
+        file = sqlite3.connect(folder.parent / "sayso.db")
         with file:
             state = file.execute(
                 "UPDATE run SET snapshot = replace(snapshot, ?, ?) WHERE instr(snapshot, ?)",

@@ -16,8 +16,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from assent.adapters.pydantic_ai import guard
-from assent.testing import Stage
+from sayso.adapters.pydantic_ai import guard
+from sayso.testing import Stage
 
 
 class PydanticAIStage(Stage):
@@ -40,7 +40,7 @@ class PydanticAIStage(Stage):
 
     @classmethod
     def tamper(cls, folder: Path, old: str, new: str) -> bool:
-        file = sqlite3.connect(folder.parent / "assent.db")
+        file = sqlite3.connect(folder.parent / "sayso.db")
         with file:
             found = file.execute(
                 "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",

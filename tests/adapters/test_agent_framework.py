@@ -27,11 +27,11 @@ from agent_framework import (
 from agent_framework_bench import Bench, call, pay_of
 from pydantic import BaseModel, field_validator
 
-from assent import Policy, Rule
-from assent.adapters.agent_framework import guard
-from assent.agent.resumable import Resumable
-from assent.errors import AssentError
-from assent.worker import Worker
+from sayso import Policy, Rule
+from sayso.adapters.agent_framework import guard
+from sayso.agent.resumable import Resumable
+from sayso.errors import SaysoError
+from sayso.worker import Worker
 
 ASK = Policy([Rule("pay")])
 
@@ -274,7 +274,7 @@ def test_a_history_provider_of_ones_own_is_refused(bench: Bench) -> None:
             return None
 
     agent = bench.agent("Hello.", context_providers=[Elsewhere("elsewhere")])
-    with pytest.raises(AssentError, match="leave the provider out"):
+    with pytest.raises(SaysoError, match="leave the provider out"):
         guard(agent, bench.gate)
 
 
@@ -394,7 +394,7 @@ async def test_a_worker_takes_it_further(bench: Bench) -> None:
 
 def test_without_the_framework() -> None:
     code = (
-        "import sys; sys.modules['agent_framework'] = None; import assent.adapters.agent_framework"
+        "import sys; sys.modules['agent_framework'] = None; import sayso.adapters.agent_framework"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert 'pip install "assent[agent-framework]"' in done.stderr
+    assert 'pip install "sayso[agent-framework]"' in done.stderr

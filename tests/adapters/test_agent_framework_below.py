@@ -10,9 +10,9 @@ import pytest
 from agent_framework import Agent, AgentSession, FunctionTool, Message, RawAgent, tool
 from agent_framework_bench import Bench, call, pay_of
 
-from assent import Policy, Rule
-from assent.adapters.agent_framework import Gated, guard
-from assent.errors import AssentError
+from sayso import Policy, Rule
+from sayso.adapters.agent_framework import Gated, guard
+from sayso.errors import SaysoError
 
 ASK = Policy([Rule("pay")])
 PAYS = [call("pay", "p1", to="ana")], "Ana has it."
@@ -129,7 +129,7 @@ async def test_the_middleware_alone(bench: Bench, own: bool) -> None:
 
     session = AgentSession()
     (wanted,) = (await agent().run("go", session=session)).user_input_requests
-    assert wanted.additional_properties["assent"]["request"] == (await bench.waits()).id
+    assert wanted.additional_properties["sayso"]["request"] == (await bench.waits()).id
     session = AgentSession.from_dict(session.to_dict())
     back = Message("user", [wanted.to_function_approval_response(True)])
     (wanted,) = (await agent().run(back, session=session)).user_input_requests
@@ -154,12 +154,12 @@ async def test_what_breaks_at_the_gate_below_ends_the_run(bench: Bench) -> None:
     bench.store.close()
     import sqlite3
 
-    file = sqlite3.connect(bench.folder / "assent.db")
+    file = sqlite3.connect(bench.folder / "sayso.db")
     with file:
         file.execute("UPDATE call SET args = replace(args, 'ana', 'eve') WHERE tool = 'pay'")
     file.close()
     fresh = Bench(bench.folder)
-    with pytest.raises(AssentError, match="arguments were changed"):
+    with pytest.raises(SaysoError, match="arguments were changed"):
         await build(fresh).resume("t")
     assert fresh.ran == []
     fresh.close()
@@ -181,10 +181,10 @@ async def test_a_function_that_is_gone_below_does_not_wait_for_ever(bench: Bench
 
 async def test_agents_in_which_a_gate_has_no_place(bench: Bench) -> None:
     raw: Any = RawAgent(bench.client(*PAYS), name="clerk", tools=[pay_of(bench)])
-    with pytest.raises(AssentError, match="no middleware"):
+    with pytest.raises(SaysoError, match="no middleware"):
         await guard(boss(bench, raw.as_tool()), bench.gate, ASK).run("go", thread="t")
     waiting = guard(clerk(bench), bench.gate, ASK).as_agent()
     waiting.name = "clerk"
-    with pytest.raises(AssentError, match="guarded already"):
+    with pytest.raises(SaysoError, match="guarded already"):
         await guard(boss(bench, waiting.as_tool()), bench.gate, ASK).run("go", thread="t-2")
     assert bench.ran == []

@@ -22,8 +22,8 @@ from agent_framework import (
 )
 from agent_framework_bench import Bench, call, pay_of
 
-from assent import Policy, Rule
-from assent.adapters.agent_framework import guard
+from sayso import Policy, Rule
+from sayso.adapters.agent_framework import guard
 
 ASK = Policy([Rule("pay")])
 

@@ -18,9 +18,9 @@ from agent_framework import (
 )
 from agent_framework_bench import Bench, Client, call, pay_of
 
-from assent import Policy, Rule
-from assent.adapters.agent_framework import Gated, edited, guard, rejected, responded
-from assent.errors import AssentError, InvalidDecision, NotFound
+from sayso import Policy, Rule
+from sayso.adapters.agent_framework import Gated, edited, guard, rejected, responded
+from sayso.errors import InvalidDecision, NotFound, SaysoError
 
 ASK = Policy([Rule("pay")])
 
@@ -182,7 +182,7 @@ async def test_the_middleware_in_the_frameworks_own_flow(bench: Bench, stream: b
     session = AgentSession()
     agent = native(bench)
     (request,) = (await run(agent, "go")).user_input_requests
-    assert request.additional_properties["assent"]["request"] == (await bench.waits()).id
+    assert request.additional_properties["sayso"]["request"] == (await bench.waits()).id
     yes = request.to_function_approval_response(True)
     early = await run(agent, user(yes))  # nobody has decided: the call is asked about again
     (request,) = early.user_input_requests
@@ -238,7 +238,7 @@ async def test_a_no_in_the_frameworks_own_form_is_a_decision(bench: Bench, strea
     script = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")], "Done."
     session = AgentSession()
     asked = (await native(bench, *script).run("go", session=session)).user_input_requests
-    ana, bob = (one.additional_properties["assent"]["request"] for one in asked)
+    ana, bob = (one.additional_properties["sayso"]["request"] for one in asked)
     await bench.inbox.decide(ana, (await bench.inbox.get(ana)).approve(), by="ana")
     answers = [one.to_function_approval_response(one is asked[0]) for one in asked]
     agent = native(bench, *script, gated=Gated(bench.gate, ASK, by="bea"))
@@ -283,12 +283,12 @@ async def test_what_was_tampered_with_stops_the_run(bench: Bench) -> None:
     bench.store.close()
     import sqlite3
 
-    file = sqlite3.connect(bench.folder / "assent.db")
+    file = sqlite3.connect(bench.folder / "sayso.db")
     with file:
         file.execute("UPDATE call SET args = replace(args, 'ana', 'eve')")
     file.close()
     fresh = Bench(bench.folder)
-    with pytest.raises(AssentError, match="arguments were changed"):
+    with pytest.raises(SaysoError, match="arguments were changed"):
         await guard(native(fresh), fresh.gate, ASK).resume("t")
     assert fresh.ran == []
     fresh.close()

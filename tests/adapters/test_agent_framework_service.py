@@ -10,9 +10,9 @@ import pytest
 from agent_framework import Agent, BaseChatClient, ChatResponse, Content, Message
 from agent_framework_bench import Bench, Client, call, pay_of
 
-from assent import Policy, Rule
-from assent.adapters.agent_framework import guard
-from assent.errors import AssentError
+from sayso import Policy, Rule
+from sayso.adapters.agent_framework import guard
+from sayso.errors import SaysoError
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ class Bare(BaseChatClient[Any]):
 
 
 def test_a_client_without_a_place_for_a_gate(bench: Bench) -> None:
-    with pytest.raises(AssentError, match="no middleware"):
+    with pytest.raises(SaysoError, match="no middleware"):
         guard(Agent(Bare(), tools=[pay_of(bench)]), bench.gate)
 
 
@@ -69,7 +69,7 @@ async def test_what_nobody_can_decide_at_a_gate_does_not_wait(bench: Bench) -> N
         return ChatResponse(messages=[Message("assistant", [consent])])
 
     guarded = guard(Agent(Client(reply), tools=[pay_of(bench)]), bench.gate)
-    with pytest.raises(AssentError, match="oauth_consent_request"):
+    with pytest.raises(SaysoError, match="oauth_consent_request"):
         await guarded.run("go", thread="t")
 
 

@@ -16,8 +16,8 @@ from agent_framework import (
 )
 from agent_framework_bench import Bench, call, pay_of
 
-from assent import AssentError, InvalidDecision, Policy, Question, Rule
-from assent.adapters.agent_framework import guard
+from sayso import InvalidDecision, Policy, Question, Rule, SaysoError
+from sayso.adapters.agent_framework import guard
 
 ASK = Policy([Rule("pay")])
 
@@ -131,7 +131,7 @@ async def test_a_function_that_was_added_in_another_process_is_waited_for(
         await bench.inbox.decide(pay.id, pay.approve(), by="ana")
     there = guard(bench.agent(*turns, tools=[load, look]), bench.gate, rules)
     for _ in range(2):
-        with pytest.raises(AssentError, match="pay was added by another function"):
+        with pytest.raises(SaysoError, match="pay was added by another function"):
             await there.resume("t")
     assert (await bench.inbox.get(pay.id)).status == ("approved" if decided else "pending")
     # A version of the agent that has it from the start.
@@ -149,7 +149,7 @@ async def test_middleware_that_approves_by_itself_ends_the_run_and_does_not_spin
         tools=[pay_of(bench)],
         middleware=[ToolApprovalMiddleware(auto_approval_rules=[lambda made: True])],
     )
-    with pytest.raises(AssentError, match="and not by people"):
+    with pytest.raises(SaysoError, match="and not by people"):
         await guard(agent, bench.gate, ASK).run("go", thread="t")
     assert bench.ran == []
     assert [request.tool for request in (await bench.inbox.pending()).items] == ["pay"]

@@ -22,10 +22,10 @@ from agent_framework import (
 )
 from agent_framework_bench import Bench, call, pay_of
 
-from assent import Policy, Rule
-from assent.adapters.agent_framework import Gated, GuardedWorkflow, guard
-from assent.agent.resumable import Resumable
-from assent.errors import AssentError, InvalidDecision
+from sayso import Policy, Rule
+from sayso.adapters.agent_framework import Gated, GuardedWorkflow, guard
+from sayso.agent.resumable import Resumable
+from sayso.errors import InvalidDecision, SaysoError
 
 ASK = Policy([Rule("pay")])
 
@@ -153,7 +153,7 @@ async def test_a_workflow_whose_state_cannot_be_stored_does_not_wait(bench: Benc
     start = Guesser(bench, ["How old?"], Unknown)
     workflow = WorkflowBuilder(name="guessing", start_executor=start).build()
     guarded = guard(workflow, bench.gate, checkpoints=bench.folder / "checkpoints")
-    with pytest.raises(AssentError, match="register_checkpoint_type"):
+    with pytest.raises(SaysoError, match="register_checkpoint_type"):
         await guarded.run("go", thread="t")
     assert (await bench.inbox.pending()).items == ()
 

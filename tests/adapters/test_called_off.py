@@ -14,9 +14,9 @@ from stage_langchain import LangChainStage
 from stage_openai_agents import OpenAIAgentsStage
 from stage_pydantic_ai import PydanticAIStage
 
-import assent
-from assent import Policy, Rule
-from assent.testing.story.stage import Called, Cast, Script
+import sayso
+from sayso import Policy, Rule
+from sayso.testing.story.stage import Called, Cast, Script
 
 STAGES: Any = [
     AgentStage,
@@ -49,7 +49,7 @@ class Play:
 
     def __init__(self, stage: Any, folder: Path, *turns: Any) -> None:
         self.stage, self.folder, self.turns = stage, folder, turns
-        self.inbox = assent.Inbox(f"sqlite:///{folder}/assent.db")
+        self.inbox = sayso.Inbox(f"sqlite:///{folder}/sayso.db")
         self.ran: list[str] = []
         self.stops_at: int | None = None
 
@@ -79,7 +79,7 @@ class Play:
 
     async def step(self, go: Any) -> Any:
         rules = Policy([Rule("pay"), Rule("*", verdict="allow")])
-        gate = assent.Gate(self.inbox.store, policy=rules, agent="teller", wait=0)
+        gate = sayso.Gate(self.inbox.store, policy=rules, agent="teller", wait=0)
         script = Spoken(self)
         stage = self.stage(Cast(gate=gate, tools=self.tools(), script=script, folder=self.folder))
         await stage.open()

@@ -11,8 +11,8 @@ import pytest
 from stage_dspy import AsyncEngine, SyncEngine, dspy, spoken
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
-from assent import AlreadyDecided, Expired, Gate, Inbox, Paused, Policy, Rule
-from assent.adapters.dspy import (
+from sayso import AlreadyDecided, Expired, Gate, Inbox, Paused, Policy, Rule
+from sayso.adapters.dspy import (
     HumanInputRequest,
     console_requester,
     create_queue_requester,
@@ -122,7 +122,7 @@ async def test_the_order_of_the_document_through_a_queue() -> None:
 async def test_the_order_survives_each_question_and_repeats_nothing(tmp_path: Any) -> None:
     """Each answer comes to another process; the model is asked once for each step."""
     model = Cook()
-    url = f"sqlite:///{tmp_path / 'assent.db'}"
+    url = f"sqlite:///{tmp_path / 'sayso.db'}"
 
     def process() -> tuple[Gate, Any]:
         gate = Gate(url, agent="cook", wait=0)

@@ -8,8 +8,8 @@ from typing import Any
 from dspy.utils import DummyLM
 from stage_dspy import dspy
 
-from assent import Gate
-from assent.adapters.dspy import guard
+from sayso import Gate
+from sayso.adapters.dspy import guard
 
 END = [
     {"next_thought": "Done.", "next_tool_name": "finish", "next_tool_args": "{}"},

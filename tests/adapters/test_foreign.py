@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from assent import (
-    AssentError,
+from sayso import (
     Conflict,
     Gate,
     Inbox,
@@ -17,13 +16,14 @@ from assent import (
     Paused,
     Policy,
     Rule,
+    SaysoError,
 )
-from assent.gate.driven import Driven
-from assent.gate.foreign import ForeignCall, ForeignThread, ForeignTool
-from assent.gate.given import decisions_from
-from assent.stores.memory import MemoryStore
-from assent.testing import FakeClock
-from assent.types import Approve, Edit, Reject, Request, Respond
+from sayso.gate.driven import Driven
+from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool
+from sayso.gate.given import decisions_from
+from sayso.stores.memory import MemoryStore
+from sayso.testing import FakeClock
+from sayso.types import Approve, Edit, Reject, Request, Respond
 
 SCHEMA = {
     "type": "object",
@@ -265,7 +265,7 @@ async def test_a_thread_belongs_to_one_agent_at_a_time(world: World) -> None:
     await Poster(world).run("go", thread="t")
     with pytest.raises(Conflict, match="in use by agent 'poster'"):
         await Poster(world, "other").run("go", thread="t")
-    with pytest.raises(AssentError, match="no run and no thread"):
+    with pytest.raises(SaysoError, match="no run and no thread"):
         await Poster(world, "other").resume("t")
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-import assent
-from assent.gate.driven import Driven
-from assent.policy import Policy
-from assent.server import create_app
+import sayso
+from sayso.gate.driven import Driven
+from sayso.policy import Policy
+from sayso.server import create_app
 
 
 def send(to: str, body: str = "Hello") -> str:
@@ -24,10 +24,10 @@ def look_up(name: str) -> str:
     return name
 
 
-def openai_agents(gate: assent.Gate, policy: Policy | None) -> Driven:
+def openai_agents(gate: sayso.Gate, policy: Policy | None) -> Driven:
     from agents import Agent, function_tool
 
-    from assent.adapters.openai_agents import guard
+    from sayso.adapters.openai_agents import guard
 
     careful = function_tool(send, needs_approval=True)
     sometimes = function_tool(look_up, name_override="find", needs_approval=_asks)
@@ -41,12 +41,12 @@ async def _asks(*_: Any) -> bool:
     return True
 
 
-def langchain(gate: assent.Gate, policy: Policy | None) -> Driven:
+def langchain(gate: sayso.Gate, policy: Policy | None) -> Driven:
     from langchain.agents import create_agent
     from langchain_core.language_models import FakeListChatModel
     from langgraph.checkpoint.memory import InMemorySaver
 
-    from assent.adapters.langchain import guard
+    from sayso.adapters.langchain import guard
 
     agent = create_agent(
         FakeListChatModel(responses=["."]), tools=[send, look_up], checkpointer=InMemorySaver()
@@ -54,11 +54,11 @@ def langchain(gate: assent.Gate, policy: Policy | None) -> Driven:
     return guard(agent, gate, policy)
 
 
-def pydantic_ai(gate: assent.Gate, policy: Policy | None) -> Driven:
+def pydantic_ai(gate: sayso.Gate, policy: Policy | None) -> Driven:
     from pydantic_ai import Agent, FunctionToolset, Tool
     from pydantic_ai.models.test import TestModel
 
-    from assent.adapters.pydantic_ai import guard
+    from sayso.adapters.pydantic_ai import guard
 
     more = FunctionToolset(tools=[look_up])
     agent = Agent(
@@ -69,21 +69,21 @@ def pydantic_ai(gate: assent.Gate, policy: Policy | None) -> Driven:
     return guard(agent, gate, policy)
 
 
-def dspy(gate: assent.Gate, policy: Policy | None) -> Driven:
+def dspy(gate: sayso.Gate, policy: Policy | None) -> Driven:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from dspy import ReAct
 
-    from assent.adapters.dspy import guard
+    from sayso.adapters.dspy import guard
 
     return guard(ReAct("question -> answer", tools=[send, look_up]), gate, policy)
 
 
-def agent_framework(gate: assent.Gate, policy: Policy | None) -> Driven:
+def agent_framework(gate: sayso.Gate, policy: Policy | None) -> Driven:
     from agent_framework import Agent, FunctionTool, tool
     from agent_framework_bench import Client
 
-    from assent.adapters.agent_framework import guard
+    from sayso.adapters.agent_framework import guard
 
     asked = tool(send, approval_mode="always_require")
     bodiless = FunctionTool(name="find", description="Find.", input_model={"type": "object"})
@@ -95,7 +95,7 @@ MADE["agent_framework"] = agent_framework
 
 
 def listed(make: Any, policy: Policy | None = None) -> dict[str, dict[str, Any]]:
-    gate = assent.Gate("memory://", agent="mailer")
+    gate = sayso.Gate("memory://", agent="mailer")
     app = create_app([make(gate, policy)], store=gate.store, auth=False)
     (agent,) = TestClient(app).get("/api/agents").json()["items"]
     assert agent["chat"] is False  # its framework's runner takes it further
@@ -116,11 +116,11 @@ def test_the_tools_of_an_agent_behind_an_adapter_are_listed(make: Any) -> None:
 
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 def test_a_policy_is_heard_first(make: Any) -> None:
-    rules = [assent.Rule("send", where='to == "all"', verdict="deny"), assent.Rule("look*")]
-    tools = listed(make, Policy([*rules, assent.Rule("send", verdict="ask")]))
+    rules = [sayso.Rule("send", where='to == "all"', verdict="deny"), sayso.Rule("look*")]
+    tools = listed(make, Policy([*rules, sayso.Rule("send", verdict="ask")]))
     assert tools["look_up"]["needs_approval"] == "always"
     assert tools["send"]["needs_approval"] == "sometimes"
-    assert listed(make, Policy([assent.Rule(verdict="deny")]))["send"]["needs_approval"] == "never"
+    assert listed(make, Policy([sayso.Rule(verdict="deny")]))["send"]["needs_approval"] == "never"
 
 
 def test_tools_that_only_some_frameworks_have() -> None:
@@ -133,16 +133,16 @@ def test_tools_that_only_some_frameworks_have() -> None:
 
 
 def test_the_policy_of_an_agent_of_ours_is_heard_as_well() -> None:
-    mail, find = assent.tool(send), assent.tool(needs_approval=True)(look_up)
-    policy = Policy([assent.Rule("send", agent="mail*"), assent.Rule("look*", agent="other")])
-    agent = assent.Agent("mailer", model=_model(), tools=[mail, find], policy=policy)
+    mail, find = sayso.tool(send), sayso.tool(needs_approval=True)(look_up)
+    policy = Policy([sayso.Rule("send", agent="mail*"), sayso.Rule("look*", agent="other")])
+    agent = sayso.Agent("mailer", model=_model(), tools=[mail, find], policy=policy)
     app = create_app([agent], store="memory://", auth=False)
     (shown,) = TestClient(app).get("/api/agents").json()["items"]
     assert [tool["needs_approval"] for tool in shown["tools"]] == ["always", "always"]
 
 
 def _model() -> Any:
-    from assent.testing import ScriptedModel
+    from sayso.testing import ScriptedModel
 
     return ScriptedModel(["Hello."])
 
@@ -152,16 +152,16 @@ def test_a_framework_that_cannot_say_hides_no_other_agent() -> None:
         def known_tools(self) -> Any:
             raise RuntimeError("no idea")
 
-    gate = assent.Gate("memory://", agent="broken")
-    broken = Broken(gate, assent.Inbox(gate.store))
+    gate = sayso.Gate("memory://", agent="broken")
+    broken = Broken(gate, sayso.Inbox(gate.store))
     app = create_app([broken], store=gate.store, auth=False)
     (shown,) = TestClient(app).get("/api/agents").json()["items"]
     assert (shown["name"], shown["tools"]) == ("broken", [])
 
 
 def test_words_for_an_agent_behind_an_adapter_come_from_code() -> None:
-    gate = assent.Gate("memory://", agent="theirs")
-    theirs = Driven(gate, assent.Inbox(gate.store))
+    gate = sayso.Gate("memory://", agent="theirs")
+    theirs = Driven(gate, sayso.Inbox(gate.store))
     client = TestClient(create_app([theirs], store=gate.store, auth=False))
     answer = client.post("/api/chat/theirs", json={"id": "c", "messages": []})
     assert answer.status_code == 404

@@ -12,8 +12,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 
-from assent import Policy, Rule
-from assent.adapters.langchain import GuardedAgent, guard
+from sayso import Policy, Rule
+from sayso.adapters.langchain import GuardedAgent, guard
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-import assent
-from assent.adapters.langchain import GuardedAgent, guard, node, resume
-from assent.agent.resumable import Resumable
-from assent.gate.guard import this_call
-from assent.types import Request
-from assent.worker import Worker
+import sayso
+from sayso.adapters.langchain import GuardedAgent, guard, node, resume
+from sayso.agent.resumable import Resumable
+from sayso.gate.guard import this_call
+from sayso.types import Request
+from sayso.worker import Worker
 
 ONE: Any = [("c1", "send", {"to": "ana"})]
 
@@ -166,7 +166,7 @@ def test_a_tool_node_in_a_graph_of_ones_own(world: World) -> None:
 
 
 def test_a_graph_without_a_tool_node_has_nothing_to_guard(world: World) -> None:
-    with pytest.raises(assent.AssentError, match="no ToolNode"):
+    with pytest.raises(sayso.SaysoError, match="no ToolNode"):
         guard(graph_of(lambda state: {}), world.gate)
 
 
@@ -237,9 +237,9 @@ def test_an_agent_as_a_tool_of_another(world: World) -> None:
         result = clerk.invoke({"messages": [{"role": "user", "content": text}]})
         return str(result["messages"][-1].text)
 
-    boss_gate = assent.Gate(world.gate.store, policy=assent.Policy([]), agent="boss", wait=0)
+    boss_gate = sayso.Gate(world.gate.store, policy=sayso.Policy([]), agent="boss", wait=0)
     outer = world.agent([("k1", "ask_clerk", {"text": "mail ana"})], "Done.", tools=[ask_clerk])
-    agent = guard(outer, boss_gate, assent.Policy([assent.Rule("*", verdict="allow")]))
+    agent = guard(outer, boss_gate, sayso.Policy([sayso.Rule("*", verdict="allow")]))
     stands = agent.run_sync("go", thread="t")
     assert [(r.agent, r.tool) for r in stands.interruptions] == [("mailer", "send")]
     world.decide()
@@ -270,7 +270,7 @@ def test_a_tool_node_of_another_kind_is_refused(world: World) -> None:
     builder: Any = StateGraph(MessagesState)
     builder.add_node("tools", Odd(world.tools()))
     builder.add_edge(START, "tools")
-    with pytest.raises(assent.AssentError, match="Odd"):
+    with pytest.raises(sayso.SaysoError, match="Odd"):
         guard(builder.compile(checkpointer=InMemorySaver()), world.gate)
 
 
@@ -312,7 +312,7 @@ async def test_resume_with_decisions_and_unknown_threads(world: World) -> None:
     yes = [Request.approve(request) for request in stands.interruptions]
     stands = await resume(agent, "t", decisions=yes, by="rita")
     assert (stands.status, stands.output) == ("done", "Done.")
-    with pytest.raises(assent.NotFound, match="nowhere"):
+    with pytest.raises(sayso.NotFound, match="nowhere"):
         await agent.resume("nowhere")
     assert len(world.chat.seen) == 2
 

@@ -9,11 +9,11 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_world import CONFIG, World, answer, go, interrupts, says
 from langgraph.checkpoint.memory import InMemorySaver
 
-from assent import Gate, InvalidPolicy, Policy, Rule
-from assent.adapters.langchain import HumanInTheLoopMiddleware, guard
-from assent.schema import errors
-from assent.testing.story.malformed import MALFORMED
-from assent.types import Request
+from sayso import Gate, InvalidPolicy, Policy, Rule
+from sayso.adapters.langchain import HumanInTheLoopMiddleware, guard
+from sayso.schema import errors
+from sayso.testing.story.malformed import MALFORMED
+from sayso.types import Request
 
 TWO: Any = [("c1", "send", {"to": "ana"}), ("c2", "send", {"to": "bob"})]
 ONE: Any = [("c1", "send", {"to": "ana"})]
@@ -77,7 +77,7 @@ def test_the_four_decisions_through_langgraph(world: World, mode: Any) -> None:
 def test_who_answers_stands_in_the_config(world: World) -> None:
     agent = world.agent(ONE, "Done.", middleware=hitl(world))
     go(agent)
-    answer(agent, says("approve"), {"configurable": {"thread_id": "t", "assent_by": "rita"}})
+    answer(agent, says("approve"), {"configurable": {"thread_id": "t", "sayso_by": "rita"}})
     (request,) = world.inbox.history_sync().items
     assert request.decision is not None
     assert (request.decision.by, request.decision.channel) == ("rita", "langgraph")

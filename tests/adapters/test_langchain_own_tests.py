@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 THEIRS = "langchain.agents.middleware.human_in_the_loop"
-OURS = "assent.adapters.langchain"
+OURS = "sayso.adapters.langchain"
 FILE = "unit_tests/agents/middleware/implementations/test_human_in_the_loop.py"
 IN_ITS_PLACE = f"""
 import sys

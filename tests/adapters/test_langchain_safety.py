@@ -17,7 +17,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, Send
 
-from assent.adapters.langchain import HumanInTheLoopMiddleware, guard
+from sayso.adapters.langchain import HumanInTheLoopMiddleware, guard
 
 ONE: Any = [("c1", "send", {"to": "ana"})]
 SENT = ("send", "ana", "Hello")

@@ -11,8 +11,8 @@ from langchain_world import World
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 
-from assent.adapters.langchain import guard
-from assent.testing.postgres_server import NoPostgres, shared_url
+from sayso.adapters.langchain import guard
+from sayso.testing.postgres_server import NoPostgres, shared_url
 
 CALLS: Any = [("c1", "send", {"to": "ana"}), ("c2", "look", {"what": "sky"})]
 

@@ -10,9 +10,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
-from assent import InvalidDecision
-from assent.adapters.langchain import GuardedAgent, HumanInTheLoopMiddleware
-from assent.types import Request
+from sayso import InvalidDecision
+from sayso.adapters.langchain import GuardedAgent, HumanInTheLoopMiddleware
+from sayso.types import Request
 
 ALL = {f"allow_{name}": True for name in ("accept", "edit", "respond", "ignore")}
 NO_REJECT = {

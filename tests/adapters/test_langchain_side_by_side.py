@@ -12,8 +12,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
-from assent import AssentError, Policy, Rule
-from assent.adapters.langchain import HumanInTheLoopMiddleware, guard
+from sayso import Policy, Rule, SaysoError
+from sayso.adapters.langchain import HumanInTheLoopMiddleware, guard
 
 GO: Any = {"messages": [{"role": "user", "content": "go"}]}
 
@@ -141,7 +141,7 @@ async def test_agents_for_which_langgraph_has_one_state(world: World, guarded: b
         for _ in range(3):
             stands = await agent.resume("t", decisions=[r.approve() for r in stands.interruptions])
 
-    with pytest.raises(AssentError, match="leave out checkpointer=True"):
+    with pytest.raises(SaysoError, match="leave out checkpointer=True"):
         await go()
     assert len(world.ran) == len(set(world.ran)) < 2
 

@@ -20,8 +20,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import BaseModel
 
-from assent import InvalidDecision, Policy, Rule
-from assent.adapters.langchain import guard
+from sayso import InvalidDecision, Policy, Rule
+from sayso.adapters.langchain import guard
 
 
 @pytest.fixture

@@ -20,13 +20,13 @@ from pydantic import BaseModel
 from pydantic_ai_bench import Bench, call
 from stage_dspy import dspy
 
-from assent import Gate, Policy, Rule
-from assent.adapters import agent_framework as on_af
-from assent.adapters import dspy as on_dspy
-from assent.adapters import langchain as on_langchain
-from assent.adapters import openai_agents as on_openai
-from assent.adapters import pydantic_ai as on_pydantic
-from assent.gate.driven import Driven
+from sayso import Gate, Policy, Rule
+from sayso.adapters import agent_framework as on_af
+from sayso.adapters import dspy as on_dspy
+from sayso.adapters import langchain as on_langchain
+from sayso.adapters import openai_agents as on_openai
+from sayso.adapters import pydantic_ai as on_pydantic
+from sayso.gate.driven import Driven
 
 set_tracing_disabled(True)
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from one_system import ASSENT, FIVE, ROOT, OneSystem
+from one_system import FIVE, ROOT, SAYSO, OneSystem
 from playwright.sync_api import expect, sync_playwright
 
 SECONDS = 60_000
-SERVE = (*ASSENT, "serve", "--port", "0", "--no-auth")
+SERVE = (*SAYSO, "serve", "--port", "0", "--no-auth")
 LAST = dict.fromkeys(FIVE, "Ana has her money.")
 
 
@@ -100,7 +100,7 @@ def test_five_agents_in_five_processes(system: OneSystem) -> None:
     assert set(waiting) == set(FIVE)
 
     system.on_the_web(waiting["dspy"], "approve").raise_for_status()  # before its worker is there
-    workers = {name: system.start(*ASSENT, "worker", f"five_frameworks:{name}") for name in FIVE}
+    workers = {name: system.start(*SAYSO, "worker", f"five_frameworks:{name}") for name in FIVE}
     for name, worker in workers.items():
         system.hear(worker, f"Working for {name} ")
     new = {"to": "ana", "euros": 12}

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import assent
-from assent.testing import Called, Cast, Stage
-from assent.testing.story.stage import Script
+import sayso
+from sayso.testing import Called, Cast, Stage
+from sayso.testing.story.stage import Script
 
 STAGES = {
     "langchain": "LangChainStage",
@@ -21,7 +21,7 @@ STAGES = {
     "pydantic_ai": "PydanticAIStage",
 }
 NO_POLICY = None
-NO_RULE_FITS = assent.Policy([assent.Rule("something_else")])
+NO_RULE_FITS = sayso.Policy([sayso.Rule("something_else")])
 
 
 async def look(what: str) -> str:
@@ -32,10 +32,10 @@ async def look(what: str) -> str:
 class Play:
     """One turn with one call of ``look``, under a policy."""
 
-    def __init__(self, framework: str, policy: assent.Policy | None, folder: Path) -> None:
+    def __init__(self, framework: str, policy: sayso.Policy | None, folder: Path) -> None:
         module = importlib.import_module(f"stage_{framework}")
         self.kind: type[Stage] = getattr(module, STAGES[framework])
-        self.gate = assent.Gate(f"sqlite:///{folder}/a.db", policy=policy, agent="eye", wait=0)
+        self.gate = sayso.Gate(f"sqlite:///{folder}/a.db", policy=policy, agent="eye", wait=0)
         self.script = Script(([Called("call_1", "look", {"what": "sky"})], "Done."), folder / "m")
         self.folder = folder
 
@@ -74,17 +74,17 @@ async def test_where_no_rule_fits(framework: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("framework", STAGES)
 async def test_a_last_rule_for_everything_means_the_same(framework: str, tmp_path: Path) -> None:
-    everything = assent.Policy([assent.Rule("something_else"), assent.Rule("*")])
+    everything = sayso.Policy([sayso.Rule("something_else"), sayso.Rule("*")])
     assert await Play(framework, everything, tmp_path).status() == "paused"
 
 
 @pytest.mark.parametrize("policy", [NO_POLICY, NO_RULE_FITS], ids=["no policy", "no rule fits"])
 class TestAToolThatAsksForItself:
-    async def test_openai_agents(self, policy: assent.Policy | None, tmp_path: Path) -> None:
+    async def test_openai_agents(self, policy: sayso.Policy | None, tmp_path: Path) -> None:
         from agents import Agent, function_tool
         from stage_openai_agents import ScriptModel
 
-        from assent.adapters.openai_agents import guard
+        from sayso.adapters.openai_agents import guard
 
         def make(cast: Cast) -> Any:
             tools: list[Any] = [function_tool(look, needs_approval=True)]
@@ -92,13 +92,13 @@ class TestAToolThatAsksForItself:
 
         assert await Play("openai_agents", policy, tmp_path).status(make=make) == "paused"
 
-    async def test_agent_framework(self, policy: assent.Policy | None, tmp_path: Path) -> None:
+    async def test_agent_framework(self, policy: sayso.Policy | None, tmp_path: Path) -> None:
         from agent_framework import tool
 
         declared = tool(look, approval_mode="always_require")
         assert await Play("agent_framework", policy, tmp_path).status(declared) == "paused"
 
-    async def test_pydantic_ai(self, policy: assent.Policy | None, tmp_path: Path) -> None:
+    async def test_pydantic_ai(self, policy: sayso.Policy | None, tmp_path: Path) -> None:
         from pydantic_ai import Tool
 
         declared = Tool(look, requires_approval=True)
@@ -107,7 +107,7 @@ class TestAToolThatAsksForItself:
 
 @pytest.mark.parametrize("framework", STAGES)
 def test_every_adapter_has_the_same_two_verbs(framework: str) -> None:
-    adapter = importlib.import_module(f"assent.adapters.{framework}")
+    adapter = importlib.import_module(f"sayso.adapters.{framework}")
     assert [*inspect.signature(adapter.guard).parameters][:3] == ["agent", "gate", "policy"]
     resume = inspect.signature(adapter.resume)
     assert [*resume.parameters] == ["guarded", "where", "decisions", "by"]

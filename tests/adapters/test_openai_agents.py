@@ -23,10 +23,10 @@ from agents.testing import ModelStep, ScriptedModel, function_call
 from openai_agents_world import World, call, outputs, say
 from pydantic import BaseModel
 
-import assent
-from assent.adapters.openai_agents import ask_user, guard
-from assent.agent.resumable import Resumable
-from assent.policy import Rule
+import sayso
+from sayso.adapters.openai_agents import ask_user, guard
+from sayso.agent.resumable import Resumable
+from sayso.policy import Rule
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ async def test_a_policy_is_asked_once_before_people_are(world: World) -> None:
         seen.append(args)
         return True
 
-    world.policy = assent.Policy([Rule("pay", when=when)])
+    world.policy = sayso.Policy([Rule("pay", when=when)])
     world.one(ScriptedModel([[call("pay", to="ana")]]), paying(world))
     await world.run()
     assert seen == [{"to": "ana", "amount": 5}]
@@ -131,7 +131,7 @@ async def test_a_rule_that_breaks_asks(world: World) -> None:
 async def test_the_policy_of_guard_counts_before_needs_approval(world: World) -> None:
     model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
     world.one(model, paying(world, needs_approval=True))
-    world.policy = assent.Policy([Rule("pay", verdict="deny", description="never")])
+    world.policy = sayso.Policy([Rule("pay", verdict="deny", description="never")])
     assert (await world.run()).status == "done"
     assert world.ran == []
     assert "never" in outputs(model)["call_1"]
@@ -158,7 +158,7 @@ async def test_the_model_asks_a_question_with_options(world: World) -> None:
     request = await world.the_request()
     assert request.question is not None
     assert [option.value for option in request.question.options] == ["red", "blue"]
-    with pytest.raises(assent.InvalidDecision):
+    with pytest.raises(sayso.InvalidDecision):
         await world.inbox.decide(request.id, request.respond(["green"]), by="ana")
     await world.inbox.decide(request.id, request.respond(["red", "blue"]), by="ana")
     assert (await world.resume()).output == "done"

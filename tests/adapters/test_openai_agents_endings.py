@@ -20,8 +20,8 @@ from agents.testing import ScriptedModel
 from agents.tool_context import ToolContext
 from openai_agents_world import World, call, outputs, say
 
-import assent
-from assent.adapters.openai_agents import ask_user, guard
+import sayso
+from sayso.adapters.openai_agents import ask_user, guard
 
 DEFAULT = "An error occurred while running the tool. Please try again."
 
@@ -92,7 +92,7 @@ async def test_a_no_inside_a_tool_is_told_with_its_reason(world: World) -> None:
 
     @function_tool
     async def publish() -> str:
-        return str(await gate.ask(assent.Question("Where?")))
+        return str(await gate.ask(sayso.Question("Where?")))
 
     model = ScriptedModel([[call("publish")], [say("Done.")]])
     world.one(model, publish)

@@ -12,9 +12,9 @@ from agents.testing import ScriptedModel
 from openai.types.responses.response_output_item import McpApprovalRequest
 from openai_agents_world import World, call, outputs, say
 
-import assent
-from assent.adapters.openai_agents import ask_user, resume
-from assent.policy import Rule
+import sayso
+from sayso.adapters.openai_agents import ask_user, resume
+from sayso.policy import Rule
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ class TestStreaming:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
         world.one(model, pay(world))
         stream = world.guarded().stream("go", thread="t-1")
-        with pytest.raises(assent.AssentError, match="not at its end"):
+        with pytest.raises(sayso.SaysoError, match="not at its end"):
             _ = stream.stands
         kinds = [event.type async for event in stream]
         assert "raw_response_event" in kinds
@@ -204,7 +204,7 @@ class TestByHand:
         assert await decided(world) == [("edit", "bea", "python")]
 
     async def test_a_state_cannot_say_yes_for_somebody_else(self, world: World) -> None:
-        world.policy = assent.Policy([Rule("pay", reviewers=["bea"])])
+        world.policy = sayso.Policy([Rule("pay", reviewers=["bea"])])
         world.one(ScriptedModel([[call("pay", to="ana")]]), pay(world))
         async with world.guarded().thread("t-1", by="ana") as agent:
             result = await Runner.run(agent, "go")
@@ -227,14 +227,14 @@ class TestByHand:
         else:
             guarded.agent.tools.append(late)
         async with guarded.thread("t-1") as agent:
-            with pytest.raises(assent.InvalidCall, match="past the gate"):
+            with pytest.raises(sayso.InvalidCall, match="past the gate"):
                 await Runner.run(agent, "go", run_config=config)
         assert world.ran == []
 
     async def test_without_a_thread_nothing_runs(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")]])
         world.one(model, pay(world))
-        with pytest.raises(assent.InvalidCall, match="has no thread"):
+        with pytest.raises(sayso.InvalidCall, match="has no thread"):
             await Runner.run(world.guarded().agent, "go")
         assert (world.ran, len(model.calls)) == ([], 0)
 
@@ -287,7 +287,7 @@ class TestByHand:
         assert world.ran == ["ana"]
 
     async def test_an_error_inside_an_inner_agent_is_told_once(self, world: World) -> None:
-        world.policy = assent.Policy([Rule("pay", reviewers=["bea"])])
+        world.policy = sayso.Policy([Rule("pay", reviewers=["bea"])])
         inner = ScriptedModel([[call("pay", to="ana")], [say("paid")]])
         outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
 

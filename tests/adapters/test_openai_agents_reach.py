@@ -16,9 +16,9 @@ from mcp.types import Tool as MCPTool
 from openai.types.responses.response_output_item import McpApprovalRequest
 from openai_agents_world import World, call, outputs, say
 
-import assent
-from assent.adapters.openai_agents import ask_user
-from assent.policy import Rule
+import sayso
+from sayso.adapters.openai_agents import ask_user
+from sayso.policy import Rule
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ class TestAgentsAsTools:
             file.execute("UPDATE call SET args = replace(args, 'ana', 'eve')")
         file.close()
         for _ in range(2):
-            with pytest.raises(assent.Tampered, match="arguments were changed"):
+            with pytest.raises(sayso.Tampered, match="arguments were changed"):
                 await world.resume()
         assert (world.ran, len(inner.calls), len(outer.calls)) == ([], 1, 1)
 
@@ -292,7 +292,7 @@ class TestLocalMCP:
             [[call("remove", "c1", path="tmp"), call("remove", "c2", path="/")], [say("done")]]
         )
         self.build(world, model)
-        world.policy = assent.Policy([Rule("remove", where='path == "/"', verdict="deny")])
+        world.policy = sayso.Policy([Rule("remove", where='path == "/"', verdict="deny")])
         assert (await world.run()).output == "done"
         assert world.ran == [("remove", {"path": "tmp"})]
 
@@ -334,17 +334,17 @@ class TestHostedMCP:
 
     async def test_a_policy_answers_without_asking(self, world: World) -> None:
         rules = [Rule("git.read*", verdict="allow"), Rule("git.*", verdict="deny")]
-        world.policy = assent.Policy(rules)
+        world.policy = sayso.Policy(rules)
         model = ScriptedModel([[wanted("r1", "read_repo"), wanted("r2")], [say("done")]])
         self.build(world, model)
         assert (await world.run()).output == "done"
         assert [yes for yes, _ in self.answers(model).values()] == [True, False]
 
     async def test_an_edit_is_not_possible_whatever_a_rule_says(self, world: World) -> None:
-        world.policy = assent.Policy([Rule("git.*", allowed=["approve", "edit"])])
+        world.policy = sayso.Policy([Rule("git.*", allowed=["approve", "edit"])])
         self.build(world, ScriptedModel([[wanted("r1")]]))
         (request,) = (await world.run()).interruptions
-        with pytest.raises(assent.InvalidDecision, match="not allowed"):
+        with pytest.raises(sayso.InvalidDecision, match="not allowed"):
             await world.inbox.decide(request.id, request.edit({"repo": "y"}), by="ana")
 
     async def test_inside_an_agent_that_is_a_tool(self, world: World) -> None:

@@ -14,8 +14,8 @@ from agents import Agent, HostedMCPTool, ShellTool, function_tool
 from agents.testing import ScriptedModel
 from openai_agents_world import World, call, say
 
-import assent
-from assent.adapters.openai_agents import guard
+import sayso
+from sayso.adapters.openai_agents import guard
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ class TestRefused:
     def test_tools(self, world: World, tool: Any, words: str) -> None:
         plain = paying(world)
         agent = Agent("Teller", tools=[plain, tool])
-        with pytest.raises(assent.InvalidCall, match=words):
+        with pytest.raises(sayso.InvalidCall, match=words):
             guard(agent, world.gate())
         assert agent.tools[0] is plain
 
@@ -61,7 +61,7 @@ class TestRefused:
         world.one(ScriptedModel([[call("pay", to="ana")]]))
         guarded = world.guarded()
         guarded.agent.tools.append(paying(world))
-        with pytest.raises(assent.InvalidCall, match="after guard"):
+        with pytest.raises(sayso.InvalidCall, match="after guard"):
             await guarded.run("go", thread="t-1")
         assert world.ran == []
 
@@ -72,7 +72,7 @@ class TestRefused:
         world.one(ScriptedModel([[say("Done.")]]))
         guarded = world.guarded()
         guarded.agent.tools.append(tool)
-        with pytest.raises(assent.InvalidCall, match=words):
+        with pytest.raises(sayso.InvalidCall, match=words):
             await guarded.run("go", thread="t-1")
 
     @pytest.mark.parametrize("asks", [True, False])
@@ -84,18 +84,18 @@ class TestRefused:
         world.one(ScriptedModel([[call("transfer_to_clerk")]]))
         guarded = world.guarded()
         guarded.agent.handoffs.append(clerk)
-        with pytest.raises(assent.InvalidCall, match="after guard"):
+        with pytest.raises(sayso.InvalidCall, match="after guard"):
             await guarded.run("go", thread="t-1")
         assert world.ran == []
 
     def test_twice(self, world: World) -> None:
         agent = Agent("Teller")
         guard(agent, world.gate())
-        with pytest.raises(assent.InvalidCall, match="guarded already"):
+        with pytest.raises(sayso.InvalidCall, match="guarded already"):
             guard(agent, world.gate())
 
     def test_two_of_one_name(self, world: World) -> None:
-        with pytest.raises(assent.InvalidCall, match="two agents"):
+        with pytest.raises(sayso.InvalidCall, match="two agents"):
             guard(Agent("Teller", handoffs=[Agent("Teller")]), world.gate())
 
     def test_a_session(self, world: World) -> None:
@@ -104,8 +104,8 @@ class TestRefused:
 
 
 def test_without_the_sdk_the_install_line_is_said() -> None:
-    code = "import sys; sys.modules['agents'] = None; import assent.adapters.openai_agents"
+    code = "import sys; sys.modules['agents'] = None; import sayso.adapters.openai_agents"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
-    assert 'pip install "assent[openai-agents]"' in done.stderr
+    assert 'pip install "sayso[openai-agents]"' in done.stderr

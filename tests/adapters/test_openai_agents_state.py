@@ -14,12 +14,12 @@ from agents import Agent, RunHooks, Runner, RunState, function_tool
 from agents.testing import ScriptedModel
 from openai_agents_world import THREAD, World, call, outputs, say
 
-import assent
-from assent import codec
-from assent.adapters.openai_agents import guard
-from assent.adapters.openai_agents.sealing import sealed, unsealed
-from assent.worker import Worker
-from assent.worker.steps import Step
+import sayso
+from sayso import codec
+from sayso.adapters.openai_agents import guard
+from sayso.adapters.openai_agents.sealing import sealed, unsealed
+from sayso.worker import Worker
+from sayso.worker.steps import Step
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ async def test_a_state_with_a_forged_approval_is_refused(world: World) -> None:
     forged = {"state": run_state.to_json(), "given": {"": 1}, "words": 1}
     _write_snapshot(world, codec.dumps({"kept": json.dumps(forged), "signature": "x"}))
     await _make_due(world)
-    with pytest.raises(assent.Tampered, match="kept of teller:t-1"):
+    with pytest.raises(sayso.Tampered, match="kept of teller:t-1"):
         await world.resume()
     assert world.ran == []
 
@@ -140,7 +140,7 @@ async def test_a_changed_reply_is_refused(world: World) -> None:
     await world.run()
     await world.approve()
     _change(world, "UPDATE message SET body = replace(body, 'ana', 'eve')")
-    with pytest.raises(assent.Tampered, match="kept of t-1"):
+    with pytest.raises(sayso.Tampered, match="kept of t-1"):
         await world.resume()
     assert world.ran == []
 
@@ -152,7 +152,7 @@ async def test_a_reply_of_another_thread_is_refused(world: World) -> None:
     await world.approve()
     other = "SELECT body FROM message WHERE thread = 't-2' AND seq = 2"
     _change(world, f"UPDATE message SET body = ({other}) WHERE thread = 't-1' AND seq = 2")
-    with pytest.raises(assent.Tampered, match="kept of t-1"):
+    with pytest.raises(sayso.Tampered, match="kept of t-1"):
         await world.resume("t-1")
     assert world.ran == []
 
@@ -201,7 +201,7 @@ async def test_new_words_over_a_pause(world: World) -> None:
     request = await world.the_request()
     assert (await world.run("no, leave it")).output == "fine"
     assert (world.ran, await world.pending()) == ([], ())
-    with pytest.raises(assent.AlreadyDecided):
+    with pytest.raises(sayso.AlreadyDecided):
         await world.inbox.decide(request.id, request.approve(), by="ana")
     assert "something new" in outputs(model)["call_1"]
     assert (await world.run("bye")).output == "bye"

@@ -18,11 +18,11 @@ from pydantic_ai.messages import BinaryContent, ToolReturn
 from pydantic_ai.tools import DeferredToolResults, Tool, ToolApproved, ToolDenied
 from pydantic_ai_bench import Bench, call
 
-from assent import Policy, Rule
-from assent.adapters.pydantic_ai import guard, resume
-from assent.agent.resumable import Resumable
-from assent.errors import AlreadyDecided, InvalidDecision, StoreError
-from assent.worker import Worker
+from sayso import Policy, Rule
+from sayso.adapters.pydantic_ai import guard, resume
+from sayso.agent.resumable import Resumable
+from sayso.errors import AlreadyDecided, InvalidDecision, StoreError
+from sayso.worker import Worker
 
 ASK_PAY = Policy([Rule("pay")])
 
@@ -258,7 +258,7 @@ async def test_a_tool_that_takes_too_long_is_in_doubt(bench: Bench) -> None:
 
 async def test_what_was_given_to_guard_is_there_after_a_resume(bench: Bench) -> None:
     def pay(ctx: RunContext[Bank], to: str) -> str:
-        about = (ctx.tool_call_metadata or {})["assent"]
+        about = (ctx.tool_call_metadata or {})["sayso"]
         bench.ran.append((ctx.deps.name, ctx.tool_call_approved, about["by"]))
         return "paid"
 
@@ -331,6 +331,6 @@ def test_sync_tools_and_a_sync_caller(bench: Bench) -> None:
 
 
 def test_without_the_framework() -> None:
-    code = "import sys; sys.modules['pydantic_ai'] = None; import assent.adapters.pydantic_ai"
+    code = "import sys; sys.modules['pydantic_ai'] = None; import sayso.adapters.pydantic_ai"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert 'pip install "assent[pydantic-ai]"' in done.stderr
+    assert 'pip install "sayso[pydantic-ai]"' in done.stderr

@@ -22,8 +22,8 @@ from pydantic_ai.tools import (
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 from pydantic_ai_bench import Bench, call
 
-from assent import Policy, Rule
-from assent.adapters.pydantic_ai import Gated, guard
+from sayso import Policy, Rule
+from sayso.adapters.pydantic_ai import Gated, guard
 
 OUTPUT: list[Any] = [str, DeferredToolRequests]
 
@@ -57,7 +57,7 @@ async def test_a_run_ends_with_deferred_requests_and_goes_on_with_results(bench:
     agent = native(bench, *turns, policy=ASK, tools=[pay_of(bench)])
     first = await agent.run("go", conversation_id="t")
     asked = {r.args["to"]: r for r in (await bench.inbox.pending(thread="t")).items}
-    about = {id: m["assent"]["request"] for id, m in first.output.metadata.items()}
+    about = {id: m["sayso"]["request"] for id, m in first.output.metadata.items()}
     assert about == {"c1": asked["ana"].id, "c2": asked["bob"].id}
 
     # The caller's own yes is not a decision: the calls only come back to the gate.
@@ -195,7 +195,7 @@ async def test_a_tool_that_asks_in_its_body(bench: Bench) -> None:
     first = await agent.run("go", conversation_id="t")
     assert first.output.metadata["c1"]["why"] == "new recipient"
     request = await bench.waits()
-    assert first.output.metadata["c1"]["assent"]["request"] == request.id
+    assert first.output.metadata["c1"]["sayso"]["request"] == request.id
     await bench.decide(lambda request: request.edit({"to": "bob"}))
     every = first.output.build_results(approve_all=True)
     last = await agent.run(conversation=first.conversation, deferred_tool_results=every)

@@ -17,9 +17,9 @@ from pydantic_ai.messages import BinaryContent, SystemPromptPart, UserPromptPart
 from pydantic_ai.tools import Tool
 from pydantic_ai_bench import Bench, call
 
-from assent import Approve, Policy, Rule
-from assent.adapters.pydantic_ai import guard
-from assent.errors import Conflict
+from sayso import Approve, Policy, Rule
+from sayso.adapters.pydantic_ai import guard
+from sayso.errors import Conflict
 
 
 @pytest.fixture

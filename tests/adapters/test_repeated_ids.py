@@ -13,10 +13,10 @@ from stage_langchain import LangChainStage, SyncLangChainStage
 from stage_openai_agents import OpenAIAgentsStage
 from stage_pydantic_ai import PydanticAIStage
 
-import assent
-from assent import Policy, Rule
-from assent.testing.story.props import Life, tools
-from assent.testing.story.stage import Called, Cast, Script, lines
+import sayso
+from sayso import Policy, Rule
+from sayso.testing.story.props import Life, tools
+from sayso.testing.story.stage import Called, Cast, Script, lines
 
 STAGES: Any = [
     AgentStage,
@@ -34,11 +34,11 @@ class Play:
 
     def __init__(self, stage: Any, folder: Path, *turns: Any) -> None:
         self.stage, self.folder, self.turns = stage, folder, turns
-        self.inbox = assent.Inbox(f"sqlite:///{folder}/assent.db")
+        self.inbox = sayso.Inbox(f"sqlite:///{folder}/sayso.db")
 
     async def step(self, go: Any) -> Any:
         rules = Policy([Rule("look", verdict="allow"), Rule("pay")])
-        gate = assent.Gate(self.inbox.store, policy=rules, agent="teller", wait=0)
+        gate = sayso.Gate(self.inbox.store, policy=rules, agent="teller", wait=0)
         cast = Cast(
             gate=gate,
             tools=tools("plain", self.stage.colour, gate, Life(self.folder)),

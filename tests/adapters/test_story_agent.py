@@ -1,10 +1,10 @@
-"""The whole story on ``assent.Agent``."""
+"""The whole story on ``sayso.Agent``."""
 
 from __future__ import annotations
 
 from stage_agent import AgentStage
 
-from assent.testing import AdapterStory
+from sayso.testing import AdapterStory
 
 
 class TestAgent(AdapterStory):

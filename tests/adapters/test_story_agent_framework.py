@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stage_agent_framework import AgentFrameworkStage
 
-from assent.testing import AdapterStory
+from sayso.testing import AdapterStory
 
 
 class TestAgentFramework(AdapterStory):

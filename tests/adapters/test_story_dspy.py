@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stage_dspy import DspyStage, SyncDspyStage
 
-from assent.testing import AdapterStory
+from sayso.testing import AdapterStory
 
 
 class TestDspy(AdapterStory):

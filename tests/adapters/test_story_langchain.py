@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stage_langchain import LangChainStage, SyncLangChainStage
 
-from assent.testing import AdapterStory
+from sayso.testing import AdapterStory
 
 
 class TestLangChain(AdapterStory):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stage_openai_agents import OpenAIAgentsStage
 
-from assent.testing import AdapterStory
+from sayso.testing import AdapterStory
 
 
 class TestOpenAIAgents(AdapterStory):

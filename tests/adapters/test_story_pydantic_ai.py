@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stage_pydantic_ai import PydanticAIStage
 
-from assent.testing import AdapterStory
+from sayso.testing import AdapterStory
 
 
 class TestPydanticAI(AdapterStory):

@@ -18,11 +18,11 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai_bench import Bench, call
 from stage_dspy import dspy
 
-from assent import Gate, Inbox, Policy, Rule
-from assent.adapters import agent_framework as on_af
-from assent.adapters import dspy as on_dspy
-from assent.adapters import openai_agents as on_openai
-from assent.adapters.pydantic_ai import Gated, guard
+from sayso import Gate, Inbox, Policy, Rule
+from sayso.adapters import agent_framework as on_af
+from sayso.adapters import dspy as on_dspy
+from sayso.adapters import openai_agents as on_openai
+from sayso.adapters.pydantic_ai import Gated, guard
 
 set_tracing_disabled(True)
 

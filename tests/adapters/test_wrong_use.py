@@ -14,8 +14,8 @@ import pytest
 from agent_framework_bench import Client
 from langchain_world import World
 
-import assent
-from assent import InvalidCall, InvalidPolicy, Rule
+import sayso
+from sayso import InvalidCall, InvalidPolicy, Rule
 
 NAMES = ["agent_framework", "dspy", "langchain", "openai_agents", "pydantic_ai"]
 
@@ -48,61 +48,61 @@ def name(request: Any) -> str:
 
 @pytest.fixture
 def guard(name: str) -> Any:
-    return importlib.import_module(f"assent.adapters.{name}").guard
+    return importlib.import_module(f"sayso.adapters.{name}").guard
 
 
 @pytest.fixture
-def gate() -> Iterator[assent.Gate]:
-    with assent.Gate("memory://", agent="looker", wait=0) as gate:
+def gate() -> Iterator[sayso.Gate]:
+    with sayso.Gate("memory://", agent="looker", wait=0) as gate:
         yield gate
 
 
-def test_what_is_no_agent(guard: Any, gate: assent.Gate) -> None:
-    for wrong in (None, "agent", object(), assent.Agent("mine", model="openai:x", tools=[])):
+def test_what_is_no_agent(guard: Any, gate: sayso.Gate) -> None:
+    for wrong in (None, "agent", object(), sayso.Agent("mine", model="openai:x", tools=[])):
         with pytest.raises((TypeError, InvalidCall), match="guard"):
             guard(wrong, gate)
 
 
-def test_what_is_guarded_already(name: str, guard: Any, gate: assent.Gate) -> None:
+def test_what_is_guarded_already(name: str, guard: Any, gate: sayso.Gate) -> None:
     with pytest.raises((TypeError, InvalidCall), match="guard"):
         guard(guard(right(name), gate), gate)
 
 
-@pytest.mark.parametrize("wrong", [None, "sqlite:///assent.db"])
+@pytest.mark.parametrize("wrong", [None, "sqlite:///sayso.db"])
 def test_what_is_no_gate(name: str, guard: Any, wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"takes an assent\.Gate"):
+    with pytest.raises(TypeError, match=r"takes a sayso\.Gate"):
         guard(right(name), wrong)
 
 
 @pytest.mark.parametrize("wrong", [[Rule("*")], "policy.toml", {"look": True}])
-def test_what_is_no_policy(name: str, guard: Any, gate: assent.Gate, wrong: Any) -> None:
-    with pytest.raises(InvalidPolicy, match=r"an assent.Policy\(\[...\]\)"):
+def test_what_is_no_policy(name: str, guard: Any, gate: sayso.Gate, wrong: Any) -> None:
+    with pytest.raises(InvalidPolicy, match=r"a sayso.Policy\(\[...\]\)"):
         guard(right(name), gate, wrong)
 
 
 def test_an_option_that_the_framework_does_not_have(
-    name: str, guard: Any, gate: assent.Gate
+    name: str, guard: Any, gate: sayso.Gate
 ) -> None:
     with pytest.raises(TypeError, match="dependencies"):
         guard(right(name), gate, dependencies=3)
 
 
-def test_an_option_that_the_thread_gives(gate: assent.Gate) -> None:
+def test_an_option_that_the_thread_gives(gate: sayso.Gate) -> None:
     for name, option in [("pydantic_ai", "message_history"), ("agent_framework", "session")]:
-        guard = importlib.import_module(f"assent.adapters.{name}").guard
+        guard = importlib.import_module(f"sayso.adapters.{name}").guard
         with pytest.raises(TypeError, match=f"no option {option}; use "):
             guard(right(name), gate, **{option: []})
 
 
-def test_a_workflow_without_a_place_for_its_checkpoints(gate: assent.Gate) -> None:
-    from assent.adapters.agent_framework import guard
+def test_a_workflow_without_a_place_for_its_checkpoints(gate: sayso.Gate) -> None:
+    from sayso.adapters.agent_framework import guard
 
     with pytest.raises(TypeError, match="checkpoints='a folder'"):
         guard(lambda: None, gate)  # type: ignore[call-overload]
 
 
-def test_a_workflow_as_an_agent(gate: assent.Gate) -> None:
-    from assent.adapters.agent_framework import guard
+def test_a_workflow_as_an_agent(gate: sayso.Gate) -> None:
+    from sayso.adapters.agent_framework import guard
 
     agent = right("agent_framework")
     workflow = agent_framework.WorkflowBuilder(name="desk", start_executor=agent).build()
@@ -111,8 +111,8 @@ def test_a_workflow_as_an_agent(gate: assent.Gate) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:CodeAct is deprecated")
-def test_an_agent_that_runs_its_tools_from_code(gate: assent.Gate) -> None:
-    from assent.adapters.dspy import guard
+def test_an_agent_that_runs_its_tools_from_code(gate: sayso.Gate) -> None:
+    from sayso.adapters.dspy import guard
 
     with pytest.raises(TypeError, match=r"guard a dspy\.ReAct .* and not CodeAct"):
         guard(dspy.CodeAct("question -> answer", tools=[look]), gate)

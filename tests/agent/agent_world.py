@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-import assent
-from assent.agent import Agent
-from assent.agent.events import AgentEvent
-from assent.agent.models import ModelRequest
-from assent.inbox import Inbox
-from assent.stores.base import Store
-from assent.testing.scripted_model import ScriptedModel
+import sayso
+from sayso.agent import Agent
+from sayso.agent.events import AgentEvent
+from sayso.agent.models import ModelRequest
+from sayso.inbox import Inbox
+from sayso.stores.base import Store
+from sayso.testing.scripted_model import ScriptedModel
 
 
 class World:
@@ -23,8 +23,8 @@ class World:
         self.inbox = Inbox(store)
         self.ran: list[tuple[str, Any]] = []
         self.events: list[AgentEvent] = []
-        self.pay = assent.tool(needs_approval=True)(self._pay())
-        self.look = assent.tool(self._look())
+        self.pay = sayso.tool(needs_approval=True)(self._pay())
+        self.look = sayso.tool(self._look())
 
     def _pay(self) -> Any:
         def pay(amount: int, to: str = "ana") -> str:

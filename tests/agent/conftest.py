@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from agent_world import World
 
-from assent.stores.base import Store
-from assent.stores.memory import MemoryStore
-from assent.stores.sqlite import SqliteStore
-from assent.testing import FakeClock
+from sayso.stores.base import Store
+from sayso.stores.memory import MemoryStore
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import FakeClock
 
 
 @pytest.fixture(autouse=True)

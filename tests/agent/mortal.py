@@ -18,9 +18,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import assent
-from assent.stores.sqlite import SqliteStore
-from assent.testing.scripted_model import ScriptedModel, call, calls, say
+import sayso
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing.scripted_model import ScriptedModel, call, calls, say
 
 THREAD = "t"
 BY_HAND = "settled by hand"
@@ -70,16 +70,16 @@ def play(
 
 
 async def _play(
-    life: Life, store: SqliteStore, agent: assent.Agent, doubt: str, at_once: bool
+    life: Life, store: SqliteStore, agent: sayso.Agent, doubt: str, at_once: bool
 ) -> Any:
-    inbox = assent.Inbox(store)
+    inbox = sayso.Inbox(store)
     known = store.last_run(THREAD) is not None
     result = await (agent.resume(THREAD) if known else agent.run("go", thread=THREAD))
     doubts = []
     while result.status == "paused":
         for request in result.interruptions if at_once else result.interruptions[:1]:
             asks = request.kind == "question"
-            decision: assent.Decision = request.respond("L") if asks else request.approve()
+            decision: sayso.Decision = request.respond("L") if asks else request.approve()
             if request.kind == "in_doubt":
                 doubts.append([request.tool, dict(request.args)])
                 options = {"reject": request.reject("lost"), "respond": request.respond(BY_HAND)}
@@ -98,11 +98,11 @@ async def _play(
     }
 
 
-def _nested(life: Life, store: SqliteStore) -> assent.Agent:
+def _nested(life: Life, store: SqliteStore) -> sayso.Agent:
     """An agent that asks another one, which pays when somebody has said yes."""
 
-    @assent.tool(needs_approval=True)
-    async def pay(ctx: assent.Context, amount: int) -> str:
+    @sayso.tool(needs_approval=True)
+    async def pay(ctx: sayso.Context, amount: int) -> str:
         """Pay."""
         life.passes("pay before")
         life.writes("effects", "pay", amount, ctx.attempt)
@@ -119,15 +119,15 @@ def _nested(life: Life, store: SqliteStore) -> assent.Agent:
         answered = any(message["role"] == "tool" for message in messages)
         return say("Done.") if answered else call("clerk", {"input": "go"})
 
-    clerk = assent.Agent("clerk", model=ScriptedModel(inner), tools=[pay])
-    return assent.Agent("boss", model=ScriptedModel(outer), tools=[clerk], store=store)
+    clerk = sayso.Agent("clerk", model=ScriptedModel(inner), tools=[pay])
+    return sayso.Agent("boss", model=ScriptedModel(outer), tools=[clerk], store=store)
 
 
-def _asking(life: Life, store: SqliteStore) -> assent.Agent:
+def _asking(life: Life, store: SqliteStore) -> sayso.Agent:
     """An agent whose tool asks, does one step once, and asks again."""
 
-    @assent.tool
-    async def order(ctx: assent.Context) -> str:
+    @sayso.tool
+    async def order(ctx: sayso.Context) -> str:
         """Order."""
         life.passes("order")
         size = await ctx.ask("Which size?")
@@ -147,20 +147,20 @@ def _asking(life: Life, store: SqliteStore) -> assent.Agent:
         answered = any(message["role"] == "tool" for message in messages)
         return say("Done.") if answered else call("order")
 
-    return assent.Agent("waiter", model=ScriptedModel(speak), tools=[order], store=store)
+    return sayso.Agent("waiter", model=ScriptedModel(speak), tools=[order], store=store)
 
 
-def _agent(life: Life, store: SqliteStore) -> assent.Agent:
-    @assent.tool(needs_approval=True)
-    async def pay(ctx: assent.Context, amount: int) -> str:
+def _agent(life: Life, store: SqliteStore) -> sayso.Agent:
+    @sayso.tool(needs_approval=True)
+    async def pay(ctx: sayso.Context, amount: int) -> str:
         """Pay."""
         life.passes(f"pay {amount} before")
         life.writes("effects", "pay", amount, ctx.attempt)
         life.passes(f"pay {amount} after")
         return f"paid {amount}"
 
-    @assent.tool
-    async def look(ctx: assent.Context, what: str) -> str:
+    @sayso.tool
+    async def look(ctx: sayso.Context, what: str) -> str:
         """Look."""
         life.passes("look before")
         life.writes("effects", "look", what, ctx.attempt)
@@ -175,7 +175,7 @@ def _agent(life: Life, store: SqliteStore) -> assent.Agent:
         return say("Done.") if answered else REPLY
 
     model = ScriptedModel(speak)
-    return assent.Agent("mortal", model=model, tools=[pay, look], store=store)
+    return sayso.Agent("mortal", model=model, tools=[pay, look], store=store)
 
 
 STORIES = {"plain": _agent, "nested": _nested, "asking": _asking}

@@ -8,9 +8,9 @@ import pytest
 from agent_world import World, asked, error_in, told
 from pydantic import BaseModel, Field
 
-import assent
-from assent.agent.tool import Tool
-from assent.testing.scripted_model import ScriptedModel, call, calls, say
+import sayso
+from sayso.agent.tool import Tool
+from sayso.testing.scripted_model import ScriptedModel, call, calls, say
 
 
 class Item(BaseModel):
@@ -22,7 +22,7 @@ PAY = call("pay", {"amount": 3, "to": None})
 
 
 def a_tool(world: World, **options: Any) -> Tool:
-    @assent.tool(needs_approval=True, **options)
+    @sayso.tool(needs_approval=True, **options)
     def pay(amount: int, to: str = "ana") -> str:
         """Pay somebody.
 
@@ -36,7 +36,7 @@ def a_tool(world: World, **options: Any) -> Tool:
     return pay
 
 
-async def paused(world: World, **options: Any) -> assent.Request:
+async def paused(world: World, **options: Any) -> sayso.Request:
     result = await world.agent(PAY, **options).run("pay ana", thread="t")
     return result.interruptions[0]
 
@@ -53,7 +53,7 @@ async def test_other_instructions_and_another_model_go_on_by_default(world: Worl
 async def test_refuse_leaves_a_changed_agents_run_alone(world: World) -> None:
     request = await paused(world, instructions="Be kind.")
     changed = world.agent(say("Done."), instructions="Be quick.", on_change="refuse")
-    with pytest.raises(assent.Conflict, match="changed since run"):
+    with pytest.raises(sayso.Conflict, match="changed since run"):
         await changed.resume("t", decisions=[request.approve()])
     # Not even the decision was written.
     assert (await world.inbox.get(request.id)).status == "pending"
@@ -88,7 +88,7 @@ async def test_a_changed_tool_is_always_asked_again(world: World, on_change: str
     result = await agent.resume("t", decisions=[request.approve()])
     (again,) = result.interruptions
     assert (result.status, again.id, again.revision, world.ran) == ("paused", request.id, 2, [])
-    with pytest.raises(assent.Conflict, match="not what you saw"):
+    with pytest.raises(sayso.Conflict, match="not what you saw"):
         await agent.resume("t", decisions=[request.approve()], by="cy")
     result = await agent.resume("t", decisions=[again.approve()])
     assert (result.status, world.ran) == ("done", [("new pay", (3, "ana"))])
@@ -105,7 +105,7 @@ async def test_a_tool_that_changed_while_nobody_had_decided_is_asked_again(world
 async def test_what_a_changed_tool_adds_is_asked_about_too(world: World) -> None:
     request = await paused(world)
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def pay(amount: int, to: str = "ana", currency: str = "EUR") -> str:
         """Pay somebody."""
         world.ran.append((currency, (amount, to)))
@@ -123,7 +123,7 @@ async def test_what_a_changed_tool_adds_is_asked_about_too(world: World) -> None
 async def test_a_tool_that_takes_other_arguments_now_is_called_off(world: World) -> None:
     request = await paused(world)
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def pay(amount: int, iban: str) -> str:
         """Pay somebody."""
         raise AssertionError
@@ -162,7 +162,7 @@ async def test_of_a_tool_that_is_gone_the_undecided_stays_and_a_no_still_counts(
 async def test_a_renamed_agent_is_told_whose_run_it_is(world: World) -> None:
     request = await paused(world)
     renamed = world.agent(say("Done."), name="renamed")
-    with pytest.raises(assent.Conflict, match="belongs to agent 'assistant', not to 'renamed'"):
+    with pytest.raises(sayso.Conflict, match="belongs to agent 'assistant', not to 'renamed'"):
         await renamed.resume("t", decisions=[request.approve()])
     assert (await world.inbox.get(request.id)).status == "pending"
 
@@ -170,7 +170,7 @@ async def test_a_renamed_agent_is_told_whose_run_it_is(world: World) -> None:
 async def test_a_tool_that_lost_its_body_is_not_run(world: World) -> None:
     request = await paused(world)
 
-    @assent.tool
+    @sayso.tool
     def pay(amount: int, to: str = "ana") -> str: ...
 
     agent = world.agent(say("Then not."), tools=[pay])
@@ -179,7 +179,7 @@ async def test_a_tool_that_lost_its_body_is_not_run(world: World) -> None:
 
 
 async def test_what_a_tool_adds_to_an_edit_is_shown_before_it_runs(world: World) -> None:
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def pay(item: Item) -> str:
         """Pay for it."""
         world.ran.append(item.tags)

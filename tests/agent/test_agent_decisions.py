@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from agent_world import World, asked, error_in, told
 
-import assent
-from assent.agent import Agent
-from assent.testing import ScriptedReviewer
-from assent.testing.scripted_model import call, calls, say
+import sayso
+from sayso.agent import Agent
+from sayso.testing import ScriptedReviewer
+from sayso.testing.scripted_model import call, calls, say
 
 PAY = call("pay", {"amount": 3, "to": None})
 TWO = calls(call("pay", {"amount": 1, "to": "bo"}), call("pay", {"amount": 2, "to": "cy"}))
@@ -62,7 +62,7 @@ async def test_an_edit_that_does_not_fit_the_tool_is_refused_in_front_of_the_per
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     result.state.edit(result.interruptions[0], {"amount": "much"}, by="bea")
-    with pytest.raises(assent.InvalidDecision, match="amount"):
+    with pytest.raises(sayso.InvalidDecision, match="amount"):
         await agent.resume(result.state)
     assert [r.status for r in (await world.inbox.pending()).items] == ["pending"]
 
@@ -74,7 +74,7 @@ async def test_a_decision_on_another_thread_is_refused_before_any_counts(
     agent = world.agent(PAY, PAY, say("Done."))
     here = (await agent.run("pay ana", thread="t")).interruptions[0]
     there = (await agent.run("pay ana", thread=other)).interruptions[0]
-    with pytest.raises(assent.InvalidDecision, match=f"asked on thread '{other}', and not on 't'"):
+    with pytest.raises(sayso.InvalidDecision, match=f"asked on thread '{other}', and not on 't'"):
         await agent.resume("t", decisions=[here.approve(), there.approve()])
     for request in (here, there):
         assert (await world.inbox.get(request.id)).status == "pending"
@@ -84,11 +84,11 @@ async def test_a_decision_on_another_thread_is_refused_before_any_counts(
 async def test_an_edit_that_the_policy_forbids_is_refused_in_front_of_the_person(
     world: World,
 ) -> None:
-    policy = assent.Policy([assent.Rule(tool="pay", where="amount > 100", verdict="deny")])
+    policy = sayso.Policy([sayso.Rule(tool="pay", where="amount > 100", verdict="deny")])
     agent = world.agent(PAY, say("Done."), policy=policy)
     result = await agent.run("pay ana", thread="t")
     result.state.edit(result.interruptions[0], {"amount": 1000}, by="bea")
-    with pytest.raises(assent.NotAllowed, match="forbids"):
+    with pytest.raises(sayso.NotAllowed, match="forbids"):
         await agent.resume(result.state)
     # One that was made where nobody knows the policy is called off before it runs.
     request = result.interruptions[0]
@@ -130,7 +130,7 @@ async def test_a_result_that_a_person_gives_fits_the_return_annotation(world: Wo
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     result.state.respond(result.interruptions[0], 7, by="bea")
-    with pytest.raises(assent.InvalidDecision, match="value"):
+    with pytest.raises(sayso.InvalidDecision, match="value"):
         await agent.resume(result.state)
 
 
@@ -191,9 +191,9 @@ async def test_an_item_that_is_not_there_is_an_error(world: World) -> None:
     result = await agent.run("pay ana", thread="t")
     made_up = replace(result.interruptions[0], id="req_nobody")
     for unknown in (made_up, "req_nobody"):
-        with pytest.raises(assent.NotFound, match="req_nobody"):
+        with pytest.raises(sayso.NotFound, match="req_nobody"):
             result.state.approve(unknown)
-    with pytest.raises(assent.NotFound):
+    with pytest.raises(sayso.NotFound):
         await agent.resume("t", decisions=[made_up.approve()])
     assert (await agent.resume("t")).status == "paused"
 
@@ -201,8 +201,8 @@ async def test_an_item_that_is_not_there_is_an_error(world: World) -> None:
 async def test_a_decision_that_names_no_request_is_an_error(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     await agent.run("pay ana", thread="t")
-    with pytest.raises(assent.InvalidDecision, match=r"request\.approve"):
-        await agent.resume("t", decisions=[assent.Approve()])
+    with pytest.raises(sayso.InvalidDecision, match=r"request\.approve"):
+        await agent.resume("t", decisions=[sayso.Approve()])
 
 
 async def test_deciding_by_id_alone(world: World) -> None:
@@ -216,7 +216,7 @@ async def test_a_request_of_another_digest_is_a_conflict(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     other = replace(result.interruptions[0], digest="0" * 64)
-    with pytest.raises(assent.Conflict, match="not what you saw"):
+    with pytest.raises(sayso.Conflict, match="not what you saw"):
         await agent.resume("t", decisions=[other.approve()])
 
 
@@ -230,10 +230,10 @@ async def test_the_last_word_counts_until_one_is_written_then_the_first(world: W
     assert world.ran == []
     # The same again is an echo, the contrary says who won.
     await agent.resume("t", decisions=[first.reject("changed my mind")], by="bea")
-    with pytest.raises(assent.AlreadyDecided, match="bea decided 'reject'"):
+    with pytest.raises(sayso.AlreadyDecided, match="bea decided 'reject'"):
         await agent.resume("t", decisions=[first.approve()], by="bea")
     await agent.resume("t", decisions=[second.reject()], by="bea")
-    with pytest.raises(assent.AlreadyDecided):
+    with pytest.raises(sayso.AlreadyDecided):
         await agent.resume("t", decisions=[second.approve()], by="bea")
     assert world.ran == []
 
@@ -268,7 +268,7 @@ async def test_another_agent_object_resumes_it(world: World) -> None:
 
 
 async def test_a_channel_that_decides_at_once_leaves_no_pause(world: World) -> None:
-    person = ScriptedReviewer(world.store, {"pay": assent.Request.approve})
+    person = ScriptedReviewer(world.store, {"pay": sayso.Request.approve})
     agent = world.agent(TWO, PAY, say("Done."), channels=[person])
     result = await agent.run("go", thread="t")
     assert (result.status, len(person.decided)) == ("done", 3)
@@ -331,7 +331,7 @@ async def test_a_model_that_fails_after_the_tool_does_not_run_it_again(world: Wo
 
 
 async def test_a_tool_that_raises_is_not_run_again(world: World) -> None:
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def burn() -> None:
         """Burn."""
         world.ran.append(("burn", None))
@@ -360,8 +360,8 @@ async def test_a_listener_that_fails_does_not_make_a_call_run_again(world: World
 async def test_what_is_no_run_and_no_decision_is_told_apart(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
-    with pytest.raises(assent.InvalidCall, match=r"give result\.state, a run's id or a thread"):
+    with pytest.raises(sayso.InvalidCall, match=r"give result\.state, a run's id or a thread"):
         await agent.resume(result)  # type: ignore[arg-type]
-    with pytest.raises(assent.InvalidDecision, match="a list made of"):
+    with pytest.raises(sayso.InvalidDecision, match="a list made of"):
         await agent.resume("t", decisions=5)  # type: ignore[arg-type]
     assert (await agent.resume("t", decisions=iter([result.interruptions[0].approve()]))).output

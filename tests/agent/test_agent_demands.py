@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from agent_world import World, error_in, told
 
-import assent
-from assent.agent import intake
-from assent.agent.tool import Tool
-from assent.audit import verify
-from assent.testing import FakeClock
-from assent.testing.scripted_model import call, calls, say
+import sayso
+from sayso.agent import intake
+from sayso.agent.tool import Tool
+from sayso.audit import verify
+from sayso.testing import FakeClock
+from sayso.testing.scripted_model import call, calls, say
 
 # -- what they demand
 
 
 async def test_a_predicate_over_the_arguments_decides(world: World) -> None:
-    @assent.tool(needs_approval=lambda args: args["table"] in {"users", "payments"})
+    @sayso.tool(needs_approval=lambda args: args["table"] in {"users", "payments"})
     def delete(table: str) -> str:
         """Delete."""
         world.ran.append(("delete", table))
@@ -43,7 +43,7 @@ async def test_a_predicate_may_be_async_and_sees_prepared_arguments(world: World
         seen.append(args)
         return len(args["to"]) > 2
 
-    @assent.tool(needs_approval=bulk)
+    @sayso.tool(needs_approval=bulk)
     def mail(to: list[str], subject: str = "Hello") -> str:
         """Mail."""
         return "sent"
@@ -57,7 +57,7 @@ async def test_a_predicate_that_raises_asks(world: World) -> None:
     def broken(args: Mapping[str, Any]) -> bool:
         raise KeyError("nope")
 
-    @assent.tool(needs_approval=broken)
+    @sayso.tool(needs_approval=broken)
     def act() -> None:
         """Act."""
         raise AssertionError
@@ -74,7 +74,7 @@ async def test_a_predicate_is_not_asked_again_once_somebody_decided(world: World
         asked_for.append(args)
         return True
 
-    @assent.tool(needs_approval=rule)
+    @sayso.tool(needs_approval=rule)
     def act(n: int) -> str:
         """Act."""
         return "acted"
@@ -88,12 +88,12 @@ async def test_a_predicate_is_not_asked_again_once_somebody_decided(world: World
 
 
 async def test_what_a_tool_declares_stands_in_its_request(slow_world: World) -> None:
-    @assent.tool(
+    @sayso.tool(
         needs_approval=True,
         allowed=("approve", "reject"),
         reviewers=["ana", "group:finance"],
         expires_in=3600,
-        risk=assent.Risk("medium", ("money",)),
+        risk=sayso.Risk("medium", ("money",)),
     )
     def wire(amount: int) -> None:
         """Wire money."""
@@ -103,13 +103,13 @@ async def test_what_a_tool_declares_stands_in_its_request(slow_world: World) -> 
     (request,) = (await agent.run("go", thread="t")).interruptions
     assert request.allowed == ("approve", "reject")
     assert request.reviewers == ("ana", "group:finance")
-    assert request.risk == assent.Risk("medium", ("money",))
+    assert request.risk == sayso.Risk("medium", ("money",))
     assert request.expires_at is not None
     assert (request.expires_at - request.created_at).total_seconds() == 3600
     assert request.description == "Wire money."
-    with pytest.raises(assent.InvalidDecision, match="edit"):
+    with pytest.raises(sayso.InvalidDecision, match="edit"):
         await agent.resume("t", decisions=[request.edit({"amount": 2})], by="ana")
-    with pytest.raises(assent.NotAllowed, match="mallory"):
+    with pytest.raises(sayso.NotAllowed, match="mallory"):
         await agent.resume("t", decisions=[request.approve()], by="mallory")
     result = await agent.resume("t", decisions=[request.approve()], by="ana")
     assert (result.status, slow_world.effects("wire")) == ("done", [1])
@@ -124,7 +124,7 @@ async def test_what_the_model_said_is_the_note(world: World) -> None:
 async def test_binds_are_compared_again_at_the_start(world: World) -> None:
     place = {"tenant": "a"}
 
-    @assent.tool(needs_approval=True, binds=lambda: place)
+    @sayso.tool(needs_approval=True, binds=lambda: place)
     def wipe() -> str:
         """Wipe."""
         world.ran.append(("wipe", place["tenant"]))
@@ -141,7 +141,7 @@ async def test_binds_are_compared_again_at_the_start(world: World) -> None:
 
 
 async def test_binds_may_look_at_the_deps(world: World) -> None:
-    @assent.tool(needs_approval=True, binds=lambda deps: {"tenant": deps})
+    @sayso.tool(needs_approval=True, binds=lambda deps: {"tenant": deps})
     def wipe() -> str:
         """Wipe."""
         return "wiped"
@@ -156,7 +156,7 @@ async def test_binds_that_raise_are_answered_to_the_model(world: World) -> None:
     def nowhere() -> dict[str, str]:
         raise OSError("no network")
 
-    @assent.tool(needs_approval=True, binds=nowhere)
+    @sayso.tool(needs_approval=True, binds=nowhere)
     def wipe() -> str:
         """Wipe."""
         raise AssertionError
@@ -170,7 +170,7 @@ async def test_binds_that_raise_are_answered_to_the_model(world: World) -> None:
 
 
 def _previewed(world: World, preview: Any, **options: Any) -> Tool:
-    @assent.tool(needs_approval=True, preview=preview, **options)
+    @sayso.tool(needs_approval=True, preview=preview, **options)
     def delete(table: str, limit: int = 5) -> str:
         """Delete."""
         world.ran.append(("delete", (table, limit)))
@@ -195,7 +195,7 @@ async def test_a_preview_is_not_made_where_nobody_is_asked(world: World) -> None
         raise AssertionError
 
     tool = _previewed(world, never)
-    policy = assent.Policy([assent.Rule(tool="delete", verdict="allow")])
+    policy = sayso.Policy([sayso.Rule(tool="delete", verdict="allow")])
     steps = (call("delete", {"table": "logs", "limit": None}), say("Done."))
     agent = world.agent(*steps, tools=[tool], policy=policy)
     assert (await agent.run("go", thread="t")).status == "done"
@@ -236,7 +236,7 @@ async def test_a_preview_is_made_again_after_an_edit(world: World) -> None:
     agent = world.agent(call("delete", {"table": "logs", "limit": None}), tools=[tool])
     result = await agent.run("go", thread="t")
     (request,) = result.interruptions
-    ana = assent.Reviewer("ana", assurance="token")
+    ana = sayso.Reviewer("ana", assurance="token")
     await world.inbox.decide(request.id, request.edit({"limit": 2}), by=ana)
     # The one of the old arguments is gone at once, and the new one there when the agent was.
     assert (await world.inbox.get(request.id)).preview is None

@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-import assent
-from assent.agent import (
+import sayso
+from sayso.agent import (
     Agent,
     Answered,
     Requested,
@@ -26,10 +26,10 @@ from assent.agent import (
     ToolEnded,
     ToolStarted,
 )
-from assent.agent.logs import log_events
-from assent.agent.models import ModelError
-from assent.agent.tracing import Tracing
-from assent.testing.scripted_model import ScriptedModel, call, calls, say
+from sayso.agent.logs import log_events
+from sayso.agent.models import ModelError
+from sayso.agent.tracing import Tracing
+from sayso.testing.scripted_model import ScriptedModel, call, calls, say
 
 PAY = call("pay", {"amount": 3, "to": None})
 LOOK = call("look", {"what": "x"})
@@ -111,7 +111,7 @@ async def test_interactive_channels_are_told_again_and_others_are_not(world: Wor
             self.name = name
             self.interactive = interactive
 
-        async def __call__(self, request: assent.Request) -> None:
+        async def __call__(self, request: sayso.Request) -> None:
             told.append(self.name)
 
     channels = [Channel("mail", False), Channel("terminal", True)]
@@ -128,7 +128,7 @@ async def test_interactive_channels_are_told_again_and_others_are_not(world: Wor
 async def test_logging_with_ids_and_without_contents(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="assent.agent.events")
+    caplog.set_level(logging.INFO, logger="sayso.agent.events")
     agent = world.agent(
         calls(PAY, call("no\nsuch\x1b[31m tool")), say("secret words"), instructions="Hush."
     )
@@ -136,9 +136,9 @@ async def test_logging_with_ids_and_without_contents(
     result = await agent.run("secret wishes", thread="t")
     (request,) = result.interruptions
     await agent.resume("t", decisions=[request.edit({"to": "secret"})], by="bea")
-    records = [r for r in caplog.records if r.name == "assent.agent.events"]
-    assert {record.assent_run for record in records} == {result.run}  # type: ignore[attr-defined]
-    assert {r.assent_request for r in records} >= {request.id, ""}  # type: ignore[attr-defined]
+    records = [r for r in caplog.records if r.name == "sayso.agent.events"]
+    assert {record.sayso_run for record in records} == {result.run}  # type: ignore[attr-defined]
+    assert {r.sayso_request for r in records} >= {request.id, ""}  # type: ignore[attr-defined]
     text = "\n".join(record.getMessage() for record in records)
     assert "secret" not in text
     assert "\x1b" not in text
@@ -189,10 +189,10 @@ async def test_spans_of_runs_models_and_tools(
     assert set(found) == {"invoke_agent assistant", "chat scripted", "execute_tool look"}
     run = found["invoke_agent assistant"]
     assert run.attributes is not None
-    assert run.attributes["assent.run"] == result.run
-    assert run.attributes["assent.status"] == "paused"
+    assert run.attributes["sayso.run"] == result.run
+    assert run.attributes["sayso.status"] == "paused"
     assert run.attributes["gen_ai.conversation.id"] == "t"
-    assert [event.name for event in run.events] == ["assent.requested"]
+    assert [event.name for event in run.events] == ["sayso.requested"]
     for name in ("chat scripted", "execute_tool look"):
         assert found[name].parent is not None
         assert found[name].parent.span_id == run.context.span_id
@@ -201,12 +201,12 @@ async def test_spans_of_runs_models_and_tools(
     found = by_name(spans)
     run = found["invoke_agent assistant"]
     assert run.attributes is not None
-    assert (run.attributes["assent.resumed"], run.attributes["assent.status"]) == (True, "done")
+    assert (run.attributes["sayso.resumed"], run.attributes["sayso.status"]) == (True, "done")
     assert run.events[0].attributes is not None
-    assert run.events[0].attributes["assent.decision"] == "approve"
+    assert run.events[0].attributes["sayso.decision"] == "approve"
     pay = found["execute_tool pay"].attributes
     assert pay is not None
-    assert pay["assent.request"] == result.interruptions[0].id
+    assert pay["sayso.request"] == result.interruptions[0].id
     # Neither arguments nor results leave the house.
     assert "ana" not in str([dict(span.attributes or {}) for span in found.values()])
 
@@ -216,12 +216,12 @@ async def test_what_a_tool_does_stands_below_its_span(
 ) -> None:
     seen = []
 
-    @assent.tool
+    @sayso.tool
     def work() -> None:
         """Work, in a thread."""
         seen.append(trace.get_current_span().get_span_context().span_id)
 
-    @assent.tool
+    @sayso.tool
     async def wait() -> None:
         """Work, on the loop."""
         await asyncio.sleep(0)
@@ -255,12 +255,12 @@ async def test_an_inner_agent_stands_below_the_call_that_asked_it(
 async def test_spans_end_however_it_ends(
     world: World, tracing: Tracing, spans: InMemorySpanExporter
 ) -> None:
-    @assent.tool
-    async def asks(ctx: assent.Context) -> str:
+    @sayso.tool
+    async def asks(ctx: sayso.Context) -> str:
         """Ask."""
         return str(await ctx.ask("Why?"))
 
-    @assent.tool
+    @sayso.tool
     def fails() -> None:
         """Fail."""
         raise OSError("smoke")
@@ -270,7 +270,7 @@ async def test_spans_end_however_it_ends(
     result = await agent.run("go", thread="t")
     found = by_name(spans)
     assert found["execute_tool asks"].attributes is not None
-    assert found["execute_tool asks"].attributes["assent.status"] == "suspended"
+    assert found["execute_tool asks"].attributes["sayso.status"] == "suspended"
     assert found["execute_tool fails"].status.is_ok is False
     spans.clear()
     with pytest.raises(ModelError):
@@ -288,6 +288,6 @@ async def test_the_tracer_of_the_application_is_the_default(world: World) -> Non
 
 def test_without_opentelemetry_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    monkeypatch.delitem(sys.modules, "assent.agent.tracing")
-    with pytest.raises(ImportError, match=r'pip install "assent\[otel\]"'):
-        importlib.import_module("assent.agent.tracing")
+    monkeypatch.delitem(sys.modules, "sayso.agent.tracing")
+    with pytest.raises(ImportError, match=r'pip install "sayso\[otel\]"'):
+        importlib.import_module("sayso.agent.tracing")

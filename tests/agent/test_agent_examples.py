@@ -12,8 +12,8 @@ from types import ModuleType
 import openai
 import pytest
 
-from assent.agent.models import OpenAIChat, OpenAIResponses
-from assent.testing.openai_server import FakeOpenAI
+from sayso.agent.models import OpenAIChat, OpenAIResponses
+from sayso.testing.openai_server import FakeOpenAI
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 #: Those whose model is ours and scripted, and that are nothing but an agent.
@@ -21,7 +21,7 @@ NAMES = sorted(
     path.stem
     for path in EXAMPLES.glob("*.py")
     if "ScriptedModel" in path.read_text("utf-8")
-    and "assent.adapters" not in path.read_text("utf-8")
+    and "sayso.adapters" not in path.read_text("utf-8")
 )
 SEEDS = {
     "bulk_email",

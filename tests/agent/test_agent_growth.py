@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from agent_world import World, asked
 
-from assent.engine.commands import Finish, Propose
-from assent.rows import Message
-from assent.stores.sqlite import SqliteStore
-from assent.testing.scripted_model import ScriptedModel, call, calls, say
+from sayso.engine.commands import Finish, Propose
+from sayso.rows import Message
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing.scripted_model import ScriptedModel, call, calls, say
 
 PAY = call("pay", {"amount": 3, "to": None})
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from agent_world import World
 
-import assent
-from assent.agent.tool import Tool
-from assent.testing.scripted_model import call, calls, say
+import sayso
+from sayso.agent.tool import Tool
+from sayso.testing.scripted_model import call, calls, say
 
 
 @pytest.fixture(params=["sync", "async"])
 def order(request: Any, world: World) -> Tool:
     """A tool that pays by a guarded function."""
-    gate = assent.Gate(world.store, wait=0)
+    gate = sayso.Gate(world.store, wait=0)
 
     @gate.guard
     def pay(to: str) -> str:
@@ -33,7 +33,7 @@ def order(request: Any, world: World) -> Tool:
     async def order_async(to: str) -> str:
         return await pay_async(to)
 
-    return assent.tool(name="order")(order if request.param == "sync" else order_async)
+    return sayso.tool(name="order")(order if request.param == "sync" else order_async)
 
 
 async def test_what_a_guarded_function_asked_is_answered_once_and_for_all(

@@ -14,9 +14,9 @@ import pytest
 from agent_world import World
 from mortal import BY_HAND, Nursery
 
-from assent.audit import verify
-from assent.stores.sqlite import SqliteStore
-from assent.testing.scripted_model import ScriptedModel, call, calls, say
+from sayso.audit import verify
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing.scripted_model import ScriptedModel, call, calls, say
 
 HOUR = 3600.0
 PAY = call("pay", {"amount": 3, "to": None})

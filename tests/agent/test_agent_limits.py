@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from agent_world import World, asked
 
-import assent
-from assent.agent.models import ModelReply
-from assent.stores.base import Store
-from assent.testing.scripted_model import ScriptedModel, call, refuse, say
+import sayso
+from sayso.agent.models import ModelReply
+from sayso.stores.base import Store
+from sayso.testing.scripted_model import ScriptedModel, call, refuse, say
 
 PAY = call("pay", {"amount": 3, "to": None})
 LOOK = call("look", {"what": "x"})
@@ -70,9 +70,9 @@ class Foreign:
 @pytest.mark.parametrize("gives", ["Hello.", 5, {"role": "assistant", "content": "Hello."}])
 async def test_what_is_no_reply_is_an_error_of_the_model(world: World, gives: Any) -> None:
     agent = world.agent(model=Foreign(gives))
-    with pytest.raises(assent.ModelError, match=r"foreign gave a .*: a model answers with"):
+    with pytest.raises(sayso.ModelError, match=r"foreign gave a .*: a model answers with"):
         await agent.run("go", thread="t")
-    with pytest.raises(assent.ModelError, match=r"foreign gave a .*: a model answers with"):
+    with pytest.raises(sayso.ModelError, match=r"foreign gave a .*: a model answers with"):
         [event async for event in agent.stream("go", thread="t")]
 
 
@@ -147,7 +147,7 @@ async def test_usage_is_counted_over_the_whole_run(world: World) -> None:
 
 async def test_a_restored_store_runs_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(world.store), "restored", lambda self: True)
-    with pytest.raises(assent.StoreError, match="assent recover"):
+    with pytest.raises(sayso.StoreError, match="sayso recover"):
         await world.agent(LOOK).run("go", thread="t")
 
 
@@ -165,7 +165,7 @@ async def test_a_process_that_lost_its_lease_is_refused_and_takes_the_other_outc
     slow = world.agent(LOOK, late, lease=1.0)
     running = asyncio.create_task(slow.run("go", thread="t"))
     await stalled.wait()
-    from assent.gate.leases import KEEPER
+    from sayso.gate.leases import KEEPER
 
     with KEEPER._condition:
         KEEPER._leases.clear()  # its heart has stopped

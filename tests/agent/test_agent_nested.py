@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from agent_world import World, asked, error_in, told
 
-import assent
-from assent.agent import Agent, Requested
-from assent.agent.nested import _begun, find_run
-from assent.engine.commands import Cancel
-from assent.stores.memory import MemoryStore
-from assent.stores.sqlite import SqliteStore
-from assent.testing import ScriptedReviewer
-from assent.testing.scripted_model import ScriptedModel, call, calls, say
+import sayso
+from sayso.agent import Agent, Requested
+from sayso.agent.nested import _begun, find_run
+from sayso.engine.commands import Cancel
+from sayso.stores.memory import MemoryStore
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import ScriptedReviewer
+from sayso.testing.scripted_model import ScriptedModel, call, calls, say
 
 PAY = call("pay", {"amount": 3, "to": None})
 
@@ -230,7 +230,7 @@ def outer_run(world: World) -> str:
 async def test_an_agent_that_is_not_part_of_a_run_does_not_resume_it(world: World) -> None:
     outer, _ = pair(world, PAY)
     result = await outer.run("go", thread="t")
-    with pytest.raises(assent.Conflict, match="belongs to agent 'payer', not to 'stranger'"):
+    with pytest.raises(sayso.Conflict, match="belongs to agent 'payer', not to 'stranger'"):
         await world.agent(name="stranger").resume(result.interruptions[0].run)
 
 
@@ -266,7 +266,7 @@ async def test_calling_off_by_any_door_reaches_inner_agents(world: World, by: st
     (request,) = result.interruptions
     await {"inbox": world.inbox.cancel, "gate": outer.gate.cancel}[by](result.run, by="ana")
     assert (await world.inbox.get(request.id)).status == "cancelled"
-    with pytest.raises(assent.AssentError):
+    with pytest.raises(sayso.SaysoError):
         await world.inbox.decide(request.id, request.approve(), by="bea")
     assert (await outer.resume(result.run)).status == "cancelled"
     assert world.ran == []
@@ -288,7 +288,7 @@ async def test_a_process_that_dies_inside_leaves_the_outer_call_without_a_doubt(
     """Only what the inner agent itself had started is in doubt."""
     begun = asyncio.Event()
 
-    @assent.tool
+    @sayso.tool
     async def slow() -> str:
         """Take a while."""
         begun.set()
@@ -320,8 +320,8 @@ async def test_an_outer_stream_tells_of_inner_requests_and_its_channels_too(worl
 
 
 async def test_a_tool_asks_inside_an_inner_agent(world: World) -> None:
-    @assent.tool
-    async def order(ctx: assent.Context) -> str:
+    @sayso.tool
+    async def order(ctx: sayso.Context) -> str:
         """Order."""
         return str(await ctx.ask("Which size?"))
 
@@ -339,7 +339,7 @@ async def test_a_nested_state_survives_its_text(tmp_path: Path) -> None:
     world = World(store)
     outer, _ = pair(world, PAY, say("Paid."))
     result = await outer.run("go", thread="t")
-    state = assent.RunState.from_json(result.state.to_json())
+    state = sayso.RunState.from_json(result.state.to_json())
     state.approve(state.interruptions[0], by="bea")
     result = await outer.resume(state)
     assert (result.status, world.effects("pay")) == ("done", [(3, "ana")])

@@ -11,8 +11,8 @@ from agent_world import World, asked, told
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from assent import InvalidCall
-from assent.testing.scripted_model import call, say
+from sayso import InvalidCall
+from sayso.testing.scripted_model import call, say
 
 PAY = call("pay", {"amount": 3, "to": None})
 

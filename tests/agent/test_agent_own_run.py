@@ -7,9 +7,9 @@ from typing import Any
 
 from agent_world import World, error_in, told
 
-import assent
-from assent.agent import Agent
-from assent.testing.scripted_model import call, calls, say
+import sayso
+from sayso.agent import Agent
+from sayso.testing.scripted_model import call, calls, say
 
 GO = call("again", {})
 WHY = "would wait for itself: use another thread, or do it when this run has ended"
@@ -18,8 +18,8 @@ WHY = "would wait for itself: use another thread, or do it when this run has end
 def reentrant(world: World, how: Any) -> Agent:
     """An agent with a tool that wants its own thread, and that says what came of it."""
 
-    @assent.tool
-    async def again(ctx: assent.Context) -> str:
+    @sayso.tool
+    async def again(ctx: sayso.Context) -> str:
         return str(await how(ctx))
 
     agent = world.agent(GO, say("Done."), say("Second."), tools=[again])
@@ -49,7 +49,7 @@ async def test_with_patience(world: World) -> None:
 
 
 async def test_in_a_thread(world: World) -> None:
-    async def how(ctx: assent.Context) -> Any:
+    async def how(ctx: sayso.Context) -> Any:
         return await asyncio.to_thread(agent.run_sync, "more", thread=ctx.thread)
 
     agent = reentrant(world, how)
@@ -57,7 +57,7 @@ async def test_in_a_thread(world: World) -> None:
 
 
 async def test_as_events(world: World) -> None:
-    async def how(ctx: assent.Context) -> Any:
+    async def how(ctx: sayso.Context) -> Any:
         return [event async for event in agent.stream("more", thread=ctx.thread)]
 
     agent = reentrant(world, how)
@@ -65,8 +65,8 @@ async def test_as_events(world: World) -> None:
 
 
 async def test_a_plain_function(world: World) -> None:
-    @assent.tool
-    def again(ctx: assent.Context) -> str:
+    @sayso.tool
+    def again(ctx: sayso.Context) -> str:
         return str(agent.run_sync("more", thread=ctx.thread).output)
 
     agent = world.agent(GO, say("Done."), tools=[again])
@@ -74,7 +74,7 @@ async def test_a_plain_function(world: World) -> None:
 
 
 async def test_through_an_agent_inside(world: World) -> None:
-    @assent.tool
+    @sayso.tool
     async def back() -> str:
         return str(await outer.run("more", thread="t"))
 
@@ -96,7 +96,7 @@ async def test_another_thread_is_another_run(world: World) -> None:
 async def test_somebody_else_waits_for_the_run(world: World) -> None:
     began, goes = asyncio.Event(), asyncio.Event()
 
-    async def how(ctx: assent.Context) -> str:
+    async def how(ctx: sayso.Context) -> str:
         began.set()
         await goes.wait()
         return "went"

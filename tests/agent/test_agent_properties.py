@@ -11,15 +11,15 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
-import assent
-from assent.agent import Agent, Result
-from assent.agent.models import ModelError
-from assent.audit import verify
-from assent.inbox import Inbox
-from assent.rows import CallStatus
-from assent.stores.memory import MemoryStore
-from assent.testing import check_store
-from assent.testing.scripted_model import ScriptedModel, call, calls, say
+import sayso
+from sayso.agent import Agent, Result
+from sayso.agent.models import ModelError
+from sayso.audit import verify
+from sayso.inbox import Inbox
+from sayso.rows import CallStatus
+from sayso.stores.memory import MemoryStore
+from sayso.testing import check_store
+from sayso.testing.scripted_model import ScriptedModel, call, calls, say
 
 KINDS = (
     *("free", "gated", "asks", "asks twice", "gated asks", "bodyless", "question", "fails"),
@@ -56,9 +56,9 @@ class Play:
         return Agent(
             "outer",
             model=ScriptedModel(self._speak),
-            tools=[*self._tools(), inner, assent.ask_user],
+            tools=[*self._tools(), inner, sayso.ask_user],
             store=self.store,
-            policy=assent.Policy([assent.Rule(tool="denied", verdict="deny")]),
+            policy=sayso.Policy([sayso.Rule(tool="denied", verdict="deny")]),
         )
 
     def _speak(self, messages: Any) -> Any:
@@ -85,12 +85,12 @@ class Play:
             return say("Inner done.")
         return call("gated", {"n": 7})
 
-    def _ran(self, ctx: assent.Context) -> None:
+    def _ran(self, ctx: sayso.Context) -> None:
         self.effects[ctx.call_id, ctx.attempt] += 1
 
     def _gated(self) -> Any:
-        @assent.tool(needs_approval=True)
-        async def gated(ctx: assent.Context, n: int) -> str:
+        @sayso.tool(needs_approval=True)
+        async def gated(ctx: sayso.Context, n: int) -> str:
             """Wait for a yes."""
             self._ran(ctx)
             assert ctx.call_id in self.approved
@@ -99,52 +99,52 @@ class Play:
         return gated
 
     def _tools(self) -> list[Any]:
-        @assent.tool
-        async def free(ctx: assent.Context, n: int) -> str:
+        @sayso.tool
+        async def free(ctx: sayso.Context, n: int) -> str:
             """Just run."""
             self._ran(ctx)
             return "ran"
 
-        @assent.tool(idempotent=True)
-        def idempotent(ctx: assent.Context, n: int) -> str:
+        @sayso.tool(idempotent=True)
+        def idempotent(ctx: sayso.Context, n: int) -> str:
             """Run, in a thread."""
             self._ran(ctx)
             return "ran"
 
-        @assent.tool
-        async def fails(ctx: assent.Context, n: int) -> str:
+        @sayso.tool
+        async def fails(ctx: sayso.Context, n: int) -> str:
             """Fail."""
             self._ran(ctx)
             raise OSError("smoke")
 
-        @assent.tool
-        async def asks(ctx: assent.Context, n: int) -> str:
+        @sayso.tool
+        async def asks(ctx: sayso.Context, n: int) -> str:
             """Ask, then run."""
             try:
                 said = await ctx.ask(f"Question {n}?")
-            except assent.Rejected:
+            except sayso.Rejected:
                 said = "nothing"
             await ctx.once("effect", lambda: self._ran(ctx))
             return f"ran with {said}"
 
-        @assent.tool
-        async def asks_twice(ctx: assent.Context, n: int) -> str:
+        @sayso.tool
+        async def asks_twice(ctx: sayso.Context, n: int) -> str:
             """Ask twice, then run."""
             yes = await ctx.approve(f"First {n}?") and await ctx.approve(f"Second {n}?")
             await ctx.once("effect", lambda: self._ran(ctx))
             return f"ran with {yes}"
 
-        @assent.tool(needs_approval=True)
-        async def gated_asks(ctx: assent.Context, n: int) -> str:
+        @sayso.tool(needs_approval=True)
+        async def gated_asks(ctx: sayso.Context, n: int) -> str:
             """Wait for a yes, then ask."""
             assert ctx.call_id in self.approved
             return await asks(ctx, n)
 
-        @assent.tool
+        @sayso.tool
         def bodyless(n: int) -> str: ...
 
-        @assent.tool
-        async def denied(ctx: assent.Context, n: int) -> str:
+        @sayso.tool
+        async def denied(ctx: sayso.Context, n: int) -> str:
             """Never run."""
             raise AssertionError
 
@@ -200,13 +200,13 @@ class Play:
             result = await self._tried(lambda agent: agent.resume("t"))
         raise AssertionError("it does not end")
 
-    def _yes(self, request: assent.Request) -> assent.Decision:
+    def _yes(self, request: sayso.Request) -> sayso.Decision:
         if "approve" in request.allowed:
             self.approved.add(request.id)
             return request.approve()
         return request.respond("S")
 
-    def _decision(self, request: assent.Request) -> assent.Decision:
+    def _decision(self, request: sayso.Request) -> sayso.Decision:
         how = self.data.draw(st.sampled_from(sorted(request.allowed)))
         if how == "approve":
             return self._yes(request)

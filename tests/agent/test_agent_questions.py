@@ -11,8 +11,8 @@ from agent_world import World, asked, error_in, told
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-import assent
-from assent.testing.scripted_model import call, calls, say
+import sayso
+from sayso.testing.scripted_model import call, calls, say
 
 SIGN_IN = [
     {"label": "A password", "value": "password", "description": "what everybody knows"},
@@ -26,7 +26,7 @@ def question(**changes: Any) -> Any:
 
 
 def test_the_schema_of_the_question_tool_is_strict_and_closed() -> None:
-    face = assent.ask_user.face
+    face = sayso.ask_user.face
     assert (face.name, face.strict) == ("ask_user_question", True)
     properties = face.parameters["properties"]
     assert sorted(face.parameters["required"]) == sorted(properties)
@@ -38,15 +38,15 @@ def test_the_schema_of_the_question_tool_is_strict_and_closed() -> None:
 
 
 async def test_the_model_asks_and_gets_the_answer(world: World) -> None:
-    agent = world.agent(question(), say("A link, then."), tools=[assent.ask_user])
+    agent = world.agent(question(), say("A link, then."), tools=[sayso.ask_user])
     result = await agent.run("Help me set up sign-in", thread="t")
     (request,) = result.interruptions
     assert (request.kind, request.allowed) == ("question", ("reject", "respond"))
-    assert request.question == assent.Question(
+    assert request.question == sayso.Question(
         "How?",
         options=(
-            assent.Option("A password", "password", "what everybody knows"),
-            assent.Option("A link by mail", "link"),
+            sayso.Option("A password", "password", "what everybody knows"),
+            sayso.Option("A link by mail", "link"),
         ),
     )
     result.state.respond(request, "link", by="ana")
@@ -58,18 +58,18 @@ async def test_the_model_asks_and_gets_the_answer(world: World) -> None:
 async def test_an_answer_that_is_no_option_is_refused_in_front_of_the_person(
     world: World, answer: Any
 ) -> None:
-    agent = world.agent(question(), tools=[assent.ask_user])
+    agent = world.agent(question(), tools=[sayso.ask_user])
     (request,) = (await agent.run("go", thread="t")).interruptions
-    with pytest.raises(assent.InvalidDecision):
+    with pytest.raises(sayso.InvalidDecision):
         await agent.resume("t", decisions=[request.respond(answer)])
     assert len(asked(agent)) == 1
 
 
 async def test_several_options(world: World) -> None:
-    agent = world.agent(question(allow_multiple=True), say("Ok."), tools=[assent.ask_user])
+    agent = world.agent(question(allow_multiple=True), say("Ok."), tools=[sayso.ask_user])
     (request,) = (await agent.run("go", thread="t")).interruptions
     for wrong in ("link", [], ["link", "link"], ["link", "oauth"]):
-        with pytest.raises(assent.InvalidDecision):
+        with pytest.raises(sayso.InvalidDecision):
             await agent.resume("t", decisions=[request.respond(wrong)])
     await agent.resume("t", decisions=[request.respond(["link", "password"])])
     assert told(agent) == ['{"answer":["link","password"]}']
@@ -78,14 +78,14 @@ async def test_several_options(world: World) -> None:
 @pytest.mark.parametrize("options", [None, SIGN_IN])
 async def test_free_text(world: World, options: Any) -> None:
     asks = question(options=options, free_text=True)
-    agent = world.agent(asks, say("Ok."), tools=[assent.ask_user])
+    agent = world.agent(asks, say("Ok."), tools=[sayso.ask_user])
     (request,) = (await agent.run("go", thread="t")).interruptions
     await agent.resume("t", decisions=[request.respond("with a key card")])
     assert told(agent) == ['{"answer":"with a key card"}']
 
 
 async def test_a_person_need_not_answer(world: World) -> None:
-    agent = world.agent(question(), say("Ok."), tools=[assent.ask_user])
+    agent = world.agent(question(), say("Ok."), tools=[sayso.ask_user])
     (request,) = (await agent.run("go", thread="t")).interruptions
     await agent.resume("t", decisions=[request.reject("ask somebody else")])
     assert error_in(told(agent)[0]) == "The user will not answer. ask somebody else"
@@ -109,7 +109,7 @@ async def test_a_person_need_not_answer(world: World) -> None:
 async def test_a_bad_question_goes_back_to_the_model_and_not_to_the_person(
     world: World, changes: dict[str, Any], wrong: str
 ) -> None:
-    agent = world.agent(question(**changes), question(), tools=[assent.ask_user])
+    agent = world.agent(question(**changes), question(), tools=[sayso.ask_user])
     result = await agent.run("go", thread="t")
     assert wrong in error_in(told(agent)[0])
     assert [r.question.text for r in result.interruptions if r.question] == ["How?"]
@@ -118,7 +118,7 @@ async def test_a_bad_question_goes_back_to_the_model_and_not_to_the_person(
 
 async def test_questions_and_calls_in_one_turn(world: World) -> None:
     both = calls(question(), call("look", {"what": "x"}), call("pay", {"amount": 1, "to": None}))
-    agent = world.agent(both, say("Ok."), tools=[assent.ask_user, world.look, world.pay])
+    agent = world.agent(both, say("Ok."), tools=[sayso.ask_user, world.look, world.pay])
     result = await agent.run("go", thread="t")
     assert [r.kind for r in result.interruptions] == ["question", "approval"]
     answers, pays = result.interruptions
@@ -147,31 +147,31 @@ class Trip(TypedDict):
     ],
 )
 async def test_a_typed_answer(world: World, wanted: Any, good: Any, bad: Any) -> None:
-    form = assent.ask_user_for(wanted)
+    form = sayso.ask_user_for(wanted)
     agent = world.agent(call(form.name, {"question": "Where to?"}), say("Ok."), tools=[form])
     (request,) = (await agent.run("go", thread="t")).interruptions
     assert request.question is not None
     assert request.schema == request.question.schema
-    with pytest.raises(assent.InvalidDecision):
+    with pytest.raises(sayso.InvalidDecision):
         await agent.resume("t", decisions=[request.respond(bad)])
     await agent.resume("t", decisions=[request.respond(good)])
     assert json.loads(told(agent)[0]) == {"answer": good}
 
 
 def test_typed_questions_have_names_of_their_own() -> None:
-    assert assent.ask_user_for(Address).name == "ask_user_for_address"
-    assert assent.ask_user_for(Address, name="where_to").name == "where_to"
+    assert sayso.ask_user_for(Address).name == "ask_user_for_address"
+    assert sayso.ask_user_for(Address, name="where_to").name == "where_to"
 
 
 # -- asked by a tool
 
 
 async def test_a_tool_asks_and_starts_at_its_top_again(world: World) -> None:
-    @assent.tool
-    async def order(ctx: assent.Context, what: str) -> str:
+    @sayso.tool
+    async def order(ctx: sayso.Context, what: str) -> str:
         """Order something."""
         world.ran.append(("order", ctx.attempt))
-        size = await ctx.ask(assent.Question("Which size?", options=("small", "large")))
+        size = await ctx.ask(sayso.Question("Which size?", options=("small", "large")))
         paid = await ctx.once("pay", lambda: world.ran.append(("paid", size)) or "receipt 1")
         sure = await ctx.approve("Send it?", {"size": size})
         return f"{size} {what}, {paid}, {'sent' if sure else 'kept'}"
@@ -194,12 +194,12 @@ async def test_a_tool_asks_and_starts_at_its_top_again(world: World) -> None:
 
 
 async def test_a_tool_is_told_that_nobody_answers(world: World) -> None:
-    @assent.tool
-    async def order(ctx: assent.Context) -> str:
+    @sayso.tool
+    async def order(ctx: sayso.Context) -> str:
         """Order."""
         try:
             return str(await ctx.ask("Which size?"))
-        except assent.Rejected as no:
+        except sayso.Rejected as no:
             return f"no answer: {no}"
 
     agent = world.agent(call("order"), say("Done."), tools=[order])
@@ -209,8 +209,8 @@ async def test_a_tool_is_told_that_nobody_answers(world: World) -> None:
 
 
 async def test_an_approval_within_a_tool_may_be_no(world: World) -> None:
-    @assent.tool
-    async def publish(ctx: assent.Context) -> str:
+    @sayso.tool
+    async def publish(ctx: sayso.Context) -> str:
         """Publish."""
         return "published" if await ctx.approve("Publish?") else "kept"
 
@@ -221,8 +221,8 @@ async def test_an_approval_within_a_tool_may_be_no(world: World) -> None:
 
 
 async def test_a_gated_tool_that_asks_is_approved_once(world: World) -> None:
-    @assent.tool(needs_approval=True)
-    async def order(ctx: assent.Context) -> str:
+    @sayso.tool(needs_approval=True)
+    async def order(ctx: sayso.Context) -> str:
         """Order."""
         return str(await ctx.ask("Which size?"))
 
@@ -236,8 +236,8 @@ async def test_a_gated_tool_that_asks_is_approved_once(world: World) -> None:
 
 
 async def test_two_tools_that_ask_wait_for_themselves_only(world: World) -> None:
-    @assent.tool
-    async def order(ctx: assent.Context, what: str) -> str:
+    @sayso.tool
+    async def order(ctx: sayso.Context, what: str) -> str:
         """Order."""
         world.ran.append(("order", what))
         return f"{what}: {await ctx.ask(f'Which {what}?')}"
@@ -256,12 +256,12 @@ async def test_two_tools_that_ask_wait_for_themselves_only(world: World) -> None
 
 
 async def test_a_tool_that_goes_on_without_its_answer_leaves_nothing_open(world: World) -> None:
-    @assent.tool
-    async def order(ctx: assent.Context) -> str:
+    @sayso.tool
+    async def order(ctx: sayso.Context) -> str:
         """Order."""
         try:
             return str(await ctx.ask("Which size?"))
-        except assent.Paused:
+        except sayso.Paused:
             return "a small one, then"
 
     agent = world.agent(call("order"), say("Done."), tools=[order])
@@ -271,12 +271,12 @@ async def test_a_tool_that_goes_on_without_its_answer_leaves_nothing_open(world:
 
 
 async def test_a_question_within_a_tool_expires_too(slow_world: World, clock: Any) -> None:
-    @assent.tool
-    async def order(ctx: assent.Context) -> str:
+    @sayso.tool
+    async def order(ctx: sayso.Context) -> str:
         """Order."""
         try:
             return str(await ctx.ask("Which size?", expires_in=60))
-        except assent.Expired:
+        except sayso.Expired:
             return "nobody said"
 
     agent = slow_world.agent(call("order"), say("Done."), tools=[order])
@@ -291,11 +291,11 @@ async def test_a_tool_that_pauses_for_nothing_in_particular_rests_until_somebody
 ) -> None:
     starts: list[int] = []
 
-    @assent.tool
-    async def wait_for_it(ctx: assent.Context) -> str:
+    @sayso.tool
+    async def wait_for_it(ctx: sayso.Context) -> str:
         starts.append(ctx.attempt)
         if len(starts) < 3:
-            raise assent.Paused(ctx.run, [])
+            raise sayso.Paused(ctx.run, [])
         return "it came"
 
     agent = world.agent(call("wait_for_it", {}), say("Done."), tools=[wait_for_it])

@@ -9,9 +9,9 @@ import time
 import pytest
 from agent_world import World, error_in, told
 
-import assent
-from assent.rows import CallStatus
-from assent.testing.scripted_model import call, calls, say
+import sayso
+from sayso.rows import CallStatus
+from sayso.testing.scripted_model import call, calls, say
 
 
 async def test_sync_tools_run_off_the_loop_and_side_by_side(world: World) -> None:
@@ -19,7 +19,7 @@ async def test_sync_tools_run_off_the_loop_and_side_by_side(world: World) -> Non
     meet = threading.Barrier(2, timeout=5)
     both_here, ticked = threading.Event(), threading.Event()
 
-    @assent.tool
+    @sayso.tool
     def work(n: int) -> bool:
         """Work."""
         meet.wait()
@@ -45,7 +45,7 @@ async def test_many_slow_tools_hold_up_neither_each_other_nor_the_loops_own_thre
 ) -> None:
     meet = threading.Barrier(41, timeout=60)
 
-    @assent.tool
+    @sayso.tool
     def work(n: int) -> int:
         """Work."""
         meet.wait()
@@ -74,7 +74,7 @@ async def test_a_tool_error_is_told_without_a_traceback(
         """Fail."""
         raise error
 
-    tool = assent.tool(name="fail")(fail if colour == "sync" else fail_async)
+    tool = sayso.tool(name="fail")(fail if colour == "sync" else fail_async)
     agent = world.agent(call("fail"), say("Sorry."), tools=[tool])
     result = await asyncio.wait_for(agent.run("go", thread="t"), 10)
     assert result.status == "done"
@@ -83,7 +83,7 @@ async def test_a_tool_error_is_told_without_a_traceback(
 
 
 async def test_a_result_that_cannot_be_stored_is_said_to_have_run(world: World) -> None:
-    @assent.tool
+    @sayso.tool
     def odd():  # type: ignore[no-untyped-def]
         """Give something odd."""
         return object()
@@ -94,12 +94,12 @@ async def test_a_result_that_cannot_be_stored_is_said_to_have_run(world: World) 
 
 
 async def test_a_failing_call_does_not_disturb_its_siblings(world: World) -> None:
-    @assent.tool
+    @sayso.tool
     async def fail() -> None:
         """Fail."""
         raise OSError("smoke")
 
-    @assent.tool
+    @sayso.tool
     async def slow() -> str:
         """Take a while."""
         await asyncio.sleep(0.05)
@@ -118,7 +118,7 @@ class Mute(Exception):
 
 @pytest.mark.parametrize("error", [OSError("caf\udce9"), OSError("\x00\x1b[31m"), Mute()])
 async def test_an_error_with_any_text_is_recorded(world: World, error: Exception) -> None:
-    @assent.tool
+    @sayso.tool
     def fail() -> None:
         """Fail."""
         raise error
@@ -130,12 +130,12 @@ async def test_an_error_with_any_text_is_recorded(world: World, error: Exception
 
 
 async def test_a_pause_never_cancels_a_sibling_in_mid_effect(world: World) -> None:
-    @assent.tool
-    async def asks(ctx: assent.Context) -> str:
+    @sayso.tool
+    async def asks(ctx: sayso.Context) -> str:
         """Ask at once."""
         return str(await ctx.ask("Why?"))
 
-    @assent.tool
+    @sayso.tool
     async def slow() -> str:
         """Take a while."""
         await asyncio.sleep(0.05)
@@ -149,7 +149,7 @@ async def test_a_pause_never_cancels_a_sibling_in_mid_effect(world: World) -> No
     assert (told(agent), world.ran) == (["because", "slow"], [("slow", None)])
 
 
-async def cut_short(agent: assent.Agent, started: threading.Event) -> None:
+async def cut_short(agent: sayso.Agent, started: threading.Event) -> None:
     """Cancel a run as soon as its tool has started."""
     task = asyncio.create_task(agent.run("go", thread="t"))
     while not started.is_set():
@@ -176,7 +176,7 @@ async def test_cancellation_after_the_start_is_in_doubt(world: World, colour: st
         await asyncio.sleep(60)
         return "done"
 
-    tool = assent.tool(name="slow")(slow if colour == "sync" else slow_async)
+    tool = sayso.tool(name="slow")(slow if colour == "sync" else slow_async)
     agent = world.agent(call("slow"), say("Done."), tools=[tool])
     await cut_short(agent, started)
     end.set()
@@ -190,7 +190,7 @@ async def test_cancellation_after_the_start_is_in_doubt(world: World, colour: st
 async def test_a_doubt_may_be_given_up(world: World) -> None:
     started = threading.Event()
 
-    @assent.tool
+    @sayso.tool
     async def slow() -> str:
         """Take a while."""
         started.set()
@@ -210,8 +210,8 @@ async def test_an_idempotent_tool_that_was_cut_short_runs_again_with_the_same_ke
     keys: list[tuple[str, int]] = []
     started = threading.Event()
 
-    @assent.tool(idempotent=True)
-    async def sync_up(ctx: assent.Context) -> str:
+    @sayso.tool(idempotent=True)
+    async def sync_up(ctx: sayso.Context) -> str:
         """Sync."""
         keys.append((ctx.key, ctx.attempt))
         started.set()
@@ -231,7 +231,7 @@ async def test_a_lease_that_lapsed_before_the_effect_is_a_doubt(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = world.agent(call("look", {"what": "x"}))
-    monkeypatch.setattr("assent.agent.hold.Hold.lapsed", property(lambda self: True))
+    monkeypatch.setattr("sayso.agent.hold.Hold.lapsed", property(lambda self: True))
     result = await agent.run("go", thread="t")
     assert (world.ran, [r.kind for r in result.interruptions]) == ([], ["in_doubt"])
 
@@ -239,7 +239,7 @@ async def test_a_lease_that_lapsed_before_the_effect_is_a_doubt(
 async def test_a_long_start_is_not_hidden_from_the_clock(world: World) -> None:
     """A tool that takes longer than its lease keeps it: heartbeats run in a thread of their own."""
 
-    @assent.tool
+    @sayso.tool
     def slow() -> str:
         """Take a while."""
         time.sleep(1.5)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from agent_world import World, asked, error_in
 
-import assent
-from assent.agent import (
+import sayso
+from sayso.agent import (
     Agent,
     Ended,
     Requested,
@@ -21,11 +21,11 @@ from assent.agent import (
     ToolEnded,
     ToolStarted,
 )
-from assent.agent.events import AgentEvent
-from assent.agent.models import ModelError
-from assent.rows import RunStatus
-from assent.stores.base import Store
-from assent.testing.scripted_model import ScriptedModel, call, calls, say
+from sayso.agent.events import AgentEvent
+from sayso.agent.models import ModelError
+from sayso.rows import RunStatus
+from sayso.stores.base import Store
+from sayso.testing.scripted_model import ScriptedModel, call, calls, say
 
 PAY = call("pay", {"amount": 3, "to": None})
 LOOK = call("look", {"what": "x"})
@@ -73,7 +73,7 @@ def test_the_sync_twins(world: World) -> None:
 
 async def test_a_sync_twin_on_a_loop_says_what_to_do(world: World) -> None:
     agent = world.agent(say("Hello."))
-    with pytest.raises(assent.AssentError, match="await the method without _sync"):
+    with pytest.raises(sayso.SaysoError, match="await the method without _sync"):
         agent.run_sync("hi")
 
 
@@ -85,18 +85,18 @@ async def test_words_are_needed(world: World, text: Any) -> None:
 
 @pytest.mark.parametrize("thread", ["", " ", "@system", "x" * 201, 7, "\ud800"])
 async def test_a_thread_needs_a_name(world: World, thread: Any) -> None:
-    with pytest.raises(assent.InvalidCall, match=r"thread|names"):
+    with pytest.raises(sayso.InvalidCall, match=r"thread|names"):
         await world.agent(say("Hello.")).run("hi", thread=thread)
 
 
 @pytest.mark.parametrize("requester", ["x" * 201, "\ud800", 7])
 async def test_a_requester_is_a_name(world: World, requester: Any) -> None:
-    with pytest.raises(assent.InvalidCall, match="requester"):
+    with pytest.raises(sayso.InvalidCall, match="requester"):
         await world.agent(say("Hello.")).run("hi", requester=requester)
 
 
 async def test_unknown_runs_are_not_found(world: World) -> None:
-    with pytest.raises(assent.NotFound, match="nobody"):
+    with pytest.raises(sayso.NotFound, match="nobody"):
         await world.agent().resume("nobody")
 
 
@@ -196,7 +196,7 @@ def _result(events: list[AgentEvent]) -> Result:
 
 
 async def test_who_stops_reading_does_not_stop_the_run(world: World) -> None:
-    @assent.tool
+    @sayso.tool
     async def slow() -> str:
         """Take a while."""
         await asyncio.sleep(0.05)
@@ -244,7 +244,7 @@ async def test_new_words_over_a_paused_run_supersede_and_the_model_is_told(world
     assert contents[1] == '{"found":"x"}'
     stale = await world.inbox.get(first.interruptions[0].id)
     assert stale.status == "superseded"
-    with pytest.raises(assent.AlreadyDecided, match="superseded"):
+    with pytest.raises(sayso.AlreadyDecided, match="superseded"):
         await agent.resume("t", decisions=[first.interruptions[0].approve()])
     # The old state neither runs anything nor speaks into the newer turn.
     old = await agent.resume(first.state)
@@ -265,7 +265,7 @@ async def test_new_words_are_delivered_once_also_after_a_failure(world: World) -
 async def test_new_words_over_a_running_run_wait_for_it(world: World) -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 
-    @assent.tool
+    @sayso.tool
     async def slow() -> str:
         """Take a while."""
         begun.set()
@@ -333,7 +333,7 @@ async def test_a_paused_run_is_called_off(world: World) -> None:
     await agent.cancel(result.state, by="ana", reason="changed my mind")
     again = await agent.resume("t")
     assert (again.status, again.error) == ("cancelled", "cancelled: changed my mind")
-    with pytest.raises(assent.AlreadyDecided):
+    with pytest.raises(sayso.AlreadyDecided):
         await agent.resume("t", decisions=[result.interruptions[0].approve()])
     assert (world.ran, len(asked(agent))) == ([], 1)
 
@@ -341,7 +341,7 @@ async def test_a_paused_run_is_called_off(world: World) -> None:
 async def test_a_running_call_finishes_when_its_run_is_called_off(world: World) -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 
-    @assent.tool
+    @sayso.tool
     async def slow() -> str:
         """Take a while."""
         begun.set()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from agent_world import World, asked, error_in, told
 
-import assent
-from assent.testing.scripted_model import call, calls, say
+import sayso
+from sayso.testing.scripted_model import call, calls, say
 
 # -- function calling, with a question tool (the first half of the OpenAI document)
 
@@ -32,14 +32,14 @@ async def test_the_interactive_agent_asks_validates_and_goes_on(world: World) ->
         call("ask_user_question", ASK),
         call("ask_user_question", {**ASK, "allow_multiple": True}),
         say("Set up."),
-        tools=[assent.ask_user],
+        tools=[sayso.ask_user],
         instructions="You are a helpful assistant that asks clarifying questions.",
         max_turns=10,
     )
     result = await agent.run("Help me set up authentication for my app", thread="t")
     (question,) = result.interruptions
     for wrong in (4, "passwort", ["oauth"]):
-        with pytest.raises(assent.InvalidDecision):
+        with pytest.raises(sayso.InvalidDecision):
             await agent.resume("t", decisions=[question.respond(wrong)])
     result = await agent.resume("t", decisions=[question.respond("oauth")])
     assert told(agent) == ['{"answer":"oauth"}']
@@ -55,7 +55,7 @@ async def test_the_interactive_agent_asks_validates_and_goes_on(world: World) ->
 async def test_safe_execution(world: World) -> None:
     """Bad JSON, unknown tools and failures are errors for the model, and nothing else."""
 
-    @assent.tool
+    @sayso.tool
     def divide(a: float, b: float) -> float:
         """Divide."""
         return a / b
@@ -87,7 +87,7 @@ async def test_maximum_iterations(world: World) -> None:
     ["auto", "required", "none", {"type": "function", "function": {"name": "ask_user_question"}}],
 )
 async def test_tool_choice_reaches_the_model(world: World, choice: Any) -> None:
-    agent = world.agent(say("Done."), tools=[assent.ask_user], tool_choice=choice)
+    agent = world.agent(say("Done."), tools=[sayso.ask_user], tool_choice=choice)
     await agent.run("go", thread="t")
     assert asked(agent)[0].tool_choice == choice
 
@@ -104,13 +104,13 @@ class Company:
     def tools(self) -> list[Any]:
         ran = self.world.ran.append
 
-        @assent.tool(needs_approval=True)
+        @sayso.tool(needs_approval=True)
         async def deploy_to_production(version: str) -> dict[str, str]:
             """Deploy to production environment."""
             ran(("production", version))
             return {"status": "deployed", "environment": "production", "version": version}
 
-        @assent.tool(needs_approval=False)
+        @sayso.tool(needs_approval=False)
         async def deploy_to_staging(version: str) -> dict[str, str]:
             """Deploy to staging environment."""
             ran(("staging", version))
@@ -119,19 +119,19 @@ class Company:
         async def in_production(args: Mapping[str, Any]) -> bool:
             return bool(args["environment"] == "production")
 
-        @assent.tool(needs_approval=in_production)
+        @sayso.tool(needs_approval=in_production)
         async def rollback(environment: str, version: str) -> dict[str, str]:
             """Rollback to previous version."""
             ran(("rollback", environment))
             return {"status": "rolled back", "environment": environment, "version": version}
 
-        @assent.tool(needs_approval=lambda args: args["table"] in {"users", "payments", "accounts"})
+        @sayso.tool(needs_approval=lambda args: args["table"] in {"users", "payments", "accounts"})
         def delete_data(table: str, where: str) -> int:
             """Delete data from database."""
             ran(("delete", table))
             return 12
 
-        @assent.tool(needs_approval=lambda args: len(args["recipients"]) > 100)
+        @sayso.tool(needs_approval=lambda args: len(args["recipients"]) > 100)
         def send_email(recipients: list[str], subject: str, body: str) -> str:
             """Send email."""
             ran(("mail", len(recipients)))
@@ -189,8 +189,8 @@ async def test_always_never_and_conditional_approvals(
 # -- approvals outside the chat history (the decision record of the agent framework)
 
 
-def flight_agent(world: World, *steps: Any) -> assent.Agent:
-    @assent.tool(needs_approval=True)
+def flight_agent(world: World, *steps: Any) -> sayso.Agent:
+    @sayso.tool(needs_approval=True)
     async def book_flight(destination: str, day: str) -> str:
         """Book a flight."""
         world.ran.append(("flight", (destination, day)))
@@ -247,13 +247,13 @@ async def test_what_is_open_is_known_to_the_thread_and_not_to_the_caller_alone(
 async def test_the_custom_agent_flow(world: World) -> None:
     """An agent with steps of its own: it keeps its progress, and goes on where it was."""
 
-    @assent.tool
-    async def plan_trip(ctx: assent.Context, city: str) -> str:
+    @sayso.tool
+    async def plan_trip(ctx: sayso.Context, city: str) -> str:
         """Plan a trip, step by step."""
         price = await ctx.once("price", lambda: world.ran.append(("price", city)) or 120)
         if not await ctx.approve(f"Book {city} for {price} euros?", {"city": city}):
             return "not booked"
-        seat = await ctx.ask(assent.Question("Which seat?", options=("aisle", "window")))
+        seat = await ctx.ask(sayso.Question("Which seat?", options=("aisle", "window")))
         await ctx.once("book", lambda: world.ran.append(("book", (city, seat))))
         return f"booked {city}, {seat}, {price} euros"
 

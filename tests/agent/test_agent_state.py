@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from agent_world import World, asked
 
-import assent
-from assent.agent.state import VERSION
-from assent.keys import HmacKey, Keyring
-from assent.stores.base import Store
-from assent.stores.memory import MemoryStore
-from assent.stores.sqlite import SqliteStore
-from assent.testing.scripted_model import ScriptedModel, call, calls, say
+import sayso
+from sayso.agent.state import VERSION
+from sayso.keys import HmacKey, Keyring
+from sayso.stores.base import Store
+from sayso.stores.memory import MemoryStore
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing.scripted_model import ScriptedModel, call, calls, say
 
 PAY = call("pay", {"amount": 3, "to": None})
 TWO = calls(PAY, call("pay", {"amount": 4, "to": None}))
@@ -35,14 +35,14 @@ def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     store.close()
 
 
-async def paused(world: World, *steps: object) -> assent.RunState:
+async def paused(world: World, *steps: object) -> sayso.RunState:
     agent = world.agent(*(steps or (PAY,)))
     return (await agent.run("pay ana", thread="t")).state
 
 
 async def test_a_state_goes_through_text(lasting: World) -> None:
     state = await paused(lasting)
-    read = assent.RunState.from_json(state.to_json())
+    read = sayso.RunState.from_json(state.to_json())
     assert (read.run, read.thread, read.agent) == (state.run, "t", "assistant")
     (request,) = read.interruptions
     (before,) = state.interruptions
@@ -59,7 +59,7 @@ async def test_staged_decisions_go_through_text(lasting: World) -> None:
     first, second = state.interruptions
     state.edit(first, {"amount": 1}, by="bea")
     state.reject(second, "too much", by="cy")
-    read = assent.RunState.from_json(state.to_json())
+    read = sayso.RunState.from_json(state.to_json())
     agent = lasting.agent(say("Done."))
     await agent.resume(read)
     assert lasting.ran == [("pay", (1, "ana"))]
@@ -69,14 +69,14 @@ async def test_staged_decisions_go_through_text(lasting: World) -> None:
 
 
 async def test_a_question_goes_through_text(lasting: World) -> None:
-    @assent.tool
-    async def order(ctx: assent.Context) -> str:
+    @sayso.tool
+    async def order(ctx: sayso.Context) -> str:
         """Order."""
-        return str(await ctx.ask(assent.Question("Size?", options=("S", "L"))))
+        return str(await ctx.ask(sayso.Question("Size?", options=("S", "L"))))
 
     agent = lasting.agent(call("order"), say("Done."), tools=[order])
     state = (await agent.run("go", thread="t")).state
-    read = assent.RunState.from_json(state.to_json())
+    read = sayso.RunState.from_json(state.to_json())
     assert read.interruptions[0].question == state.interruptions[0].question
     read.respond(read.interruptions[0].id, "L")
     assert (await agent.resume(read)).status == "done"
@@ -85,11 +85,11 @@ async def test_a_question_goes_through_text(lasting: World) -> None:
 async def test_a_state_can_be_kept_again_after_somebody_decided(lasting: World) -> None:
     state = await paused(lasting, TWO)
     text = state.to_json()
-    with pytest.raises(assent.KeyMissing):
-        assent.RunState.from_json(text).to_json()
-    read = assent.RunState.from_json(text, store=lasting.store)
+    with pytest.raises(sayso.KeyMissing):
+        sayso.RunState.from_json(text).to_json()
+    read = sayso.RunState.from_json(text, store=lasting.store)
     read.approve(read.interruptions[0], by="bea")
-    again = assent.RunState.from_json(read.to_json())
+    again = sayso.RunState.from_json(read.to_json())
     assert [staged.by for staged in again.staged] == ["bea"]
 
 
@@ -100,10 +100,10 @@ async def test_a_state_that_was_changed_is_refused(lasting: World) -> None:
     forged = text.replace("reject", "approve").replace("bea", "eve")
     assert forged != text
     agent = lasting.agent(say("Never."))
-    with pytest.raises(assent.Tampered):
-        await agent.resume(assent.RunState.from_json(forged))
-    with pytest.raises(assent.Tampered):
-        assent.RunState.from_json(forged, store=lasting.store)
+    with pytest.raises(sayso.Tampered):
+        await agent.resume(sayso.RunState.from_json(forged))
+    with pytest.raises(sayso.Tampered):
+        sayso.RunState.from_json(forged, store=lasting.store)
     assert (lasting.ran, asked(agent)) == ([], [])
     assert (await lasting.inbox.pending()).items[0].status == "pending"
 
@@ -112,8 +112,8 @@ async def test_another_key_does_not_sign_for_this_store(lasting: World) -> None:
     state = await paused(lasting)
     outer = json.loads(state.to_json())
     outer["signature"] = a_key(b"y").sign(outer["state"].encode())
-    with pytest.raises(assent.Tampered):
-        await lasting.agent().resume(assent.RunState.from_json(json.dumps(outer)))
+    with pytest.raises(sayso.Tampered):
+        await lasting.agent().resume(sayso.RunState.from_json(json.dumps(outer)))
 
 
 async def test_another_store_refuses_the_state(lasting: World, tmp_path: Path) -> None:
@@ -121,21 +121,21 @@ async def test_another_store_refuses_the_state(lasting: World, tmp_path: Path) -
     text = state.to_json()
     other = SqliteStore(tmp_path / "other.db")
     agent = World(other).agent(say("Never."))
-    for given in (state, assent.RunState.from_json(text)):
-        with pytest.raises(assent.Conflict, match="another store"):
+    for given in (state, sayso.RunState.from_json(text)):
+        with pytest.raises(sayso.Conflict, match="another store"):
             await agent.resume(given)
     other.close()
 
 
 async def test_another_agent_refuses_the_state(lasting: World) -> None:
     state = await paused(lasting)
-    with pytest.raises(assent.Conflict, match="belongs to agent 'assistant', not to 'renamed'"):
+    with pytest.raises(sayso.Conflict, match="belongs to agent 'assistant', not to 'renamed'"):
         await lasting.agent(name="renamed").resume(state)
 
 
 async def test_a_store_in_memory_exports_nothing_without_a_key() -> None:
     state = await paused(World(MemoryStore()))
-    with pytest.raises(assent.KeyMissing, match="ASSENT_KEY"):
+    with pytest.raises(sayso.KeyMissing, match="SAYSO_KEY"):
         state.to_json()
 
 
@@ -154,8 +154,8 @@ async def test_a_store_in_memory_exports_nothing_without_a_key() -> None:
     ],
 )
 def test_text_that_is_no_state_is_refused_without_its_contents(text: str) -> None:
-    with pytest.raises(assent.Tampered) as refused:
-        assent.RunState.from_json(text)
+    with pytest.raises(sayso.Tampered) as refused:
+        sayso.RunState.from_json(text)
     assert "secret" not in str(refused.value)
 
 
@@ -167,14 +167,14 @@ async def test_a_state_of_another_version_is_refused(lasting: World, version: ob
     if version is None:
         del body["version"]
     outer["state"] = json.dumps(body)
-    with pytest.raises((assent.Conflict, assent.Tampered)):
-        assent.RunState.from_json(json.dumps(outer))
+    with pytest.raises((sayso.Conflict, sayso.Tampered)):
+        sayso.RunState.from_json(json.dumps(outer))
 
 
 async def test_a_version_that_was_released_can_be_read() -> None:
     """The form of version 1, as it was written: later versions still take it."""
     frozen = Path(__file__).with_name("state_v1.json").read_text("utf-8")
-    state = assent.RunState.from_json(frozen)
+    state = sayso.RunState.from_json(frozen)
     assert (state.run, state.thread, state.agent) == ("run_1", "t", "assistant")
     (request,) = state.interruptions
     assert (request.tool, request.args) == ("pay", {"amount": 3, "to": "ana"})
@@ -200,7 +200,7 @@ async def test_what_is_shown_cannot_change_what_is_pending(lasting: World) -> No
 
 async def test_two_states_of_one_run_share_nothing(lasting: World) -> None:
     text = (await paused(lasting, TWO)).to_json()
-    one, two = assent.RunState.from_json(text), assent.RunState.from_json(text)
+    one, two = sayso.RunState.from_json(text), sayso.RunState.from_json(text)
     one.approve(one.interruptions[0])
     assert two.staged == []
     agent = lasting.agent(say("Done."))
@@ -208,7 +208,7 @@ async def test_two_states_of_one_run_share_nothing(lasting: World) -> None:
     assert (result.status, lasting.ran) == ("paused", [])
     await agent.resume(one)
     assert lasting.ran == [("pay", (3, "ana"))]
-    assert assent.RunState.from_json(text).staged == []
+    assert sayso.RunState.from_json(text).staged == []
 
 
 @pytest.mark.parametrize("how", ["in turn", "at once"])
@@ -221,7 +221,7 @@ async def test_one_stored_text_resumed_twice_starts_each_call_once(
     text = state.to_json()
     model = ScriptedModel([say("Done.")])
     agents = [lasting.agent(model=model) for _ in range(3)]
-    resumes = [a.resume(assent.RunState.from_json(text)) for a in agents]
+    resumes = [a.resume(sayso.RunState.from_json(text)) for a in agents]
     if how == "at once":
         results = await asyncio.gather(*resumes)
     else:
@@ -236,9 +236,9 @@ async def test_the_store_wins_over_an_old_state(lasting: World) -> None:
     agent = lasting.agent(say("Done."))
     (request,) = (await lasting.inbox.pending()).items
     await agent.resume("t", decisions=[request.reject("no")], by="cy")
-    old = assent.RunState.from_json(text)
+    old = sayso.RunState.from_json(text)
     result = await agent.resume(old)
     assert (result.status, result.output, lasting.ran) == ("done", "Done.", [])
     old.approve(old.interruptions[0], by="bea")
-    with pytest.raises(assent.AlreadyDecided, match="cy decided 'reject'"):
+    with pytest.raises(sayso.AlreadyDecided, match="cy decided 'reject'"):
         await agent.resume(old)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from agent_world import World
 
-import assent
-from assent.agent.models.base import HostedApproval, Message, ModelCall, ModelReply
-from assent.testing.scripted_model import ScriptedModel, call, say
+import sayso
+from sayso.agent.models.base import HostedApproval, Message, ModelCall, ModelReply
+from sayso.testing.scripted_model import ScriptedModel, call, say
 
 HALF = "\ud800"
 
 
-def last_told(agent: assent.Agent) -> Message:
+def last_told(agent: sayso.Agent) -> Message:
     """The last message that the model was given."""
     assert isinstance(agent.model, ScriptedModel)
     return agent.model.requests[-1].messages[-1]
@@ -48,7 +48,7 @@ class Mute(Exception):
 
 @pytest.mark.parametrize("error", [ValueError(f"no file {HALF}"), Mute()])
 async def test_in_what_a_tool_raises_it_is_written_out(world: World, error: Exception) -> None:
-    @assent.tool
+    @sayso.tool
     def broken() -> str:
         """Break."""
         raise error
@@ -67,7 +67,7 @@ async def test_a_predicate_that_raises_it_asks(world: World, error: Exception) -
     def shows() -> str:
         raise error
 
-    @assent.tool(needs_approval=asks, preview=shows)
+    @sayso.tool(needs_approval=asks, preview=shows)
     def drop() -> str:
         """Drop it."""
         return "gone"

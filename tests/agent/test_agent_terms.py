@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 from agent_world import World, asked, error_in, told
 
-import assent
-from assent.testing import FakeClock
-from assent.testing.scripted_model import call, calls, say
-from assent.worker import Worker
+import sayso
+from sayso.testing import FakeClock
+from sayso.testing.scripted_model import call, calls, say
+from sayso.worker import Worker
 
 PAY = call("pay", {"amount": 3, "to": None})
 TWO = calls(call("pay", {"amount": 1, "to": "bo"}), call("pay", {"amount": 2, "to": "cy"}))
@@ -21,7 +21,7 @@ TWO = calls(call("pay", {"amount": 1, "to": "bo"}), call("pay", {"amount": 2, "t
 async def test_a_request_expires_and_the_model_is_told(slow_world: World, clock: FakeClock) -> None:
     world = slow_world
 
-    @assent.tool(needs_approval=True, expires_in=60)
+    @sayso.tool(needs_approval=True, expires_in=60)
     def hurry() -> None:
         """Hurry."""
         world.ran.append(("hurry", None))
@@ -30,7 +30,7 @@ async def test_a_request_expires_and_the_model_is_told(slow_world: World, clock:
     result = await agent.run("go", thread="t")
     assert result.interruptions[0].expires_at is not None
     clock.advance(61)
-    with pytest.raises(assent.Expired):
+    with pytest.raises(sayso.Expired):
         await agent.resume("t", decisions=[result.interruptions[0].approve()])
     result = await agent.resume("t")
     assert (result.output, world.ran) == ("Too late.", [])
@@ -38,7 +38,7 @@ async def test_a_request_expires_and_the_model_is_told(slow_world: World, clock:
 
 
 async def test_an_expiry_may_call_the_run_off(slow_world: World, clock: FakeClock) -> None:
-    @assent.tool(needs_approval=True, expires_in=60, on_expiry="cancel")
+    @sayso.tool(needs_approval=True, expires_in=60, on_expiry="cancel")
     def hurry() -> None:
         """Hurry."""
         raise AssertionError
@@ -56,7 +56,7 @@ async def test_an_expiry_that_calls_the_run_off_reaches_the_agents_in_it(
 ) -> None:
     world = slow_world
 
-    @assent.tool(needs_approval=True, expires_in=60, on_expiry="cancel")
+    @sayso.tool(needs_approval=True, expires_in=60, on_expiry="cancel")
     def hurry() -> None:
         """Hurry."""
         raise AssertionError
@@ -72,7 +72,7 @@ async def test_an_expiry_that_calls_the_run_off_reaches_the_agents_in_it(
     elif seen == "get":
         assert (await world.inbox.get(late.id)).status == "expired"
     elif seen == "decide":
-        with pytest.raises(assent.Expired):
+        with pytest.raises(sayso.Expired):
             await world.inbox.decide(late.id, late.approve(), by="ana")
     elif seen == "resume":
         assert (await agent.resume("t")).status == "cancelled"
@@ -89,7 +89,7 @@ async def test_whoever_waits_for_an_agent_that_was_called_off_is_due(
 ) -> None:
     world = slow_world
 
-    @assent.tool(needs_approval=True, expires_in=60, on_expiry="cancel")
+    @sayso.tool(needs_approval=True, expires_in=60, on_expiry="cancel")
     def hurry() -> None:
         """Hurry."""
         raise AssertionError
@@ -128,8 +128,8 @@ async def test_who_takes_days_to_answer_is_not_asked_about_the_tool_that_asks(
 ) -> None:
     world = slow_world
 
-    @assent.tool
-    async def order(ctx: assent.Context) -> str:
+    @sayso.tool
+    async def order(ctx: sayso.Context) -> str:
         """Order."""
         return str(await ctx.ask("Which size?"))
 
@@ -150,7 +150,7 @@ async def test_who_takes_days_to_answer_is_not_asked_about_the_tool_that_asks(
 
 
 async def test_a_policy_that_is_relaxed_meanwhile_leaves_a_request_pending(world: World) -> None:
-    ask = assent.Policy([assent.Rule(tool="look", verdict="ask")])
+    ask = sayso.Policy([sayso.Rule(tool="look", verdict="ask")])
     await world.agent(call("look", {"what": "x"}), policy=ask).run("go", thread="t")
     relaxed = world.agent(say("Done."))
     assert (await relaxed.resume("t")).status == "paused"
@@ -158,7 +158,7 @@ async def test_a_policy_that_is_relaxed_meanwhile_leaves_a_request_pending(world
 
 
 async def test_a_policy_may_forbid_and_nobody_is_asked(world: World) -> None:
-    policy = assent.Policy([assent.Rule(tool="pay", verdict="deny", description="No money here.")])
+    policy = sayso.Policy([sayso.Rule(tool="pay", verdict="deny", description="No money here.")])
     agent = world.agent(PAY, say("Then not."), policy=policy)
     result = await agent.run("pay ana", thread="t")
     assert (result.status, world.ran) == ("done", [])
@@ -169,7 +169,7 @@ async def test_a_policy_may_forbid_and_nobody_is_asked(world: World) -> None:
 
 
 async def test_what_a_policy_forbids_is_said_again_for_later_calls(world: World) -> None:
-    policy = assent.Policy([assent.Rule(tool="pay", verdict="deny", description="No money here.")])
+    policy = sayso.Policy([sayso.Rule(tool="pay", verdict="deny", description="No money here.")])
     agent = world.agent(PAY, PAY, say("Then not."), policy=policy)
     await agent.run("pay ana", thread="t")
     assert len(told(agent)) == 2
@@ -186,7 +186,7 @@ async def test_what_is_called_off_during_the_last_look_does_not_run(world: World
             world.inbox.cancel_sync(request.id, by="cy")
         return True
 
-    @assent.tool(needs_approval=slow_rule)
+    @sayso.tool(needs_approval=slow_rule)
     def act(n: int) -> str:
         """Act."""
         world.ran.append(("act", n))
@@ -201,7 +201,7 @@ async def test_what_is_called_off_during_the_last_look_does_not_run(world: World
 async def test_a_channel_is_told_once_and_its_failure_is_not_repeated(world: World) -> None:
     seen: list[str] = []
 
-    async def broken(request: assent.Request) -> None:
+    async def broken(request: sayso.Request) -> None:
         seen.append(request.id)
         raise ConnectionError("no mail today")
 
@@ -239,7 +239,7 @@ async def test_a_decision_about_one_call_beats_a_standing_yes(world: World) -> N
 
 
 async def test_who_asked_may_not_decide_what_is_risky(world: World) -> None:
-    @assent.tool(needs_approval=True, risk="high")
+    @sayso.tool(needs_approval=True, risk="high")
     def launch() -> None:
         """Launch."""
 
@@ -248,7 +248,7 @@ async def test_who_asked_may_not_decide_what_is_risky(world: World) -> None:
     agent = world.agent(call("launch"), say("Done."), tools=[launch])
     result = await agent.run("go", thread="t", requester="ana")
     assert result.interruptions[0].requester == "ana"
-    with pytest.raises(assent.NotAllowed, match="somebody else"):
+    with pytest.raises(sayso.NotAllowed, match="somebody else"):
         await agent.resume("t", decisions=[result.interruptions[0].approve()], by="ana")
     result = await agent.resume("t", decisions=[result.interruptions[0].approve()], by="bo")
     assert (result.status, world.effects("launch")) == ("done", [None])
@@ -260,7 +260,7 @@ async def test_a_row_that_was_changed_in_the_store_does_not_run(world: World) ->
     (request,) = result.interruptions
     await world.inbox.decide(request.id, request.approve(), by="bea")
     _tamper(world, request.id)
-    with pytest.raises(assent.Tampered, match="arguments were changed"):
+    with pytest.raises(sayso.Tampered, match="arguments were changed"):
         await agent.resume("t")
     assert world.ran == []
 

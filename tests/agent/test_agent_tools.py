@@ -10,14 +10,14 @@ from typing import Any, Literal
 import pytest
 from agent_world import World, asked, error_in, told
 
-import assent
-from assent.testing.scripted_model import call, calls, say
+import sayso
+from sayso.testing.scripted_model import call, calls, say
 
 # -- what the model sees
 
 
 def test_the_schema_comes_from_signature_types_and_docstring() -> None:
-    @assent.tool
+    @sayso.tool
     def book(city: str, class_: Literal["eco", "first"] = "eco", bags: int | None = None) -> str:
         """Book a flight.
 
@@ -39,16 +39,16 @@ def test_the_schema_comes_from_signature_types_and_docstring() -> None:
 @pytest.mark.parametrize("name", ["", "with space", "x" * 65, "ümlaut"])
 def test_a_name_that_no_model_takes_is_refused(name: str) -> None:
     with pytest.raises(TypeError, match="cannot name a tool"):
-        assent.tool(name=name)(lambda: None)
+        sayso.tool(name=name)(lambda: None)
 
 
 def test_a_tool_is_neither_guarded_nor_made_a_tool_again() -> None:
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def book(city: str) -> str:
         return city
 
-    gate = assent.Gate()
-    for wrap in (gate.guard, gate.guard(needs_approval=True), gate.guard(name="b"), assent.tool):
+    gate = sayso.Gate()
+    for wrap in (gate.guard, gate.guard(needs_approval=True), gate.guard(name="b"), sayso.tool):
         with pytest.raises(TypeError, match=r"book is a tool already, .* use .* book\.function"):
             wrap(book)
     assert gate.guard(needs_approval=False)(book.function)("Rome") == "Rome"
@@ -60,22 +60,22 @@ def test_what_has_no_strict_form_is_refused_at_once_and_may_be_loose() -> None:
         """Save."""
         raise AssertionError
 
-    with pytest.raises(assent.InvalidCall, match="open dict"):
-        assent.tool(save)
-    assert assent.tool(strict=False)(save).face.strict is False
+    with pytest.raises(sayso.InvalidCall, match="open dict"):
+        sayso.tool(save)
+    assert sayso.tool(strict=False)(save).face.strict is False
 
 
 def test_misspelt_and_misplaced_options_are_refused() -> None:
     with pytest.raises(TypeError, match="needs_aproval"):
-        assent.tool(needs_aproval=True)(lambda: None)  # type: ignore[call-overload]
+        sayso.tool(needs_aproval=True)(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="wait"):
-        assent.tool(wait=3)(lambda: None)
+        sayso.tool(wait=3)(lambda: None)
 
 
 @pytest.mark.parametrize("needs", ["yes", 1, None, ["a"]])
 def test_a_rule_that_is_neither_yes_nor_no_nor_callable_is_refused(needs: Any) -> None:
     with pytest.raises(TypeError, match="needs_approval"):
-        assent.tool(needs_approval=needs)(lambda: None)
+        sayso.tool(needs_approval=needs)(lambda: None)
 
 
 def test_two_tools_of_one_name_are_refused(world: World) -> None:
@@ -83,7 +83,7 @@ def test_two_tools_of_one_name_are_refused(world: World) -> None:
         world.agent(tools=[world.pay, world.pay])
 
 
-@pytest.mark.parametrize("tools", [5, "pay", assent.ask_user])
+@pytest.mark.parametrize("tools", [5, "pay", sayso.ask_user])
 def test_tools_are_a_list(world: World, tools: Any) -> None:
     with pytest.raises(TypeError, match="give a list of tools"):
         world.agent(tools=tools)
@@ -168,7 +168,7 @@ async def test_an_id_that_was_used_before_is_another_call(world: World) -> None:
 
 
 async def test_a_yes_to_one_tool_is_none_to_another_with_the_same_id(world: World) -> None:
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def wipe() -> str:
         """Wipe everything."""
         world.ran.append(("wipe", None))
@@ -182,7 +182,7 @@ async def test_a_yes_to_one_tool_is_none_to_another_with_the_same_id(world: Worl
 
 
 async def test_a_call_without_an_id_gets_one(world: World) -> None:
-    from assent.agent.models import ModelCall, ModelReply, ModelRequest
+    from sayso.agent.models import ModelCall, ModelReply, ModelRequest
 
     class Nameless:
         name = "nameless"
@@ -214,7 +214,7 @@ class Reading:
 
 
 async def test_a_tool_without_a_body_takes_a_persons_result(world: World) -> None:
-    @assent.tool
+    @sayso.tool
     def read_meter(room: str) -> Reading:
         """Read the meter on the wall."""
         ...
@@ -227,9 +227,9 @@ async def test_a_tool_without_a_body_takes_a_persons_result(world: World) -> Non
         {"room": "attic"},
         ("reject", "respond"),
     )
-    with pytest.raises(assent.InvalidDecision, match="degrees"):
+    with pytest.raises(sayso.InvalidDecision, match="degrees"):
         await agent.resume("t", decisions=[request.respond({"degrees": "warm"})])
-    with pytest.raises(assent.InvalidDecision, match="approve"):
+    with pytest.raises(sayso.InvalidDecision, match="approve"):
         await agent.resume("t", decisions=[request.approve()])
     result = await agent.resume("t", decisions=[request.respond({"degrees": 31})])
     assert (result.output, told(agent)) == ("Warm.", ['{"degrees":31}'])
@@ -244,16 +244,16 @@ def test_a_wrapper_is_a_body() -> None:
     def wrapped(n: int) -> int:
         return n + 1
 
-    assert assent.tool(plain).function is None
-    assert assent.tool(wrapped)(1) == 2
+    assert sayso.tool(plain).function is None
+    assert sayso.tool(wrapped)(1) == 2
 
 
 @pytest.mark.parametrize("verdict", ["allow", "ask"])
 async def test_no_policy_makes_a_tool_without_a_body_run(world: World, verdict: Any) -> None:
-    @assent.tool
+    @sayso.tool
     async def confirm(text: str) -> bool: ...
 
-    policy = assent.Policy([assent.Rule(tool="*", verdict=verdict)])
+    policy = sayso.Policy([sayso.Rule(tool="*", verdict=verdict)])
     agent = world.agent(call("confirm", {"text": "?"}), say("Ok."), tools=[confirm], policy=policy)
     (request,) = (await agent.run("go", thread="t")).interruptions
     assert set(request.allowed) == {"respond", "reject"}
@@ -264,10 +264,10 @@ async def test_no_policy_makes_a_tool_without_a_body_run(world: World, verdict: 
 
 
 async def test_the_context_tells_of_the_call(world: World) -> None:
-    seen: list[assent.Context] = []
+    seen: list[sayso.Context] = []
 
-    @assent.tool(needs_approval=True)
-    async def act(ctx: assent.Context, n: int) -> str:
+    @sayso.tool(needs_approval=True)
+    async def act(ctx: sayso.Context, n: int) -> str:
         """Act."""
         seen.append(ctx)
         return "acted"
@@ -297,7 +297,7 @@ def test_a_class_of_that_name_which_is_not_ours_is_the_models() -> None:
         """Look."""
         return where.room
 
-    assert list(assent.tool(look).face.parameters["properties"]) == ["where"]
+    assert list(sayso.tool(look).face.parameters["properties"]) == ["where"]
 
 
 def test_a_bare_ctx_is_ours() -> None:
@@ -305,14 +305,14 @@ def test_a_bare_ctx_is_ours() -> None:
         """Look."""
         return what
 
-    assert list(assent.tool(look).face.parameters["properties"]) == ["what"]
+    assert list(sayso.tool(look).face.parameters["properties"]) == ["what"]
 
 
 async def test_a_sync_tool_asks_with_the_sync_twins(world: World) -> None:
-    @assent.tool
-    def order(ctx: assent.Context) -> str:
+    @sayso.tool
+    def order(ctx: sayso.Context) -> str:
         """Order."""
-        size = ctx.ask_sync(assent.Question("Size?", options=("S", "L")))
+        size = ctx.ask_sync(sayso.Question("Size?", options=("S", "L")))
         sure = ctx.approve_sync("Sure?", {"size": size})
         number = ctx.once_sync("number", lambda: world.ran.append(("number", 1)) or 7)
         return f"{size} {sure} {number}"

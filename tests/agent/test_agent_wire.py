@@ -10,11 +10,11 @@ import openai
 import pytest
 from agent_world import World, error_in
 
-import assent
-from assent.agent import Text
-from assent.agent.models import HostedApproval, ModelReply, OpenAIChat, OpenAIResponses
-from assent.testing.openai_server import FakeOpenAI, HttpError, Output
-from assent.testing.scripted_model import call, calls, refuse, say
+import sayso
+from sayso.agent import Text
+from sayso.agent.models import HostedApproval, ModelReply, OpenAIChat, OpenAIResponses
+from sayso.testing.openai_server import FakeOpenAI, HttpError, Output
+from sayso.testing.scripted_model import call, calls, refuse, say
 
 PAY = call("pay", {"amount": 3, "to": None}, id="call_pay")
 MCP = {
@@ -97,7 +97,7 @@ async def test_typed_answers_and_questions_over_the_wire(
     ]
     asks = {"question": "Size?", "options": options, "allow_multiple": False, "free_text": None}
     server.add(call("ask_user_question", asks), say('{"value":["L"]}'))
-    agent = world.agent(model=model, tools=[assent.ask_user], output_type=list[str])
+    agent = world.agent(model=model, tools=[sayso.ask_user], output_type=list[str])
     (request,) = (await agent.run("pizza", thread="t")).interruptions
     result = await agent.resume("t", decisions=[request.respond("L")])
     assert result.output == ["L"]
@@ -167,7 +167,7 @@ async def test_a_hosted_call_is_a_request(
         {"item": "lamp"},
         ("approve", "reject"),
     )
-    with pytest.raises(assent.InvalidDecision):
+    with pytest.raises(sayso.InvalidDecision):
         await agent.resume("t", decisions=[request.edit({"item": "car"})])
     decision = request.approve() if yes else request.reject("no lamps")
     result = await agent.resume("t", decisions=[decision])
@@ -202,7 +202,7 @@ async def test_a_policy_answers_hosted_calls(
     world: World, server: FakeOpenAI, responses: OpenAIResponses, verdict: Any
 ) -> None:
     server.add(asks_to_buy(), say("Done."))
-    policy = assent.Policy([assent.Rule(tool="shop.*", verdict=verdict)])
+    policy = sayso.Policy([sayso.Rule(tool="shop.*", verdict=verdict)])
     result = await world.agent(model=responses, policy=policy).run("buy a lamp", thread="t")
     assert result.output == "Done."
     assert server.bodies[-1]["input"][-1]["approve"] is (verdict == "allow")

@@ -18,28 +18,28 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
-import assent
-import assent.demo
-from assent.adapters import ai_sdk
-from assent.agent.models import ModelReply, ModelRequest, TextDelta
-from assent.demo.script import script
-from assent.testing import ScriptedModel, call, say
-from assent.types import Edit, Reject, Reviewer
+import sayso
+import sayso.demo
+from sayso.adapters import ai_sdk
+from sayso.agent.models import ModelReply, ModelRequest, TextDelta
+from sayso.demo.script import script
+from sayso.testing import ScriptedModel, call, say
+from sayso.types import Edit, Reject, Reviewer
 
-STATUS = {assent.NotFound: 404, assent.NotAllowed: 403, assent.InvalidCall: 400}
+STATUS = {sayso.NotFound: 404, sayso.NotAllowed: 403, sayso.InvalidCall: 400}
 
 
-def quorum_agent(store: str, effects: assent.demo.Effects) -> assent.Agent:
+def quorum_agent(store: str, effects: sayso.demo.Effects) -> sayso.Agent:
     """An agent with a call that two people have to approve."""
 
-    @assent.tool(needs_approval=True, quorum=2)
+    @sayso.tool(needs_approval=True, quorum=2)
     def fire(target: str) -> str:
         """Fire somebody."""
         effects.record("fire", {"target": target})
         return "fired"
 
     model = ScriptedModel([call("fire", {"target": "this one"}), say("Done.")])
-    return assent.Agent("quorum", model=model, tools=[fire], store=store)
+    return sayso.Agent("quorum", model=model, tools=[fire], store=store)
 
 
 class HeldModel(ScriptedModel):
@@ -57,21 +57,21 @@ class HeldModel(ScriptedModel):
             yield piece
 
 
-def held_agent(store: str, effects: assent.demo.Effects) -> assent.Agent:
+def held_agent(store: str, effects: sayso.demo.Effects) -> sayso.Agent:
     """The agent of the demo, with that model."""
-    agent = assent.demo.agent(store, effects)
+    agent = sayso.demo.agent(store, effects)
     agent.model = HeldModel()
     return agent
 
 
-MAKERS = {"quorum": quorum_agent, "held": held_agent, "demo": assent.demo.agent}
+MAKERS = {"quorum": quorum_agent, "held": held_agent, "demo": sayso.demo.agent}
 
 
 class Lab:
     """One agent, and what it really did."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.effects = assent.demo.Effects()
+        self.effects = sayso.demo.Effects()
         kind = name.partition("-")[0]
         self.agent = MAKERS[kind](f"sqlite:///{folder}/{name}.db", self.effects)
 
@@ -87,7 +87,7 @@ def app_with(folder: Path) -> tuple[FastAPI, dict[str, Lab]]:
     def person(request: Request) -> Reviewer:
         return Reviewer(request.headers["x-user"], assurance="token", role="chat")
 
-    @app.exception_handler(assent.AssentError)
+    @app.exception_handler(sayso.SaysoError)
     async def refused(request: Request, error: Exception) -> Response:
         return PlainTextResponse(str(error), STATUS.get(type(error), 500))
 
@@ -104,7 +104,7 @@ def _others(app: FastAPI, lab: Any, person: Any) -> None:
     @app.post("/{name}/decide")
     async def decide(name: str, request: Request) -> Response:
         said = await request.json()
-        inbox = assent.Inbox(lab(name).agent.store)
+        inbox = sayso.Inbox(lab(name).agent.store)
         (asked,) = (await inbox.pending()).items
         decision: Any = asked.approve()
         if said["type"] == "edit":

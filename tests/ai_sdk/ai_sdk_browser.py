@@ -12,8 +12,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from assent.adapters import ai_sdk
-from assent.types import Reviewer
+from sayso.adapters import ai_sdk
+from sayso.types import Reviewer
 
 PLAIN = {
     "start": {"messageId"},

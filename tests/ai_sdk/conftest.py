@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from ai_sdk_browser import Browser
 
-import assent
-import assent.demo
-from assent.stores.base import Store
-from assent.stores.memory import MemoryStore
-from assent.stores.sqlite import SqliteStore
+import sayso
+import sayso.demo
+from sayso.stores.base import Store
+from sayso.stores.memory import MemoryStore
+from sayso.stores.sqlite import SqliteStore
 
 
 @pytest.fixture(params=["hopping", "sqlite"])
@@ -25,27 +25,27 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def effects() -> assent.demo.Effects:
-    return assent.demo.Effects()
+def effects() -> sayso.demo.Effects:
+    return sayso.demo.Effects()
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo's model speaks at a pace, which no test here needs to see."""
-    monkeypatch.setattr("assent.demo.model.WORD_SECONDS", 0.0)
+    monkeypatch.setattr("sayso.demo.model.WORD_SECONDS", 0.0)
 
 
 @pytest.fixture
-def agent(store: Store, effects: assent.demo.Effects) -> assent.Agent:
-    return assent.demo.agent(store, effects)
+def agent(store: Store, effects: sayso.demo.Effects) -> sayso.Agent:
+    return sayso.demo.agent(store, effects)
 
 
 @pytest.fixture
-def browser(agent: assent.Agent) -> Browser:
+def browser(agent: sayso.Agent) -> Browser:
     return Browser(agent)
 
 
 @pytest.fixture
-def recipe(agent: assent.Agent) -> Browser:
+def recipe(agent: sayso.Agent) -> Browser:
     """The same for a page that was written to the cookbook's recipe."""
     return Browser(agent, recipe=True)

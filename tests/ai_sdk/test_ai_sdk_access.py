@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from ai_sdk_browser import Browser
 
-import assent
-import assent.demo
-from assent import audit
-from assent.adapters import ai_sdk
-from assent.adapters.ai_sdk.painter import Painter
-from assent.stores.base import Store
-from assent.stores.sqlite import SqliteStore
-from assent.testing import ScriptedModel, call, say
-from assent.types import Reviewer
+import sayso
+import sayso.demo
+from sayso import audit
+from sayso.adapters import ai_sdk
+from sayso.adapters.ai_sdk.painter import Painter
+from sayso.stores.base import Store
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import ScriptedModel, call, say
+from sayso.types import Reviewer
 
 HELLO = {"id": "u", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
 
@@ -27,32 +27,32 @@ async def test_a_chat_belongs_to_whoever_posted_first(browser: Browser, store: S
     await browser.say("weather in Oslo")
     assert store.threads()[0].owner == "ana"
     for other in ("ben", Reviewer("ben", role="chat")):
-        with pytest.raises(assent.NotFound):
+        with pytest.raises(sayso.NotFound):
             await ai_sdk.stream({"id": "c1", "messages": [HELLO]}, browser.agent, by=other)
-        with pytest.raises(assent.NotFound):
+        with pytest.raises(sayso.NotFound):
             await ai_sdk.follow(browser.agent, "c1", by=other)
-        with pytest.raises(assent.NotFound):
+        with pytest.raises(sayso.NotFound):
             await ai_sdk.messages(browser.agent, "c1", by=other)
     assert len(await ai_sdk.messages(browser.agent, "c1", by="ana")) == 2
 
 
 async def test_a_stream_may_be_read_without_awaiting_it_first(store: Store) -> None:
-    agent = assent.Agent("a", model=ScriptedModel([say("Hi.")]), store=store)
+    agent = sayso.Agent("a", model=ScriptedModel([say("Hi.")]), store=store)
     body = {"id": "c1", "messages": [HELLO]}
     text = "".join([frame async for frame in ai_sdk.stream(body, agent, by="ana")])
     assert text.startswith('data: {"type":"start"')
     assert text.endswith(ai_sdk.DONE)
-    with pytest.raises(assent.NotFound):
+    with pytest.raises(sayso.NotFound):
         await anext(aiter(ai_sdk.stream(body, agent, by="ben")))
 
 
 async def test_of_two_who_post_first_one_is_the_owner(tmp_path: Path) -> None:
     stores = [SqliteStore(tmp_path / "a.db") for _ in range(4)]
     try:
-        agents = [assent.Agent("a", model=ScriptedModel([say("Hi.")]), store=s) for s in stores]
+        agents = [sayso.Agent("a", model=ScriptedModel([say("Hi.")]), store=s) for s in stores]
         browsers = [Browser(a, by=f"person {n}") for n, a in enumerate(agents)]
         said = await asyncio.gather(*(b.say("hello") for b in browsers), return_exceptions=True)
-        assert [type(s) for s in said if s is not None] == [assent.NotFound] * 3
+        assert [type(s) for s in said if s is not None] == [sayso.NotFound] * 3
         assert len(stores[0].messages("c1")) == 2
     finally:
         for store in stores:
@@ -60,37 +60,37 @@ async def test_of_two_who_post_first_one_is_the_owner(tmp_path: Path) -> None:
 
 
 async def test_reviewers_see_what_they_may_decide(store: Store) -> None:
-    @assent.tool(needs_approval=True, reviewers=["ben", "group:ops"])
+    @sayso.tool(needs_approval=True, reviewers=["ben", "group:ops"])
     def push(target: str) -> str:
         return "pushed"
 
     model = ScriptedModel([call("push", {"target": "x"}), say("Done.")])
-    agent = assent.Agent("a", model=model, tools=[push], store=store)
+    agent = sayso.Agent("a", model=model, tools=[push], store=store)
     browser = Browser(agent)
     await browser.say("go")
     for sees in (Reviewer("ben"), Reviewer("eve", ("ops",)), Reviewer("root", role="admin")):
         assert len(await ai_sdk.messages(agent, "c1", by=sees)) == 2
         assert await ai_sdk.follow(agent, "c1", by=sees) is not None
-        with pytest.raises(assent.NotFound):
+        with pytest.raises(sayso.NotFound):
             await ai_sdk.stream({"id": "c1", "messages": [HELLO]}, agent, by=sees)
     for blind in (Reviewer("eve"), Reviewer("ben", role="chat")):
-        with pytest.raises(assent.NotFound):
+        with pytest.raises(sayso.NotFound):
             await ai_sdk.messages(agent, "c1", by=blind)
 
 
-async def test_a_thread_that_code_began_is_nobodys_chat(agent: assent.Agent) -> None:
+async def test_a_thread_that_code_began_is_nobodys_chat(agent: sayso.Agent) -> None:
     await agent.run("weather in Oslo", thread="code")
-    with pytest.raises(assent.NotFound):
+    with pytest.raises(sayso.NotFound):
         await ai_sdk.messages(agent, "code", by="ana")
     await agent.run("weather in Oslo", thread="anas", requester="ana")
     assert len(await ai_sdk.messages(agent, "anas", by="ana")) == 2
 
 
-async def test_an_agent_cannot_chat(agent: assent.Agent) -> None:
+async def test_an_agent_cannot_chat(agent: sayso.Agent) -> None:
     robot = Reviewer("robot", role="agent")
-    with pytest.raises(assent.NotAllowed):
+    with pytest.raises(sayso.NotAllowed):
         await ai_sdk.stream({"id": "c1", "messages": [HELLO]}, agent, by=robot)
-    with pytest.raises(assent.NotAllowed):
+    with pytest.raises(sayso.NotAllowed):
         await ai_sdk.follow(agent, "c1", by=robot)
 
 
@@ -159,16 +159,16 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("bad", MALFORMED, ids=lambda bad: repr(bad)[:60])
-async def test_what_cannot_be_read_is_refused_at_once(agent: assent.Agent, bad: object) -> None:
-    with pytest.raises(assent.InvalidCall) as refused:
+async def test_what_cannot_be_read_is_refused_at_once(agent: sayso.Agent, bad: object) -> None:
+    with pytest.raises(sayso.InvalidCall) as refused:
         await ai_sdk.stream(bad, agent, by="ana")
     assert "\n" not in str(refused.value)
     assert agent.store.threads() == []
 
 
-async def test_a_post_that_is_too_large(agent: assent.Agent) -> None:
+async def test_a_post_that_is_too_large(agent: sayso.Agent) -> None:
     huge = json.dumps(body(padding="x" * (4 << 20))).encode()
-    with pytest.raises(assent.InvalidCall, match="bytes of JSON"):
+    with pytest.raises(sayso.InvalidCall, match="bytes of JSON"):
         await ai_sdk.stream(huge, agent, by="ana")
 
 
@@ -180,14 +180,14 @@ async def test_headers_of_the_protocol() -> None:
 async def test_a_guest_sees_no_secrets(store: Store) -> None:
     """Who reviews may look into a chat; what the inbox hides from them is hidden there, too."""
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def sign_in(user: str, password: str) -> dict[str, str]:
         """Sign in."""
         return {"session_id": "s3cret-session"}
 
     made = call("sign_in", {"user": "ana", "password": "hunter2-hunter2"})
     model = ScriptedModel([made, say("Done.")])
-    agent = assent.Agent("a", model=model, tools=[sign_in], store=store)
+    agent = sayso.Agent("a", model=model, tools=[sign_in], store=store)
     browser = Browser(agent)
     await browser.say("sign in")
 
@@ -201,7 +201,7 @@ async def test_a_guest_sees_no_secrets(store: Store) -> None:
     assert (await seen("ana")).count("hunter2-hunter2") >= 4
     assert "hunter2" not in await seen(guest)
     assert "sign_in" in await seen(guest)
-    (request,) = (await assent.Inbox(store).pending()).items
+    (request,) = (await sayso.Inbox(store).pending()).items
     await agent.resume("c1", decisions=[request.approve()], by=guest)
     assert "s3cret-session" in await seen("ana")
     after = await seen(guest)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from ai_sdk_browser import Browser
 
-import assent
-import assent.demo
-from assent.adapters import ai_sdk
-from assent.stores.base import Store
-from assent.testing import ScriptedModel, call, calls, say
-from assent.types import Reviewer
+import sayso
+import sayso.demo
+from sayso.adapters import ai_sdk
+from sayso.stores.base import Store
+from sayso.testing import ScriptedModel, call, calls, say
+from sayso.types import Reviewer
 
-Effects = assent.demo.Effects
+Effects = sayso.demo.Effects
 
 
 def ran(effects: Effects) -> list[tuple[str, object]]:
@@ -117,14 +117,14 @@ async def test_an_edit_where_none_is_allowed(browser: Browser, effects: Effects)
 
 
 async def test_an_edit_that_the_policy_forbids(store: Store, effects: Effects) -> None:
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def pay(euros: int) -> str:
         effects.record("pay", {"euros": euros})
         return "paid"
 
-    policy = assent.Policy([assent.Rule("pay", where="euros > 100", verdict="deny")])
+    policy = sayso.Policy([sayso.Rule("pay", where="euros > 100", verdict="deny")])
     model = ScriptedModel([call("pay", {"euros": 7}), say("Done.")])
-    browser = Browser(assent.Agent("a", model=model, tools=[pay], store=store, policy=policy))
+    browser = Browser(sayso.Agent("a", model=model, tools=[pay], store=store, policy=policy))
     await browser.say("go")
     card = browser.open_cards[0]["approval"]["id"]
     await browser.decide(edits={card: {"euros": 700}})
@@ -209,7 +209,7 @@ async def test_several_answers(store: Store) -> None:
     options = [{"label": name, "value": name, "description": None} for name in ("a", "b", "c")]
     asked = {"question": "Which?", "options": options, "allow_multiple": True}
     model = ScriptedModel([call("ask_user_question", asked), say("Good.")])
-    browser = Browser(assent.Agent("a", model=model, tools=[assent.ask_user], store=store))
+    browser = Browser(sayso.Agent("a", model=model, tools=[sayso.ask_user], store=store))
     await browser.say("go")
     assert browser.tools[0]["input"]["allow_multiple"] is True
     await browser.answer(["a", "c"])
@@ -218,13 +218,13 @@ async def test_several_answers(store: Store) -> None:
 
 
 async def test_a_tool_without_a_body_is_the_front_ends(store: Store) -> None:
-    @assent.tool
+    @sayso.tool
     def read_meter(room: str) -> int:
         """Read the meter on the wall."""
         ...
 
     model = ScriptedModel([call("read_meter", {"room": "hall"}), say("Good.")])
-    browser = Browser(assent.Agent("a", model=model, tools=[read_meter], store=store))
+    browser = Browser(sayso.Agent("a", model=model, tools=[read_meter], store=store))
     await browser.say("go")
     await browser.answer("much")
     assert browser.tools[0]["state"] == "input-available"
@@ -235,12 +235,12 @@ async def test_a_tool_without_a_body_is_the_front_ends(store: Store) -> None:
 
 
 async def test_a_call_that_fails_says_why(store: Store) -> None:
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def explode() -> None:
         raise RuntimeError("boom")
 
     model = ScriptedModel([call("explode", {}), say("Sorry.")])
-    browser = Browser(assent.Agent("a", model=model, tools=[explode], store=store))
+    browser = Browser(sayso.Agent("a", model=model, tools=[explode], store=store))
     await browser.say("go")
     await browser.decide()
     assert browser.tools[0]["state"] == "output-error"
@@ -251,12 +251,12 @@ async def test_a_call_that_fails_says_why(store: Store) -> None:
 async def test_calls_that_cannot_be_read_are_shown_as_errors(store: Store) -> None:
     turn = calls(call("nobody_knows", {"a": 1}), call("tell", {"wrong": 1}))
 
-    @assent.tool
+    @sayso.tool
     def tell(text: str) -> str:
         return text
 
     model = ScriptedModel([turn, say("Well.")])
-    browser = Browser(assent.Agent("a", model=model, tools=[tell], store=store))
+    browser = Browser(sayso.Agent("a", model=model, tools=[tell], store=store))
     await browser.say("go")
     assert [part["state"] for part in browser.tools] == ["output-error"] * 2
     assert "there is no tool 'nobody_knows'" in browser.tools[0]["errorText"]
@@ -264,13 +264,13 @@ async def test_calls_that_cannot_be_read_are_shown_as_errors(store: Store) -> No
 
 
 async def test_a_quorum_counts_and_reopens_the_card(store: Store, effects: Effects) -> None:
-    @assent.tool(needs_approval=True, quorum=2)
+    @sayso.tool(needs_approval=True, quorum=2)
     def fire(target: str) -> str:
         effects.record("fire", {"target": target})
         return "fired"
 
     model = ScriptedModel([call("fire", {"target": "x"}), say("Done.")])
-    agent = assent.Agent("a", model=model, tools=[fire], store=store)
+    agent = sayso.Agent("a", model=model, tools=[fire], store=store)
     browser = Browser(agent, by=Reviewer("ana", assurance="token", role="chat"))
     await browser.say("go")
     await browser.decide()
@@ -278,22 +278,22 @@ async def test_a_quorum_counts_and_reopens_the_card(store: Store, effects: Effec
     assert browser.card(part)["votes"] == ["ana"]
     assert not browser.posts_again
     assert ran(effects) == []
-    request = (await assent.Inbox(store).pending()).items[0]
+    request = (await sayso.Inbox(store).pending()).items[0]
     ben = Reviewer("ben", assurance="token")
-    await assent.Inbox(store).decide(request.id, request.approve(), by=ben)
+    await sayso.Inbox(store).decide(request.id, request.approve(), by=ben)
     assert await browser.resume()
     assert browser.tools[0]["output"] == "fired"
     assert len(ran(effects)) == 1
 
 
 async def test_who_may_not_decide_is_told_so(store: Store, effects: Effects) -> None:
-    @assent.tool(needs_approval=True, reviewers=["ben"])
+    @sayso.tool(needs_approval=True, reviewers=["ben"])
     def fire(target: str) -> str:
         effects.record("fire", {"target": target})
         return "fired"
 
     model = ScriptedModel([call("fire", {"target": "x"}), say("Done.")])
-    agent = assent.Agent("a", model=model, tools=[fire], store=store)
+    agent = sayso.Agent("a", model=model, tools=[fire], store=store)
     browser = Browser(agent)
     await browser.say("go")
     await browser.decide()
@@ -303,20 +303,20 @@ async def test_who_may_not_decide_is_told_so(store: Store, effects: Effects) -> 
 
 
 async def test_who_asked_may_be_the_wrong_one_to_decide(store: Store, effects: Effects) -> None:
-    @assent.tool(needs_approval=True, requester_decides=False)
+    @sayso.tool(needs_approval=True, requester_decides=False)
     def fire(target: str) -> str:
         effects.record("fire", {"target": target})
         return "fired"
 
     model = ScriptedModel([call("fire", {"target": "x"}), say("Done.")])
-    browser = Browser(assent.Agent("a", model=model, tools=[fire], store=store))
+    browser = Browser(sayso.Agent("a", model=model, tools=[fire], store=store))
     await browser.say("go")
     await browser.decide()
     assert "somebody else has to decide" in browser.card(browser.open_cards[0])["problem"]
     assert ran(effects) == []
 
 
-def test_the_helpers_of_the_recipe(agent: assent.Agent) -> None:
+def test_the_helpers_of_the_recipe(agent: sayso.Agent) -> None:
     assert (ai_sdk.APPROVAL.YES, ai_sdk.APPROVAL.NO) == ("Yes, confirmed.", "No, denied.")
     needs = ai_sdk.tools_requiring_confirmation(agent)
     assert "getWeatherInformation" in needs
@@ -325,18 +325,18 @@ def test_the_helpers_of_the_recipe(agent: assent.Agent) -> None:
 
 
 def test_a_policy_can_make_a_tool_ask(store: Store) -> None:
-    @assent.tool
+    @sayso.tool
     def quiet() -> str:
         return "so"
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def loud() -> str:
         return "so"
 
-    policy = assent.Policy(
-        [assent.Rule("quiet"), assent.Rule("loud", verdict="allow"), assent.Rule("other")]
+    policy = sayso.Policy(
+        [sayso.Rule("quiet"), sayso.Rule("loud", verdict="allow"), sayso.Rule("other")]
     )
-    agent = assent.Agent(
+    agent = sayso.Agent(
         "a", model=ScriptedModel([]), tools=[quiet, loud], store=store, policy=policy
     )
     assert ai_sdk.tools_requiring_confirmation(agent) == ["quiet"]

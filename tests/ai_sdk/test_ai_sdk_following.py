@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from ai_sdk_browser import Browser, chunks_in
 
-import assent
-import assent.demo
-from assent.adapters import ai_sdk
-from assent.stores.base import Store
-from assent.stores.sqlite import SqliteStore
-from assent.testing import ScriptedModel, call, say
+import sayso
+import sayso.demo
+from sayso.adapters import ai_sdk
+from sayso.stores.base import Store
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import ScriptedModel, call, say
 
 PATIENCE = 30.0
 
@@ -41,7 +41,7 @@ class Gated:
         self.ran: list[str] = []
         self.started, self.release = asyncio.Event(), asyncio.Event()
 
-        @assent.tool(needs_approval=True)
+        @sayso.tool(needs_approval=True)
         async def fire(target: str) -> str:
             self.ran.append(target)
             self.started.set()
@@ -49,7 +49,7 @@ class Gated:
             return "fired"
 
         self.model = Patient([*script] or [call("fire", {"target": "x"}), say("Done.")])
-        self.agent = assent.Agent("a", model=self.model, tools=[fire], store=store)
+        self.agent = sayso.Agent("a", model=self.model, tools=[fire], store=store)
 
 
 async def read_until(frames: AsyncIterator[str], kind: str) -> list[dict[str, Any]]:
@@ -76,13 +76,13 @@ async def approved(browser: Browser) -> AsyncIterator[str]:
 
 
 async def decide_elsewhere(store: Store, **how: Any) -> None:
-    inbox = assent.Inbox(store)
+    inbox = sayso.Inbox(store)
     (request,) = (await inbox.pending()).items
     decision = request.edit(how["edit"]) if "edit" in how else request.approve()
     await inbox.decide(request.id, decision, by="ben")
 
 
-async def test_an_unknown_chat_is_none(agent: assent.Agent) -> None:
+async def test_an_unknown_chat_is_none(agent: sayso.Agent) -> None:
     assert await ai_sdk.follow(agent, "nobody-knows", by="ana") is None
     assert await ai_sdk.messages(agent, "nobody-knows", by="ana") == []
 
@@ -159,7 +159,7 @@ def without_approvals(shown: Any) -> Any:
 
 
 async def test_decided_elsewhere_with_other_arguments(
-    browser: Browser, store: Store, effects: assent.demo.Effects
+    browser: Browser, store: Store, effects: sayso.demo.Effects
 ) -> None:
     await browser.say("weather in Oslo")
     await decide_elsewhere(store, edit={"city": "Rome"})
@@ -170,7 +170,7 @@ async def test_decided_elsewhere_with_other_arguments(
 
 
 async def test_who_clicks_after_a_decision_elsewhere_sees_it(
-    browser: Browser, store: Store, effects: assent.demo.Effects
+    browser: Browser, store: Store, effects: sayso.demo.Effects
 ) -> None:
     await browser.say("weather in Oslo")
     await decide_elsewhere(store, edit={"city": "Rome"})
@@ -192,7 +192,7 @@ async def test_words_are_there_before_they_are_answered(store: Store) -> None:
             for piece in pieces[1:]:
                 yield piece
 
-    agent = assent.Agent("a", model=Slow([say("One two three.")]), store=store)
+    agent = sayso.Agent("a", model=Slow([say("One two three.")]), store=store)
     first, second = Browser(agent), Browser(agent)
     posted = asyncio.create_task(first.say("hello"))
     async with asyncio.timeout(PATIENCE):
@@ -241,7 +241,7 @@ async def test_a_response_that_nobody_reads_runs_all_the_same(store: Store) -> N
 
 
 async def test_the_line_is_kept_open(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.adapters.ai_sdk.telling.KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr("sayso.adapters.ai_sdk.telling.KEEP_ALIVE_SECONDS", 0.01)
     gated = Gated(store)
     browser = Browser(gated.agent)
     await browser.say("go")
@@ -284,7 +284,7 @@ async def test_another_process_goes_on_and_this_one_follows(tmp_path: Path) -> N
 
 
 async def test_new_words_supersede_what_was_asked(
-    browser: Browser, effects: assent.demo.Effects
+    browser: Browser, effects: sayso.demo.Effects
 ) -> None:
     await browser.say("weather in Oslo")
     old = json.loads(json.dumps(browser.messages))
@@ -304,7 +304,7 @@ async def test_new_words_supersede_what_was_asked(
 
 async def test_the_same_message_posted_twice_is_answered_once(store: Store) -> None:
     model = ScriptedModel([say("One."), say("Two.")])
-    agent = assent.Agent("a", model=model, store=store)
+    agent = sayso.Agent("a", model=model, store=store)
     browsers = [Browser(agent) for _ in range(3)]
     for browser in browsers:
         part = {"type": "text", "text": "hello"}
@@ -319,7 +319,7 @@ async def test_the_same_message_posted_twice_is_answered_once(store: Store) -> N
 
 
 async def test_regenerating_runs_nothing_that_is_stored(
-    browser: Browser, effects: assent.demo.Effects
+    browser: Browser, effects: sayso.demo.Effects
 ) -> None:
     await browser.say("weather in Oslo")
     await browser.decide()
@@ -335,7 +335,7 @@ async def test_regenerating_runs_nothing_that_is_stored(
 
 
 async def test_a_front_end_may_post_its_last_message_only(
-    agent: assent.Agent, effects: assent.demo.Effects
+    agent: sayso.Agent, effects: sayso.demo.Effects
 ) -> None:
     async def post(message: dict[str, Any]) -> list[dict[str, Any]]:
         return await rest(await ai_sdk.stream({"id": "c9", "message": message}, agent, by="ana"))
@@ -355,7 +355,7 @@ async def test_a_front_end_may_post_its_last_message_only(
 
 
 async def test_a_front_end_may_name_its_messages_itself(
-    browser: Browser, effects: assent.demo.Effects
+    browser: Browser, effects: sayso.demo.Effects
 ) -> None:
     await browser.say("weather in Oslo")
     browser.last["id"] = "mine"

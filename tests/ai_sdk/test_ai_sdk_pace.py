@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 from ai_sdk_browser import Browser, chunks_in
 
-import assent
-from assent.adapters.ai_sdk import bell
-from assent.stores.base import Store
-from assent.testing import ScriptedModel, call, say
+import sayso
+from sayso.adapters.ai_sdk import bell
+from sayso.stores.base import Store
+from sayso.testing import ScriptedModel, call, say
 
 
-@assent.tool(needs_approval=True)
+@sayso.tool(needs_approval=True)
 def fire(target: str) -> str:
     return f"fired {target}"
 
 
-def gunner(store: Store) -> assent.Agent:
+def gunner(store: Store) -> sayso.Agent:
     model = ScriptedModel([call("fire", {"target": "x"}), say("It is done, and well.")])
-    return assent.Agent("gunner", model=model, tools=[fire], store=store)
+    return sayso.Agent("gunner", model=model, tools=[fire], store=store)
 
 
 async def approved(browser: Browser) -> list[str]:
@@ -83,12 +83,12 @@ async def test_a_stranger_is_refused_where_the_owner_is_known_by_heart(store: St
     agent = gunner(store)
     owner, stranger = Browser(agent), Browser(agent, by="eve")
     await owner.say("go")
-    with pytest.raises(assent.NotFound):
+    with pytest.raises(sayso.NotFound):
         await stranger.say("go")
     stranger.messages = owner.messages
     (part,) = owner.open_cards
     owner.respond(part, True)
-    with pytest.raises(assent.NotFound):
+    with pytest.raises(sayso.NotFound):
         await stranger.post()
     await owner.post()
     assert owner.tools[0]["output"] == "fired x"

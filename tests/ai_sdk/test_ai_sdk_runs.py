@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from ai_sdk_browser import Browser
 
-import assent
-import assent.demo
-from assent.agent.models import ModelError, ModelReply, TextDelta
-from assent.stores.base import Store
-from assent.stores.memory import MemoryStore
-from assent.testing import FakeClock, ScriptedModel, call, say
+import sayso
+import sayso.demo
+from sayso.agent.models import ModelError, ModelReply, TextDelta
+from sayso.stores.base import Store
+from sayso.stores.memory import MemoryStore
+from sayso.testing import FakeClock, ScriptedModel, call, say
 
 
 class Breaking(ScriptedModel):
@@ -36,14 +36,14 @@ class Breaking(ScriptedModel):
             yield piece
 
 
-@assent.tool(needs_approval=True)
+@sayso.tool(needs_approval=True)
 def fire(target: str) -> str:
     return f"fired {target}"
 
 
 async def test_a_model_that_is_away_is_an_error_and_comes_back(store: Store) -> None:
     model = Breaking([say("Hello.")], 0, ModelError("the model is away: try again later"))
-    browser = Browser(assent.Agent("a", model=model, store=store))
+    browser = Browser(sayso.Agent("a", model=model, store=store))
     await browser.say("hello")
     assert browser.error == "the model is away: try again later"
     browser.messages.pop()
@@ -54,7 +54,7 @@ async def test_a_model_that_is_away_is_an_error_and_comes_back(store: Store) -> 
 async def test_a_run_that_broke_after_its_call_goes_on_from_there(store: Store) -> None:
     script = [call("fire", {"target": "x"}), say("Done.")]
     model = Breaking(script, 1, RuntimeError("a secret of the machine"))
-    browser = Browser(assent.Agent("a", model=model, tools=[fire], store=store))
+    browser = Browser(sayso.Agent("a", model=model, tools=[fire], store=store))
     await browser.say("go")
     await browser.decide()
     assert browser.tools[0]["output"] == "fired x"
@@ -76,7 +76,7 @@ async def hearing(model: Breaking, frames: AsyncIterator[str]) -> AsyncIterator[
 async def test_half_a_reply_is_followed_by_a_whole_one(store: Store) -> None:
     script = [call("fire", {"target": "x"}), say("A whole reply.")]
     model = Breaking(script, 1, ModelError("the line broke: try again"), says="Half a ")
-    browser = Browser(assent.Agent("a", model=model, tools=[fire], store=store))
+    browser = Browser(sayso.Agent("a", model=model, tools=[fire], store=store))
     await browser.say("go")
     browser.respond(browser.open_cards[0], True)
     await browser.apply(hearing(model, await browser.stream()))
@@ -88,13 +88,13 @@ async def test_half_a_reply_is_followed_by_a_whole_one(store: Store) -> None:
 
 
 async def test_words_posted_again_go_on_with_what_broke(store: Store) -> None:
-    @assent.tool
+    @sayso.tool
     def tell(text: str) -> str:
         return text
 
     script = [call("tell", {"text": "a"}), say("Done.")]
     model = Breaking(script, 1, ModelError("the model is away: try again later"))
-    browser = Browser(assent.Agent("a", model=model, tools=[tell], store=store))
+    browser = Browser(sayso.Agent("a", model=model, tools=[tell], store=store))
     await browser.say("go")
     assert browser.tools[0]["output"] == "a"
     assert browser.error
@@ -109,11 +109,11 @@ async def test_words_posted_again_go_on_with_what_broke(store: Store) -> None:
 async def test_a_run_that_fails_says_why(store: Store) -> None:
     model = ScriptedModel([call("tell", {"text": "a"}), call("tell", {"text": "b"})])
 
-    @assent.tool
+    @sayso.tool
     def tell(text: str) -> str:
         return text
 
-    agent = assent.Agent("a", model=model, tools=[tell], store=store, max_turns=1)
+    agent = sayso.Agent("a", model=model, tools=[tell], store=store, max_turns=1)
     browser = Browser(agent)
     await browser.say("go")
     assert browser.tools[0]["output"] == "a"
@@ -123,7 +123,7 @@ async def test_a_run_that_fails_says_why(store: Store) -> None:
 
 async def test_a_model_that_refuses_is_shown_in_its_own_words(store: Store) -> None:
     no = ModelReply(refusal="I will not do that.", finish="refusal")
-    browser = Browser(assent.Agent("a", model=ScriptedModel([no]), store=store))
+    browser = Browser(sayso.Agent("a", model=ScriptedModel([no]), store=store))
     await browser.say("go")
     assert browser.text == "I will not do that."
     assert browser.finish == "content-filter"
@@ -147,12 +147,12 @@ def clock() -> FakeClock:
 
 @pytest.mark.parametrize("looks", ["clicks", "reloads"])
 async def test_a_card_that_expired(clock: FakeClock, looks: str) -> None:
-    @assent.tool(needs_approval=True, expires_in=60)
+    @sayso.tool(needs_approval=True, expires_in=60)
     def soon(target: str) -> str:
         raise AssertionError("it expired")
 
     model = ScriptedModel([call("soon", {"target": "x"}), say("Too late.")])
-    agent = assent.Agent("a", model=model, tools=[soon], store=MemoryStore(clock=clock))
+    agent = sayso.Agent("a", model=model, tools=[soon], store=MemoryStore(clock=clock))
     browser = Browser(agent)
     await browser.say("go")
     clock.advance(61)
@@ -172,7 +172,7 @@ class Died(BaseException):
 async def test_a_call_in_doubt_asks_another_question(store: Store) -> None:
     ran: list[int] = []
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     async def charge(euros: int) -> str:
         ran.append(euros)
         if len(ran) == 1:
@@ -180,7 +180,7 @@ async def test_a_call_in_doubt_asks_another_question(store: Store) -> None:
         return "charged"
 
     model = ScriptedModel([call("charge", {"euros": 7}), say("Done.")])
-    browser = Browser(assent.Agent("a", model=model, tools=[charge], store=store))
+    browser = Browser(sayso.Agent("a", model=model, tools=[charge], store=store))
     await browser.say("go")
     old = browser.open_cards[0]["approval"]["id"]
     await browser.decide()
@@ -202,13 +202,13 @@ async def test_a_call_in_doubt_asks_another_question(store: Store) -> None:
 
 
 async def test_a_question_from_inside_a_call(store: Store) -> None:
-    @assent.tool
-    async def book(ctx: assent.Context) -> str:
-        seat = await ctx.ask(assent.Question("Which seat?", ["window", "aisle"]))
+    @sayso.tool
+    async def book(ctx: sayso.Context) -> str:
+        seat = await ctx.ask(sayso.Question("Which seat?", ["window", "aisle"]))
         return f"booked: {seat}"
 
     model = ScriptedModel([call("book", {}), say("Done.")])
-    browser = Browser(assent.Agent("a", model=model, tools=[book], store=store))
+    browser = Browser(sayso.Agent("a", model=model, tools=[book], store=store))
     await browser.say("go")
     outer, asked = browser.tools
     assert outer["type"] == "tool-book"
@@ -226,9 +226,9 @@ async def test_a_question_from_inside_a_call(store: Store) -> None:
 
 async def test_a_call_of_an_agent_behind_a_tool(store: Store) -> None:
     inner_model = ScriptedModel([call("fire", {"target": "y"}), say("It is done.")])
-    inner = assent.Agent("inner", model=inner_model, tools=[fire])
+    inner = sayso.Agent("inner", model=inner_model, tools=[fire])
     model = ScriptedModel([call("inner", {"input": "fire y"}), say("Done.")])
-    browser = Browser(assent.Agent("a", model=model, tools=[inner], store=store))
+    browser = Browser(sayso.Agent("a", model=model, tools=[inner], store=store))
     await browser.say("go")
     (card,) = browser.open_cards
     assert (card["type"], card["input"]) == ("tool-fire", {"target": "y"})
@@ -240,14 +240,14 @@ async def test_a_call_of_an_agent_behind_a_tool(store: Store) -> None:
 
 
 async def test_a_changed_tool_is_asked_again_with_a_new_card(store: Store) -> None:
-    def agent(version: str, ran: list[str]) -> assent.Agent:
-        @assent.tool(needs_approval=True, version=version)
+    def agent(version: str, ran: list[str]) -> sayso.Agent:
+        @sayso.tool(needs_approval=True, version=version)
         def push(target: str) -> str:
             ran.append(version)
             return "pushed"
 
         model = ScriptedModel([call("push", {"target": "x"}), say("Done.")][len(version) - 1 :])
-        return assent.Agent("a", model=model, tools=[push], store=store)
+        return sayso.Agent("a", model=model, tools=[push], store=store)
 
     ran: list[str] = []
     browser = Browser(agent("1", ran))
@@ -264,19 +264,17 @@ async def test_a_changed_tool_is_asked_again_with_a_new_card(store: Store) -> No
 
 
 async def test_the_recipes_yes_speaks_of_the_first_revision_only(store: Store) -> None:
-    @assent.tool(needs_approval=True, quorum=2)
+    @sayso.tool(needs_approval=True, quorum=2)
     def push(target: str) -> str:
         raise AssertionError("nobody has seen this")
 
     model = ScriptedModel([call("push", {"target": "x"}), say("Done.")])
-    ana = assent.Reviewer("ana", assurance="token", role="chat")
-    browser = Browser(
-        assent.Agent("a", model=model, tools=[push], store=store), by=ana, recipe=True
-    )
+    ana = sayso.Reviewer("ana", assurance="token", role="chat")
+    browser = Browser(sayso.Agent("a", model=model, tools=[push], store=store), by=ana, recipe=True)
     await browser.say("go")
-    inbox = assent.Inbox(store)
+    inbox = sayso.Inbox(store)
     (request,) = (await inbox.pending()).items
-    ben = assent.Reviewer("ben", assurance="token")
+    ben = sayso.Reviewer("ben", assurance="token")
     await inbox.decide(request.id, request.edit({"target": "y"}), by=ben)
     await browser.answer("Yes, confirmed.")
     assert browser.tools[0]["input"] == {"target": "y"}

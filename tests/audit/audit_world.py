@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from assent import Gate, Inbox, Paused, Request
-from assent.audit import Report, verify
-from assent.engine.work import head_bytes, link_bytes
-from assent.keys import Keyring, new_key
-from assent.rows import Event, Thread
-from assent.stores.sqlite import SqliteStore
-from assent.testing import FakeClock
+from sayso import Gate, Inbox, Paused, Request
+from sayso.audit import Report, verify
+from sayso.engine.work import head_bytes, link_bytes
+from sayso.keys import Keyring, new_key
+from sayso.rows import Event, Thread
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import FakeClock
 
 KEY, OTHER_KEY = new_key(), new_key()
 SERVER_KEY = new_key("ed25519")
@@ -30,7 +30,7 @@ class World:
     """One store with a gate and an inbox; ``sql`` is somebody who has the file but not the key."""
 
     def __init__(self, folder: Path, keys: str = KEY, **options: Any) -> None:
-        self.path = folder / "assent.db"
+        self.path = folder / "sayso.db"
         self.clock = FakeClock()
         self.open(keys, **options)
 
@@ -122,7 +122,7 @@ def send(to: str, subject: str = "hello") -> str:
 
 def plain(data: bytes) -> str:
     """A link as anybody can make it."""
-    return "sha256." + hashlib.sha256(b"assent/v1/link\0" + data).hexdigest()
+    return "sha256." + hashlib.sha256(b"sayso/v1/link\0" + data).hexdigest()
 
 
 def keyed(data: bytes) -> str:

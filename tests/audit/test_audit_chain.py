@@ -20,8 +20,8 @@ from audit_world import (
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from assent.audit.report import MOST_PROBLEMS, Problem
-from assent.keys import Keyring
+from sayso.audit.report import MOST_PROBLEMS, Problem
+from sayso.keys import Keyring
 
 HERE = "WHERE thread = 'order-2' AND seq"
 

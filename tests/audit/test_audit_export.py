@@ -10,8 +10,8 @@ from typing import Any
 
 from audit_world import KEY, SERVER_KEY, World, opened
 
-from assent.audit import export
-from assent.keys import Keyring
+from sayso.audit import export
+from sayso.keys import Keyring
 
 
 def test_the_export_holds_what_others_need_to_check_it(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_the_export_can_be_checked_with_the_secret(world: World) -> None:
     assert heads["order-3", 5] == world.thread("order-3").head
 
 
-_LINK = b"assent/v1/link\0"
+_LINK = b"sayso/v1/link\0"
 _COMPACT: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":")}
 
 

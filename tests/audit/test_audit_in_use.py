@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from audit_world import KEY, World, opened
 
-from assent.audit import verify
-from assent.keys import Keyring
-from assent.stores.sqlite import SqliteStore
+from sayso.audit import verify
+from sayso.keys import Keyring
+from sayso.stores.sqlite import SqliteStore
 
 
 def test_a_store_in_use_is_whole(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_store_is_whole_wherever_its_process_dies(tmp_path: Path) -> None:
     def boundary(name: str, when: str) -> None:
         folder = copies / f"{len(list(copies.iterdir())):02}-{name}-{when}"
         folder.mkdir()
-        for file in (tmp_path / "store").glob("assent.db*"):
+        for file in (tmp_path / "store").glob("sayso.db*"):
             shutil.copy(file, folder)
 
     (tmp_path / "store").mkdir()
@@ -118,7 +118,7 @@ def test_a_store_is_whole_wherever_its_process_dies(tmp_path: Path) -> None:
     world.close()
     counts = []
     for folder in sorted(copies.iterdir()):
-        store = SqliteStore(folder / "assent.db", keys=Keyring.parse(KEY))
+        store = SqliteStore(folder / "sayso.db", keys=Keyring.parse(KEY))
         report = verify(store)
         assert report.problems == []
         counts.append(report.events)

@@ -13,7 +13,7 @@ from audit_world import (
     plain,
 )
 
-from assent.rows import SYSTEM_THREAD, Event
+from sayso.rows import SYSTEM_THREAD, Event
 
 HERE = "WHERE thread = 'order-2' AND seq"
 

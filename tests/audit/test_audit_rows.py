@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from audit_world import SERVER_KEY, World, edited, opened, places, plain
 
-from assent import Reviewer
-from assent.inbox.people import create_token, revoke_token
-from assent.rows import SYSTEM_THREAD, Event
+from sayso import Reviewer
+from sayso.inbox.people import create_token, revoke_token
+from sayso.rows import SYSTEM_THREAD, Event
 
 CALL = [
     ("args = replace(args, 'ana', 'eve')", "args"),
@@ -96,7 +96,7 @@ def test_what_a_policy_allowed_must_be_signed(tmp_path: Path) -> None:
 
 
 def test_what_a_policy_denied_is_as_it_said(tmp_path: Path) -> None:
-    from assent import Denied, Gate, Policy, Rule
+    from sayso import Denied, Gate, Policy, Rule
 
     with opened(World(tmp_path)) as world:
         policy = Policy([Rule("send", verdict="deny", description="no mail")])

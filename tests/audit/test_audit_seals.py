@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from audit_world import KEY, OTHER_KEY, SERVER_KEY, World, opened, places, plain
 
-from assent import codec
-from assent.audit import verify
-from assent.engine.commands import Note
-from assent.keys import Keyring, public_key
-from assent.stores import memory
-from assent.stores.base import next_seal, seal_bytes
-from assent.stores.memory import MemoryStore
-from assent.stores.sql import seal
-from assent.stores.sqlite import SqliteStore
-from assent.stores.sqlite import store as sqlite
+from sayso import codec
+from sayso.audit import verify
+from sayso.engine.commands import Note
+from sayso.keys import Keyring, public_key
+from sayso.stores import memory
+from sayso.stores.base import next_seal, seal_bytes
+from sayso.stores.memory import MemoryStore
+from sayso.stores.sql import seal
+from sayso.stores.sqlite import SqliteStore
+from sayso.stores.sqlite import store as sqlite
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_who_cannot_sign_does_not_seal(kind: str, tmp_path: Path) -> None:
     keys = Keyring.parse(public_key(SERVER_KEY))
     store: Any = MemoryStore(keys=keys)
     if kind == "sqlite":
-        store = SqliteStore(tmp_path / "assent.db", keys=keys)
+        store = SqliteStore(tmp_path / "sayso.db", keys=keys)
     store.transact(Note(type="seen", actor="ana"))
     assert store.seal() is None
     store.prune(store.now(), "ana")

@@ -15,10 +15,10 @@ from audit_world import (
     plain,
 )
 
-from assent.audit import verify
-from assent.keys import Keyring, public_key
-from assent.rows import Event
-from assent.stores.sqlite import SqliteStore
+from sayso.audit import verify
+from sayso.keys import Keyring, public_key
+from sayso.rows import Event
+from sayso.stores.sqlite import SqliteStore
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from audit_world import World, opened
 
-from assent import (
+from sayso import (
     StoreError,
 )
-from assent.engine.commands import Note
+from sayso.engine.commands import Note
 
 
 def _read_only(world: World, writer: sqlite3.Connection) -> None:

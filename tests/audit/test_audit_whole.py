@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from audit_world import World, places
 
-from assent import (
+from sayso import (
     Expired,
     Gate,
     Inbox,
@@ -19,13 +19,13 @@ from assent import (
     Reviewer,
     Rule,
 )
-from assent.audit import verify
-from assent.audit.facts import _LEADS_TO, _STAYS
-from assent.engine.commands import Note, Record, Recover
-from assent.rows import CallStatus
-from assent.stores.memory import MemoryStore
-from assent.stores.sqlite import SqliteStore
-from assent.testing import FakeClock
+from sayso.audit import verify
+from sayso.audit.facts import _LEADS_TO, _STAYS
+from sayso.engine.commands import Note, Record, Recover
+from sayso.rows import CallStatus
+from sayso.stores.memory import MemoryStore
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import FakeClock
 
 
 class Interrupted(BaseException):
@@ -235,7 +235,7 @@ def test_everything_that_can_happen_leaves_a_whole_store(kind: str, tmp_path: Pa
     clock = FakeClock()
     store: Any = MemoryStore(clock=clock)
     if kind == "sqlite":
-        store = SqliteStore(tmp_path / "assent.db", clock=clock)
+        store = SqliteStore(tmp_path / "sayso.db", clock=clock)
     everything = Everything(store, clock)
     everything.happen()
     seen = {event.type for _, event in store.events(limit=10_000)}

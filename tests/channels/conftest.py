@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assent import Gate, Paused, Request
+from sayso import Gate, Paused, Request
 
 
 @pytest.fixture

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from assent import Option, Question, Request, Risk
-from assent.channels.answering import picked
-from assent.channels.card import card, clock, diff, length, title
-from assent.channels.editor import as_json, parsed, skeleton
-from assent.channels.layout import Line, block, name, numbered, rows, wrapped
-from assent.channels.prompt import keys_for
-from assent.channels.screen import console, show
-from assent.cli.views import summary
-from assent.errors import InvalidCall
-from assent.types import Execution
+from sayso import Option, Question, Request, Risk
+from sayso.channels.answering import picked
+from sayso.channels.card import card, clock, diff, length, title
+from sayso.channels.editor import as_json, parsed, skeleton
+from sayso.channels.layout import Line, block, name, numbered, rows, wrapped
+from sayso.channels.prompt import keys_for
+from sayso.channels.screen import console, show
+from sayso.cli.views import summary
+from sayso.errors import InvalidCall
+from sayso.types import Execution
 
 NOW = datetime(2026, 3, 31, 12, 0, tzinfo=UTC)
 

@@ -13,21 +13,21 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from assent import Inbox, Request, Reviewer
-from assent.channels.screen import can_prompt
-from assent.channels.terminal import TerminalChannel
-from assent.stores import open_store
+from sayso import Inbox, Request, Reviewer
+from sayso.channels.screen import can_prompt
+from sayso.channels.terminal import TerminalChannel
+from sayso.stores import open_store
 
 PROMPT = "uit > "
 
 PROGRAM = """
 import sys, threading
-import assent
-from assent.channels.terminal import TerminalChannel
-from assent.stores import open_store
+import sayso
+from sayso.channels.terminal import TerminalChannel
+from sayso.stores import open_store
 
 store = open_store(sys.argv[1])
-gate = assent.Gate(store, channels=[TerminalChannel(store)], wait=float(sys.argv[3]) or None)
+gate = sayso.Gate(store, channels=[TerminalChannel(store)], wait=float(sys.argv[3]) or None)
 
 @gate.guard(needs_approval=True)
 def send(to: str) -> str:
@@ -44,7 +44,7 @@ try:
     work(0)
     for thread in threads:
         thread.join()
-except assent.Paused as paused:
+except sayso.Paused as paused:
     print("PAUSED", flush=True)
 except KeyboardInterrupt:
     print("INTERRUPTED", flush=True)
@@ -56,13 +56,13 @@ class Agent:
     """A program with a terminal channel, on a pseudo-terminal."""
 
     def __init__(self, folder: Path) -> None:
-        self.url = f"sqlite:///{folder / 'assent.db'}"
+        self.url = f"sqlite:///{folder / 'sayso.db'}"
         self.program = folder / "program.py"
         self.program.write_text(PROGRAM)
         self.process: pexpect.spawn[str] | None = None
 
     def start(self, calls: int = 1, wait: float = 0, **env: str) -> None:
-        keep = {k: v for k, v in os.environ.items() if k not in ("CI", "ASSENT_KEY")}
+        keep = {k: v for k, v in os.environ.items() if k not in ("CI", "SAYSO_KEY")}
         self.process = pexpect.spawn(
             sys.executable,
             [str(self.program), self.url, str(calls), str(wait)],
@@ -185,7 +185,7 @@ def test_on_a_pipe_one_line_says_how_to_decide(agent: Agent) -> None:
         env={**os.environ, "TERM": "xterm"},
     )
     assert done.stdout == "PAUSED\n"
-    assert re.search(r"assent: send waits for a person: assent show req_", done.stderr)
+    assert re.search(r"sayso: send waits for a person: sayso show req_", done.stderr)
 
 
 def test_here_is_no_terminal_to_ask_in() -> None:

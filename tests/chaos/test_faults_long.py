@@ -19,7 +19,7 @@ from rounds import kill_server, kill_workers, lose_primary, stop_workers
 from shim import needs_compiler
 from zygote import Zygote
 
-from assent.testing.postgres_server import PostgresServer, why_not
+from sayso.testing.postgres_server import PostgresServer, why_not
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
 
@@ -75,7 +75,7 @@ def test_a_power_cut_forgets_nothing_that_was_acknowledged(
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A folder with a short name, which the server's user may enter."""
-    folder = Path(tempfile.mkdtemp(prefix="assent-pw-"))
+    folder = Path(tempfile.mkdtemp(prefix="sayso-pw-"))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

@@ -15,7 +15,7 @@ from sweep import LATER, check_acknowledged, check_effects, die, events_of, plot
 from tales import TALES
 from zygote import Zygote
 
-from assent.audit import verify
+from sayso.audit import verify
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
 

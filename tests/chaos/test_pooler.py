@@ -12,12 +12,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stores"))
 from pg_places import Place
 from pooler import NEEDED, PgBouncer, bouncer, home, server
 
-from assent.keys import Keyring
-from assent.stores.base import Store
-from assent.stores.postgres import PostgresStore
-from assent.testing import StoreSuite
-from assent.testing.postgres_server import PostgresServer
-from assent.types import Micros
+from sayso.keys import Keyring
+from sayso.stores.base import Store
+from sayso.stores.postgres import PostgresStore
+from sayso.testing import StoreSuite
+from sayso.testing.postgres_server import PostgresServer
+from sayso.types import Micros
 
 __all__ = ["bouncer", "home", "server"]
 

@@ -1,4 +1,4 @@
-"""``assent chat`` with the demo agent, or with one written for a test."""
+"""``sayso chat`` with the demo agent, or with one written for a test."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from cli_world import Person, World
 
-from assent.demo import Effects
+from sayso.demo import Effects
 
-DEMO = "assent.demo:agent"
+DEMO = "sayso.demo:agent"
 YOU = r"You( \(/decide what waits\))? > "
 
 
@@ -30,20 +30,20 @@ def agent_file(
     world: World, script: str, tools: str = "", *, by_turn: bool = True, lease: float = 30.0
 ) -> None:
     (world.folder / "mine.py").write_text(
-        "import time, pathlib, assent\n"
-        "from assent.agent.models import ModelError\n"
-        "from assent.testing import ScriptedModel, call, say\n"
+        "import time, pathlib, sayso\n"
+        "from sayso.agent.models import ModelError\n"
+        "from sayso.testing import ScriptedModel, call, say\n"
         f"{tools}\n"
         f"model = ScriptedModel([{script}], by_turn={by_turn})\n"
         f"tools = [{'work' if tools else ''}]\n"
-        f"agent = assent.Agent('mine', model=model, tools=tools, lease={lease})\n"
+        f"agent = sayso.Agent('mine', model=model, tools=tools, lease={lease})\n"
     )
 
 
 def script(world: World, *args: str, code: int, stdin: str = "") -> str:
     """Run the command with a pipe on every side."""
     done = subprocess.run(
-        [sys.executable, "-m", "assent.cli.main", "chat", *args, "--store", world.url],
+        [sys.executable, "-m", "sayso.cli.main", "chat", *args, "--store", world.url],
         input=stdin,
         capture_output=True,
         text=True,

@@ -14,9 +14,9 @@ from typing import Any
 import pexpect
 from typer.testing import CliRunner
 
-from assent import Gate, Inbox, Paused, Request
-from assent.channels.desk import os_user
-from assent.cli.main import app
+from sayso import Gate, Inbox, Paused, Request
+from sayso.channels.desk import os_user
+from sayso.cli.main import app
 
 ME = os_user().name
 CONTROLS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -31,7 +31,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder / 'assent.db'}"
+        self.url = f"sqlite:///{folder / 'sayso.db'}"
         self.ran: list[Any] = []
         self.broken = False
 
@@ -100,7 +100,7 @@ class World:
 
     def cli(self, *args: str, code: int = 0, token: str = "", **more: Any) -> str:
         """Run a command as a script does; gives what it printed."""
-        env = {"ASSENT_STORE": self.url, "ASSENT_TOKEN": token or None, "COLUMNS": "100", **more}
+        env = {"SAYSO_STORE": self.url, "SAYSO_TOKEN": token or None, "COLUMNS": "100", **more}
         stdin = env.pop("stdin", None)
         result = CliRunner().invoke(app, list(args), env=env, input=stdin)
         if result.exception and not isinstance(result.exception, SystemExit):
@@ -139,17 +139,17 @@ class Person:
     def __init__(
         self, world: World, args: tuple[str, ...], rows: int, columns: int, env: dict[str, str]
     ) -> None:
-        keep = {k: v for k, v in os.environ.items() if k not in ("CI", "ASSENT_TOKEN", "VISUAL")}
+        keep = {k: v for k, v in os.environ.items() if k not in ("CI", "SAYSO_TOKEN", "VISUAL")}
         whole = {
             **keep,
-            "ASSENT_STORE": world.url,
+            "SAYSO_STORE": world.url,
             "TERM": "xterm-256color",
             "NO_COLOR": "1",
             **env,
         }
         self.process = pexpect.spawn(
             sys.executable,
-            ["-m", "assent.cli.main", *args],
+            ["-m", "sayso.cli.main", *args],
             env=whole,
             dimensions=(rows, columns),
             encoding="utf-8",

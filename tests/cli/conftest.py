@@ -8,6 +8,6 @@ from cli_world import World
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.delenv("ASSENT_KEY", raising=False)
+    monkeypatch.delenv("SAYSO_KEY", raising=False)
     monkeypatch.chdir(tmp_path)
     return World(tmp_path)

@@ -1,4 +1,4 @@
-"""``assent chat``: a conversation in real pseudo-terminals."""
+"""``sayso chat``: a conversation in real pseudo-terminals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from chat_world import DEMO, YOU, agent_file, pending, ran, talk
 from cli_world import ME, World
 
-from assent import Inbox
+from sayso import Inbox
 
 # -- in a terminal
 
@@ -24,7 +24,7 @@ def test_words_come_behind_a_gutter_and_calls_have_marks(world: World) -> None:
     assert "✓ getLocalTime ran: It is 10am in Oslo." in seen
     assert "  │ Final answer: It is 10am in Oslo." in seen
     screen = person.ends(0)
-    assert f"To come back: assent chat {DEMO} --thread t --store {world.url}" in screen
+    assert f"To come back: sayso chat {DEMO} --thread t --store {world.url}" in screen
     assert ran(world) == [("getLocalTime", {"location": "Oslo"})]
 
 
@@ -33,7 +33,7 @@ def test_approve(world: World) -> None:
     person.at_prompt("Deploy version 2.5.0 to production", YOU)
     card = person.at_prompt("a")
     assert "APPROVE?  deploy_to_production" in card
-    assert "waits for a person: assent show" not in card
+    assert "waits for a person: sayso show" not in card
     seen = person.at_prompt("/quit", YOU)
     assert "Approved." in seen
     assert "✓ deploy_to_production ran: Version 2.5.0 was deployed to production." in seen
@@ -103,7 +103,7 @@ def test_what_was_skipped_waits_and_goes_on_in_another_process(world: World) -> 
     assert f"… getWeatherInformation waits for a person: {request}" in seen
     screen = person.ends(75)
     assert "1 request waits for a person, and the run is paused." in screen
-    assert f"To come back: assent chat {DEMO} --thread t" in screen
+    assert f"To come back: sayso chat {DEMO} --thread t" in screen
     assert ran(world) == []
 
     person = talk(world)
@@ -145,7 +145,7 @@ def test_control_c_at_a_card_leaves_it_pending_and_says_how_to_come_back(
     screen = person.ends(75)
     (request,) = pending(world)
     assert f"Left pending: {request}" in screen
-    assert f"To come back: assent chat {DEMO} --thread t" in screen
+    assert f"To come back: sayso chat {DEMO} --thread t" in screen
     assert "Traceback" not in screen
     assert ran(world) == []
 
@@ -264,12 +264,12 @@ def test_nothing_is_wider_than_the_terminal(world: World, columns: int) -> None:
 # -- a tool that takes its time
 
 FREE = """
-@assent.tool
+@sayso.tool
 def work() -> str:
     return "worked"
 """
 WORK = """
-@assent.tool(needs_approval=True)
+@sayso.tool(needs_approval=True)
 def work() -> str:
     pathlib.Path("begun").touch()
     time.sleep(1.5)

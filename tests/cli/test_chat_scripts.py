@@ -1,4 +1,4 @@
-"""``assent chat`` without a terminal: one message from a script, and which agent it goes to."""
+"""``sayso chat`` without a terminal: one message from a script, and which agent it goes to."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def test_a_pause_on_a_pipe_is_code_3_and_nothing_is_asked(world: World) -> None:
     printed = script(world, DEMO, "--thread", "t", code=3, stdin="weather\na\na\n")
     (request,) = pending(world)
     assert f"… getWeatherInformation waits for a person: {request}" in printed
-    assert "To decide: assent inbox --decide" in printed
-    assert f"To go on:  assent chat {DEMO} --thread t --store {world.url}" in printed
+    assert "To decide: sayso inbox --decide" in printed
+    assert f"To go on:  sayso chat {DEMO} --thread t --store {world.url}" in printed
     assert world.get(request).status == "pending"
     assert script(world, DEMO, "--thread", "t", code=3).count(request) == 1
     world.cli("approve", request, "--digest", world.get(request).digest)
@@ -69,10 +69,10 @@ def test_in_ci_nobody_is_asked(world: World) -> None:
     [
         ("nowhere", 2, "'nowhere' names no agent: write it as module:attribute"),
         ("no.such:agent", 4, "no module is called 'no.such'"),
-        ("assent.demo:nobody", 4, "module 'assent.demo' has no attribute 'nobody'"),
-        ("os:sep", 2, "os:sep is a str, not an assent.Agent"),
-        ("assent:Agent", 2, "assent:Agent is the class Agent, not"),
-        ("os:getcwd", 2, "os:getcwd() gave a str, not an assent.Agent"),
+        ("sayso.demo:nobody", 4, "module 'sayso.demo' has no attribute 'nobody'"),
+        ("os:sep", 2, "os:sep is a str, not a sayso.Agent"),
+        ("sayso:Agent", 2, "sayso:Agent is the class Agent, not"),
+        ("os:getcwd", 2, "os:getcwd() gave a str, not a sayso.Agent"),
         ("broken:agent", 2, "module 'broken' cannot be imported: ValueError: oh no"),
         ("lacking:agent", 2, "cannot be imported: ModuleNotFoundError: No module named 'nowhere_'"),
         ("awaited:agent", 2, "awaited:agent is an async function, and what it opens would"),
@@ -86,23 +86,23 @@ def test_a_wrong_target_is_one_clear_line(world: World, target: str, code: int, 
     (world.folder / "failing.py").write_text("def agent(): return {}['x']\n")
     (world.folder / "awaited.py").write_text("async def agent(): ...\n")
     (world.folder / "theirs.py").write_text(
-        "import assent\nfrom assent.gate.driven import Driven\n"
-        "gate = assent.Gate('memory://', agent='theirs')\n"
-        "agent = Driven(gate, assent.Inbox(gate.store))\n"
+        "import sayso\nfrom sayso.gate.driven import Driven\n"
+        "gate = sayso.Gate('memory://', agent='theirs')\n"
+        "agent = Driven(gate, sayso.Inbox(gate.store))\n"
     )
     printed = script(world, target, "--message", "hi", code=code)
-    assert printed.startswith("assent: ")
+    assert printed.startswith("sayso: ")
     assert says in printed
     assert printed.count("\n") == 1
 
 
 def test_an_agent_keeps_the_store_that_it_names(world: World, tmp_path: Path) -> None:
     (world.folder / "own.py").write_text(
-        f"import assent.demo\nagent = assent.demo.agent('sqlite:///{tmp_path}/own.db')\n"
+        f"import sayso.demo\nagent = sayso.demo.agent('sqlite:///{tmp_path}/own.db')\n"
     )
     script(world, "own:agent", "--message", "time", code=0)
     assert (tmp_path / "own.db").exists()
-    assert not (tmp_path / "assent.db").exists()
+    assert not (tmp_path / "sayso.db").exists()
 
 
 def test_a_thread_of_another_agent_is_refused(world: World) -> None:
@@ -118,9 +118,9 @@ def test_what_waits_is_that_of_the_thread_and_of_agents_inside_it(
     agent_file(
         world,
         "call('helper', {'input': 'go'}), say('Done.')",
-        "@assent.tool(needs_approval=True)\n"
+        "@sayso.tool(needs_approval=True)\n"
         "def pay(): return 'paid'\n"
-        "helper = assent.Agent('helper', model=ScriptedModel([call('pay', {})]), tools=[pay])\n"
+        "helper = sayso.Agent('helper', model=ScriptedModel([call('pay', {})]), tools=[pay])\n"
         "work = helper.as_tool()\n",
     )
     beside = world.mail("a/b")
@@ -137,7 +137,7 @@ def test_a_second_control_c_ends_a_tool_that_nothing_can_stop(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(world.folder)
-    body = "@assent.tool\ndef work():\n    print('BEGAN', flush=True)\n    time.sleep(60)\n"
+    body = "@sayso.tool\ndef work():\n    print('BEGAN', flush=True)\n    time.sleep(60)\n"
     agent_file(world, "call('work', {}), say('Done.')", body)
     person = world.person("chat", "mine:agent", "--thread", "t")
     person.at_prompt("go", YOU)
@@ -147,15 +147,15 @@ def test_a_second_control_c_ends_a_tool_that_nothing_can_stop(
     person.process.sendintr()
     screen = person.ends(75)
     assert "1 request waits for a person, " in screen
-    assert "To come back: assent chat mine:agent" in screen
+    assert "To come back: sayso chat mine:agent" in screen
     (doubt,) = world.json("inbox")["items"]
     assert doubt["kind"] == "in_doubt"
 
 
 def test_control_c_on_a_pipe_does_not_wait_for_a_tool_that_nothing_can_stop(world: World) -> None:
-    body = "@assent.tool\ndef work():\n    print('BEGAN', flush=True)\n    time.sleep(60)\n"
+    body = "@sayso.tool\ndef work():\n    print('BEGAN', flush=True)\n    time.sleep(60)\n"
     agent_file(world, "call('work', {}), say('Done.')", body)
-    command = [sys.executable, "-m", "assent.cli.main", "chat", "mine:agent", "--message", "go"]
+    command = [sys.executable, "-m", "sayso.cli.main", "chat", "mine:agent", "--message", "go"]
     with subprocess.Popen(
         [*command, "--store", world.url], cwd=world.folder, stdout=subprocess.PIPE, text=True
     ) as talking:

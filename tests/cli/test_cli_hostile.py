@@ -8,7 +8,7 @@ import re
 import pytest
 from cli_world import CONTROLS, World
 
-from assent import Gate, Option, Question
+from sayso import Gate, Option, Question
 
 EVIL = (
     "\x1b[2J\x1b[1A\x1b]8;;http://evil\x07link\x1b]8;;\x07\x1b]0;title\x07\x9b31m\x07\x08\r\x0b\x0c\x7f"
@@ -101,7 +101,7 @@ def test_errors_are_one_inert_line(evil: World) -> None:
     ):
         out = evil.cli(*args, code=code)
         inert(out)
-        assert out.startswith("assent: ")
+        assert out.startswith("sayso: ")
         assert out.count("\n") == 1
 
 

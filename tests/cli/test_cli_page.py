@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from assent.cli.main import app
+from sayso.cli.main import app
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -20,9 +20,9 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_python_runs_the_package_as_the_command() -> None:
-    command = [sys.executable, "-m", "assent", "token", "--help"]
+    command = [sys.executable, "-m", "sayso", "token", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Usage: assent token ")
+    assert done.stdout.startswith("Usage: sayso token ")
 
 
 def test_every_command_and_option_has_a_help() -> None:

@@ -9,7 +9,7 @@ import signal
 import pytest
 from cli_world import ME, World
 
-from assent import Gate, Option, Question
+from sayso import Gate, Option, Question
 
 # -- deciding
 

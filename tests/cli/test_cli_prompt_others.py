@@ -8,7 +8,7 @@ import threading
 import pexpect
 from cli_world import World
 
-from assent import Inbox, Reviewer
+from sayso import Inbox, Reviewer
 
 
 def test_a_decision_made_elsewhere_closes_the_prompt(world: World) -> None:
@@ -23,7 +23,7 @@ def test_a_decision_made_elsewhere_closes_the_prompt(world: World) -> None:
 
 def test_an_edit_made_elsewhere_is_shown_before_anything_is_decided(world: World) -> None:
     request = world.mail(quorum=2)
-    person = world.person("approve", request, ASSENT_TOKEN=world.token("ana"))
+    person = world.person("approve", request, SAYSO_TOKEN=world.token("ana"))
     person.sees("uit > ")
     inbox = Inbox(world.url)
     edit = world.get(request).edit({"to": "eve@example.com"})

@@ -112,12 +112,12 @@ def test_high_risk_wants_the_name_of_the_tool(world: World) -> None:
 
 
 def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "assent.cli.main", *args]
+    return [sys.executable, "-m", "sayso.cli.main", *args]
 
 
 def environment(world: World, **more: str) -> dict[str, str]:
-    keep = {k: v for k, v in os.environ.items() if k not in ("CI", "ASSENT_TOKEN")}
-    return {**keep, "ASSENT_STORE": world.url, "TERM": "xterm", **more}
+    keep = {k: v for k, v in os.environ.items() if k not in ("CI", "SAYSO_TOKEN")}
+    return {**keep, "SAYSO_STORE": world.url, "TERM": "xterm", **more}
 
 
 def test_yes_piped_in_decides_nothing(world: World) -> None:

@@ -15,15 +15,15 @@ from cli_world import World, digest
 from pydantic import Field
 from typer.testing import CliRunner
 
-from assent import Gate, Paused, Question, __version__
-from assent.cli.main import app
-from assent.cli.walk import chosen
-from assent.keys import new_key
+from sayso import Gate, Paused, Question, __version__
+from sayso.cli.main import app
+from sayso.cli.walk import chosen
+from sayso.keys import new_key
 
 
 def test_version_and_help() -> None:
     runner = CliRunner()
-    assert runner.invoke(app, ["--version"]).output == f"assent {__version__}\n"
+    assert runner.invoke(app, ["--version"]).output == f"sayso {__version__}\n"
     for args in ([], ["--help"], ["inbox", "-h"], ["grants", "--help"], ["token"]):
         assert "Usage:" in runner.invoke(app, args).output
 
@@ -130,7 +130,7 @@ def test_ids_may_be_cut_and_must_be_clear(world: World) -> None:
     assert first in several
     for wrong in ("req_zzz", "", "%", "_eq", "Req_", "\x1b[2J"):
         out = world.cli("show", wrong, code=4)
-        assert out.startswith("assent: no request")
+        assert out.startswith("sayso: no request")
         assert "\x1b" not in out
 
 
@@ -155,13 +155,13 @@ def test_a_store_that_is_not_there_is_not_made(world: World) -> None:
     "url", ["memory://", "memory://x", "sqlite://", "nonsense", "mysql://x/y", ""]
 )
 def test_what_is_no_store_is_refused(world: World, url: str) -> None:
-    assert world.cli("inbox", "--store", url, code=1).startswith("assent: ")
+    assert world.cli("inbox", "--store", url, code=1).startswith("sayso: ")
 
 
 def test_a_file_that_is_no_store_is_refused(world: World) -> None:
-    (world.folder / "assent.db").write_text("not a database at all, but long enough" * 50)
-    (world.folder / "assent.db.key").touch(0o600)
-    (world.folder / "assent.db.key").write_text(new_key())
+    (world.folder / "sayso.db").write_text("not a database at all, but long enough" * 50)
+    (world.folder / "sayso.db.key").touch(0o600)
+    (world.folder / "sayso.db.key").write_text(new_key())
     out = world.cli("inbox", code=1)
     assert "file is not a database" in out
     assert "Traceback" not in out
@@ -169,7 +169,7 @@ def test_a_file_that_is_no_store_is_refused(world: World) -> None:
 
 def test_the_default_store_is_in_the_working_folder(world: World) -> None:
     world.mail()
-    result = CliRunner().invoke(app, ["inbox", "--json"], env={"ASSENT_STORE": None})
+    result = CliRunner().invoke(app, ["inbox", "--json"], env={"SAYSO_STORE": None})
     assert len(json.loads(result.output)["items"]) == 1
     elsewhere = CliRunner().invoke(app, ["inbox", "--json", "--store", world.url])
     assert len(json.loads(elsewhere.output)["items"]) == 1
@@ -190,8 +190,8 @@ def test_history_shows_how_it_ended(world: World) -> None:
 def test_a_broken_pipe_is_no_traceback(world: World) -> None:
     for n in range(5):
         world.mail(f"r{n}", body="x" * 30_000)
-    line = f"{sys.executable} -m assent.cli.main inbox --json | head -c 10"
-    env = {**os.environ, "ASSENT_STORE": world.url}
+    line = f"{sys.executable} -m sayso.cli.main inbox --json | head -c 10"
+    env = {**os.environ, "SAYSO_STORE": world.url}
     done = subprocess.run(line, shell=True, env=env, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
 
@@ -218,7 +218,7 @@ def test_numbers_of_a_list(words: str, numbers: list[int]) -> None:
 
 def test_a_gate_with_no_channel_points_to_the_command_line(world: World) -> None:
     gate = Gate(world.url, wait=0)
-    with pytest.raises(Paused, match="assent inbox"), gate.run("r"):
+    with pytest.raises(Paused, match="sayso inbox"), gate.run("r"):
         gate.approve_sync("Publish?")
     gate.close()
 

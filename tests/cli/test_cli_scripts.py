@@ -8,8 +8,8 @@ import pytest
 from cli_world import ME, World, digest
 from typer.testing import CliRunner
 
-from assent import Paused, Question
-from assent.cli.main import app
+from sayso import Paused, Question
+from sayso.cli.main import app
 
 # -- deciding
 
@@ -164,7 +164,7 @@ def test_tokens_are_made_listed_and_revoked(world: World) -> None:
     made = world.json(
         "token", "create", "ana", "--group", "finance", "--group", "ops", "--for", "1h"
     )
-    assert made["token"].startswith("assent_")
+    assert made["token"].startswith("sayso_")
     assert (made["role"], made["groups"]) == ("reviewer", ["finance", "ops"])
     listed = world.json("token", "list")
     assert [token["id"] for token in listed] == [made["id"]]
@@ -193,8 +193,8 @@ def test_a_token_is_revoked_by_its_holders_name_if_that_names_one(world: World) 
 
 
 def test_a_new_token_is_alone_on_standard_output(world: World) -> None:
-    result = CliRunner().invoke(app, ["token", "create", "ana"], env={"ASSENT_STORE": world.url})
-    assert result.stdout.startswith("assent_")
+    result = CliRunner().invoke(app, ["token", "create", "ana"], env={"SAYSO_STORE": world.url})
+    assert result.stdout.startswith("sayso_")
     assert len(result.stdout.splitlines()) == 1
     assert "shown once" in result.stderr
 

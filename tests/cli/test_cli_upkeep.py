@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cli_world import World, digest
 
-from assent.cli.exits import MEANINGS, Exit, exit_of
+from sayso.cli.exits import MEANINGS, Exit, exit_of
 
 
 def test_policy_check_says_which_rule_and_why(world: World) -> None:
@@ -45,7 +45,7 @@ def test_audit_verifies_and_names_the_first_broken_row(world: World) -> None:
     assert len(events) >= 3
     import sqlite3
 
-    with sqlite3.connect(world.folder / "assent.db") as connection:
+    with sqlite3.connect(world.folder / "sayso.db") as connection:
         connection.execute("UPDATE event SET actor = 'eve' WHERE type = 'decided'")
     connection.close()
     broken = world.cli("audit", "verify", code=1)
@@ -57,15 +57,15 @@ def test_audit_verifies_and_names_the_first_broken_row(world: World) -> None:
 
 
 def test_recover_after_a_restore(world: World) -> None:
-    database = world.folder / "assent.db"
+    database = world.folder / "sayso.db"
     request = world.mail()
     world.cli("approve", request, "--digest", digest(world, request))
     before = database.read_bytes()
     world.resume()  # runs, and then an older copy is put back
     database.write_bytes(before)
-    for name in ("assent.db-wal", "assent.db-shm"):
+    for name in ("sayso.db-wal", "sayso.db-shm"):
         (world.folder / name).unlink(missing_ok=True)
-    assert "assent recover" in world.cli("doctor", code=1)
+    assert "sayso recover" in world.cli("doctor", code=1)
     assert "say --yes" in world.cli("recover", code=3)
     assert world.json("recover", "--yes") == {"recovered": 1}
     assert world.get(request).kind == "in_doubt"
@@ -99,34 +99,34 @@ def test_doctor_says_what_is_there_and_what_is_wrong(world: World) -> None:
     checks = {check["name"]: check for check in report["checks"]}
     assert report["ok"] is True
     assert "embedded" in checks["tier"]["text"]
-    assert "assent.db.key (mode 0600)" in checks["key"]["text"]
+    assert "sayso.db.key (mode 0600)" in checks["key"]["text"]
     assert checks["waiting"]["text"].startswith("1 ")
     assert checks["schema"]["state"] == checks["clock"]["state"] == "ok"
     world.doubt("r2")
     assert "1 call: see" in world.cli("doctor", code=1)
-    (world.folder / "assent.db.key").chmod(0o644)
+    (world.folder / "sayso.db.key").chmod(0o644)
     assert "chmod 600" in world.cli("doctor", code=1)
-    (world.folder / "assent.db.key").chmod(0o600)
-    (world.folder / "assent.db").chmod(0o666)
+    (world.folder / "sayso.db.key").chmod(0o600)
+    (world.folder / "sayso.db").chmod(0o666)
     assert "others can write it" in world.cli("doctor", code=1)
 
 
 def test_a_lost_key_is_not_replaced_by_a_new_one(world: World) -> None:
     world.mail()
-    (world.folder / "assent.db.key").rename(world.folder / "kept")
+    (world.folder / "sayso.db.key").rename(world.folder / "kept")
     for command in ("inbox", "doctor"):
         assert "bring the file back" in world.cli(command, code=1, COLUMNS="200")
-    assert not (world.folder / "assent.db.key").exists()
+    assert not (world.folder / "sayso.db.key").exists()
     secret = (world.folder / "kept").read_text().strip()
-    assert len(json.loads(world.cli("inbox", "--json", ASSENT_KEY=secret))["items"]) == 1
-    assert "from ASSENT_KEY" in world.cli("doctor", ASSENT_KEY=secret)
+    assert len(json.loads(world.cli("inbox", "--json", SAYSO_KEY=secret))["items"]) == 1
+    assert "from SAYSO_KEY" in world.cli("doctor", SAYSO_KEY=secret)
 
 
 def test_doctor_knows_a_store_from_the_future(world: World) -> None:
     import sqlite3
 
     world.mail()
-    with sqlite3.connect(world.folder / "assent.db") as connection:
+    with sqlite3.connect(world.folder / "sayso.db") as connection:
         connection.execute("UPDATE meta SET value = '99' WHERE key = 'version'")
     connection.close()
     assert "newer version" in world.cli("doctor", code=1)
@@ -138,4 +138,4 @@ def test_every_exit_code_has_a_meaning_and_a_test() -> None:
     source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_cli_*.py"))
     for code in Exit:
         assert code == 0 or f"code={code.value}" in source or f"ends({code.value})" in source
-    assert exit_of(__import__("assent").StoreError("x")) is Exit.PROBLEM
+    assert exit_of(__import__("sayso").StoreError("x")) is Exit.PROBLEM

@@ -1,4 +1,4 @@
-"""``assent demo``: what a newcomer sees, and the round that it plays where there is no terminal."""
+"""``sayso demo``: what a newcomer sees, and the round that it plays where there is no terminal."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from cli_world import World
 
-from assent.demo import Effects
-from assent.demo.script import SUGGESTIONS
+from sayso.demo import Effects
+from sayso.demo.script import SUGGESTIONS
 
 YOU = r"You( \(/decide what waits\))? > "
 
 
 def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """The demo with pipes on every side, in an empty folder and without our variables."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAYSO_")}
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "assent.cli.main", "demo", "--terminal", *args],
+        [sys.executable, "-W", "error", "-m", "sayso.cli.main", "demo", "--terminal", *args],
         cwd=folder,
         env={**clean, "TMPDIR": str(folder / "tmp")},
         stdin=subprocess.DEVNULL,
@@ -55,7 +55,7 @@ def test_the_round_can_be_played_again_on_a_kept_store(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     for times in (1, 2):
         assert run(tmp_path, "--data", "kept").returncode == 0
-        effects = Effects.beside(f"sqlite:///{tmp_path}/kept/assent.db")
+        effects = Effects.beside(f"sqlite:///{tmp_path}/kept/sayso.db")
         assert [row["tool"] for row in effects.all()] == ["getWeatherInformation"] * times
 
 
@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = run(tmp_path, "--data", "file/below")
     assert done.returncode == 2
-    assert done.stderr.startswith("assent: --data file/below: ")
+    assert done.stderr.startswith("sayso: --data file/below: ")
 
 
 @pytest.mark.parametrize("columns", [60, 100])
@@ -92,13 +92,13 @@ def test_the_demo_goes_on_where_it_was_left(world: World) -> None:
     person.process.sendintr()
     screen = person.ends(75)
     assert "Nothing ran." in screen
-    assert "To come back: assent demo --terminal --data kept" in screen
+    assert "To come back: sayso demo --terminal --data kept" in screen
 
     person = world.person("demo", "--terminal", "--data", "kept", rows=60)
     person.at_prompt("a")
     assert "Final answer: Version 2.5.0 was deployed" in person.at_prompt("/quit", YOU)
     person.ends(0)
-    effects = Effects.beside(f"sqlite:///{world.folder}/kept/assent.db").all()
+    effects = Effects.beside(f"sqlite:///{world.folder}/kept/sayso.db").all()
     assert [row["tool"] for row in effects] == ["deploy_to_production"]
 
 

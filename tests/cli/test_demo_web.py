@@ -1,4 +1,4 @@
-"""``assent demo`` as a newcomer starts it: a page that answers, and scripts that are true."""
+"""``sayso demo`` as a newcomer starts it: a page that answers, and scripts that are true."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import httpx
 import pytest
 from demo_process import Demo
 
-from assent.adapters.ai_sdk import APPROVAL
+from sayso.adapters.ai_sdk import APPROVAL
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_with_sign_in_the_link_opens_the_page_once(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_is_one_clear_line(demo: Demo, tmp_path: Path) -> None:
     port = demo.url.rpartition(":")[2]
-    command = [sys.executable, "-m", "assent.cli.main", "demo", "--port", port, "--no-open"]
+    command = [sys.executable, "-m", "sayso.cli.main", "demo", "--port", port, "--no-open"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "use another --port" in done.stderr

@@ -1,4 +1,4 @@
-"""``assent doctor`` on a SQLite file: what it finds, and that it changes nothing."""
+"""``sayso doctor`` on a SQLite file: what it finds, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 from cli_world import World
 
-import assent
-from assent.cli.checkup.check import span
-from assent.keys import new_key, public_key
-from assent.stores.sqlite import sidecar
-from assent.testing import ScriptedModel, call
+import sayso
+from sayso.cli.checkup.check import span
+from sayso.keys import new_key, public_key
+from sayso.stores.sqlite import sidecar
+from sayso.testing import ScriptedModel, call
 
 HOURS = 3 * 3_600_000_000
 
@@ -26,7 +26,7 @@ def checks(world: World, code: int = 0) -> dict[str, dict[str, str]]:
 
 def sql(world: World, statement: str, *values: Any) -> list[Any]:
     """What somebody does to the file with other means."""
-    connection = sqlite3.connect(world.folder / "assent.db")
+    connection = sqlite3.connect(world.folder / "sayso.db")
     with connection:
         rows = connection.execute(statement, values).fetchall()
     connection.close()
@@ -36,18 +36,18 @@ def sql(world: World, statement: str, *values: Any) -> list[Any]:
 def agent_run(world: World) -> None:
     """A run of an agent of ours, paused."""
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def pay(euros: int) -> str:
         return "paid"
 
     model = ScriptedModel([call("pay", {"euros": 1})])
-    agent = assent.Agent("clerk", model=model, tools=[pay], store=world.url)
+    agent = sayso.Agent("clerk", model=model, tools=[pay], store=world.url)
     assert agent.run_sync("go", thread="t1").status == "paused"
     agent.close()
 
 
 def approve_all(world: World) -> None:
-    inbox = assent.Inbox(world.url)
+    inbox = sayso.Inbox(world.url)
     for request in inbox.pending_sync().items:
         inbox.decide_sync(request.id, request.approve(), by="ana")
     inbox.close()
@@ -59,7 +59,7 @@ def test_a_good_set_up_is_well_and_stays_as_it_is(world: World) -> None:
     found = checks(world)
     assert {check["state"] for check in found.values()} <= {"ok", "note"}
     assert found["engine"]["text"] == f"SQLite {sqlite3.sqlite_version}"
-    assert found["assent"]["text"].startswith(assent.__version__)
+    assert found["sayso"]["text"].startswith(sayso.__version__)
     assert found["durable"]["text"].startswith("WAL")
     assert found["due"]["state"] == found["tokens"]["state"] == "ok"
     assert sql(world, "SELECT * FROM event") + sql(world, "SELECT * FROM call") == before
@@ -76,7 +76,7 @@ def test_a_due_run_of_an_agent_wants_a_worker(world: World) -> None:
     due = checks(world, code=1)["due"]
     assert due["state"] == "wrong"
     assert due["text"].startswith("1 run of clerk could go on for 3 h")
-    assert "assent worker" in due["text"]
+    assert "sayso worker" in due["text"]
 
 
 def test_a_due_run_of_plain_code_waits_for_that_code(world: World) -> None:
@@ -96,7 +96,7 @@ def test_what_expired_and_nobody_closed_is_told(world: World) -> None:
     sql(world, "UPDATE call SET expires_at = expires_at - ?", HOURS)
     overdue = checks(world, code=1)["overdue"]
     assert "for 3 h" in overdue["text"]
-    assert "assent worker" in overdue["text"]
+    assert "sayso worker" in overdue["text"]
     world.cli("inbox")
     assert checks(world)["overdue"]["text"].startswith("0 requests and 0 leases")
 
@@ -133,7 +133,7 @@ def test_the_tier_follows_from_tokens_and_keys(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = new_key("ed25519")
-    monkeypatch.setenv("ASSENT_KEY", pair)
+    monkeypatch.setenv("SAYSO_KEY", pair)
     world.mail()
     assert checks(world)["tier"]["text"].startswith("embedded: ")
     world.token("other", "--role", "agent", "--for", "1d")
@@ -142,7 +142,7 @@ def test_the_tier_follows_from_tokens_and_keys(
     assert "embedded for the others (assistant)" in mixed
     world.token("assistant", "--role", "agent", "--for", "1d")
     assert checks(world)["tier"]["text"].startswith("server, ")
-    monkeypatch.setenv("ASSENT_KEY", public_key(pair))
+    monkeypatch.setenv("SAYSO_KEY", public_key(pair))
     found = checks(world)
     assert found["tier"]["text"].startswith("enforced, if ")
     assert "verifies only" in found["key"]["text"]
@@ -184,9 +184,9 @@ def test_a_full_disk_is_wrong(world: World, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_empty_file_is_no_store_and_stays_empty(world: World) -> None:
-    (world.folder / "assent.db").touch()
+    (world.folder / "sayso.db").touch()
     assert "there is no store" in checks(world, code=1)["store"]["text"]
-    assert [path.name for path in world.folder.iterdir()] == ["assent.db"]
+    assert [path.name for path in world.folder.iterdir()] == ["sayso.db"]
 
 
 def test_a_file_of_somebody_else_is_told(world: World) -> None:

@@ -1,4 +1,4 @@
-"""``assent doctor`` on a real PostgreSQL: what it finds, and that it changes nothing."""
+"""``sayso doctor`` on a real PostgreSQL: what it finds, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import psycopg
 import pytest
 from cli_world import World
 
-from assent.cli.checkup import database
-from assent.keys import new_key
-from assent.testing.postgres_server import PostgresServer, shared_url
+from sayso.cli.checkup import database
+from sayso.keys import new_key
+from sayso.testing.postgres_server import PostgresServer, shared_url
 
 HOURS = 3 * 3_600_000_000
 KEY_DATA = re.compile(rb"(K\0\0\0\x0c)....", re.DOTALL)
@@ -28,7 +28,7 @@ KEY_DATA = re.compile(rb"(K\0\0\0\x0c)....", re.DOTALL)
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     """A server of its own, as durable as a real one; its socket needs a short path."""
-    folder = Path(tempfile.mkdtemp(prefix="assent-doctor-"))
+    folder = Path(tempfile.mkdtemp(prefix="sayso-doctor-"))
     folder.chmod(0o755)
     made = PostgresServer(folder)
     made.start()
@@ -40,7 +40,7 @@ def server() -> Iterator[PostgresServer]:
 @pytest.fixture
 def pg(world: World, server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A world whose store is a database of this server."""
-    monkeypatch.setenv("ASSENT_KEY", new_key())
+    monkeypatch.setenv("SAYSO_KEY", new_key())
     sql(server.url, "DROP DATABASE IF EXISTS doctor")
     sql(server.url, "CREATE DATABASE doctor")
     world.url = server.url_of("doctor")
@@ -77,12 +77,12 @@ def test_a_good_set_up_is_well(pg: World) -> None:
     assert found["schema"]["state"] == found["sessions"]["state"] == found["clock"]["state"] == "ok"
     assert found["waiting"]["text"].startswith("1 ")
     assert "stream" not in found
-    assert "from ASSENT_KEY" in found["key"]["text"]
+    assert "from SAYSO_KEY" in found["key"]["text"]
 
 
 def test_an_empty_database_is_no_store_and_stays_empty(pg: World) -> None:
-    assert "no store in its schema 'assent'" in checks(pg, code=1)["store"]["text"]
-    assert sql(pg.url, "SELECT to_regclass('assent.meta')") == [(None,)]
+    assert "no store in its schema 'sayso'" in checks(pg, code=1)["store"]["text"]
+    assert sql(pg.url, "SELECT to_regclass('sayso.meta')") == [(None,)]
 
 
 def test_a_database_that_cannot_keep_every_text_is_told(pg: World, server: PostgresServer) -> None:
@@ -103,7 +103,7 @@ def test_a_server_that_was_started_from_a_base_backup_is_noted(
 ) -> None:
     """PostgreSQL puts the label aside when it starts from one; nothing else of it is left."""
     pg.mail()
-    assert "assent recover --force" in checks(pg)["restore"]["text"]
+    assert "sayso recover --force" in checks(pg)["restore"]["text"]
     assert checks(pg)["restore"]["state"] == "ok"
     label = server.folder / "data" / "backup_label.old"
     label.touch()
@@ -121,9 +121,9 @@ def test_a_server_that_was_started_from_a_base_backup_is_noted(
 )
 def test_who_only_looks_makes_no_store(pg: World, command: str) -> None:
     said = pg.cli(*command.split(), code=4)
-    assert "no store in its schema 'assent'" in said
-    assert "--store or ASSENT_STORE" in said
-    assert sql(pg.url, "SELECT to_regnamespace('assent')") == [(None,)]
+    assert "no store in its schema 'sayso'" in said
+    assert "--store or SAYSO_STORE" in said
+    assert sql(pg.url, "SELECT to_regnamespace('sayso')") == [(None,)]
 
 
 def test_a_first_token_makes_the_store(pg: World) -> None:
@@ -140,9 +140,9 @@ def test_a_server_that_is_away_is_told_without_the_password(pg: World) -> None:
 
 def test_a_key_is_wanted(pg: World, monkeypatch: pytest.MonkeyPatch) -> None:
     pg.mail()
-    monkeypatch.delenv("ASSENT_KEY")
-    assert "ASSENT_KEY is not set" in checks(pg, code=1)["key"]["text"]
-    monkeypatch.setenv("ASSENT_KEY", new_key())
+    monkeypatch.delenv("SAYSO_KEY")
+    assert "SAYSO_KEY is not set" in checks(pg, code=1)["key"]["text"]
+    monkeypatch.setenv("SAYSO_KEY", new_key())
     assert "that key is not here" in checks(pg, code=1)["store"]["text"]
 
 
@@ -196,8 +196,8 @@ def test_a_server_that_lets_nobody_write_is_told(pg: World) -> None:
 
 def test_a_restored_database_is_told(pg: World) -> None:
     pg.mail()
-    sql(pg.url, "UPDATE assent.meta SET value = '1.00000001.2.3' WHERE key = 'identity'")
-    assert "assent recover" in checks(pg, code=1)["restore"]["text"]
+    sql(pg.url, "UPDATE sayso.meta SET value = '1.00000001.2.3' WHERE key = 'identity'")
+    assert "sayso recover" in checks(pg, code=1)["restore"]["text"]
     pg.cli("recover", "--yes")
     assert checks(pg)["restore"]["state"] == "ok"
 
@@ -234,7 +234,7 @@ class Pooler:
 def test_a_pooler_is_noted(pg: World, server: PostgresServer) -> None:
     pg.mail()
     assert "pooler" not in checks(pg)
-    folder = Path(tempfile.mkdtemp(prefix="assent-pooler-"))
+    folder = Path(tempfile.mkdtemp(prefix="sayso-pooler-"))
     pooler = Pooler(server, folder)
     try:
         pg.url = pg.url.replace(str(server.folder), str(folder))
@@ -276,10 +276,10 @@ def test_too_few_connections_are_told(pg: World, server: PostgresServer) -> None
 
 def test_what_nobody_takes_or_closes_is_told(pg: World) -> None:
     pg.mail(expires_in=3600)
-    sql(pg.url, "UPDATE assent.call SET expires_at = created - %s", HOURS)
+    sql(pg.url, "UPDATE sayso.call SET expires_at = created - %s", HOURS)
     sql(
         pg.url,
-        "UPDATE assent.run SET agent = 'clerk', agent_digest = 'd', ready_at = created - %s",
+        "UPDATE sayso.run SET agent = 'clerk', agent_digest = 'd', ready_at = created - %s",
         HOURS,
     )
     found = checks(pg, code=1)
@@ -289,11 +289,11 @@ def test_what_nobody_takes_or_closes_is_told(pg: World) -> None:
 
 def test_a_newer_and_an_older_schema_are_left_alone(pg: World) -> None:
     pg.mail()
-    sql(pg.url, "UPDATE assent.meta SET value = '99' WHERE key = 'version'")
+    sql(pg.url, "UPDATE sayso.meta SET value = '99' WHERE key = 'version'")
     assert "newer version" in checks(pg, code=1)["schema"]["text"]
-    sql(pg.url, "UPDATE assent.meta SET value = '0' WHERE key = 'version'")
+    sql(pg.url, "UPDATE sayso.meta SET value = '0' WHERE key = 'version'")
     assert "make a backup before" in checks(pg)["schema"]["text"]
-    version = sql(pg.url, "SELECT value FROM assent.meta WHERE key = 'version'")
+    version = sql(pg.url, "SELECT value FROM sayso.meta WHERE key = 'version'")
     assert version == [("0",)]
 
 
@@ -305,7 +305,7 @@ def test_a_service_that_hides_its_identity_is_noted(pg: World) -> None:
     try:
         pg.url = pg.url.replace("postgres@", "guest@", 1)
         found = checks(pg)
-        assert "assent recover --force" in found["identity"]["text"]
+        assert "sayso recover --force" in found["identity"]["text"]
     finally:
         pg.url = pg.url.replace("guest@", "postgres@", 1)
         sql(pg.url, "DROP ROLE guest")

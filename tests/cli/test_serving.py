@@ -1,4 +1,4 @@
-"""``assent serve`` and ``assent worker`` as processes: started, stopped, killed, started again."""
+"""``sayso serve`` and ``sayso worker`` as processes: started, stopped, killed, started again."""
 
 from __future__ import annotations
 
@@ -18,57 +18,57 @@ import httpx
 import pexpect
 import pytest
 
-from assent import Inbox
-from assent.demo import Effects
+from sayso import Inbox
+from sayso.demo import Effects
 
 AGENT = """
 import asyncio, os, time
-import assent
-from assent.demo import agent as demo
-from assent.testing import ScriptedModel, call, say
+import sayso
+from sayso.demo import agent as demo
+from sayso.testing import ScriptedModel, call, say
 
 agent = demo
 
 def elsewhere():
-    return assent.Agent("elsewhere", model=ScriptedModel([]), store="sqlite:///elsewhere.db")
+    return sayso.Agent("elsewhere", model=ScriptedModel([]), store="sqlite:///elsewhere.db")
 
 def adapted():
     class Adapted:
-        name, gate = "adapted", assent.Gate("sqlite:///elsewhere.db")
+        name, gate = "adapted", sayso.Gate("sqlite:///elsewhere.db")
         async def run(self, input, *, thread=None, requester=""): ...
         async def resume(self, where): ...
     return Adapted()
 
 def patient():
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     async def work(n: int) -> str:
         open(os.environ["BEGAN"], "a").write("began\\n")
         await asyncio.sleep(60)
         return "worked"
-    return assent.Agent("slow", model=ScriptedModel([say("Done.")]), tools=[work])
+    return sayso.Agent("slow", model=ScriptedModel([say("Done.")]), tools=[work])
 
 def blocked():
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def work(n: int) -> str:
         open(os.environ["BEGAN"], "a").write("began\\n")
         time.sleep(60)
         return "worked"
-    return assent.Agent("slow", model=ScriptedModel([say("Done.")]), tools=[work])
+    return sayso.Agent("slow", model=ScriptedModel([say("Done.")]), tools=[work])
 
 def slow():
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def work(n: int) -> str:
         open(os.environ["BEGAN"], "a").write("began\\n")
         time.sleep(2)
         open(os.environ["BEGAN"], "a").write("ended\\n")
         return "worked"
-    return assent.Agent("slow", model=ScriptedModel([say("Done.")]), tools=[work])
+    return sayso.Agent("slow", model=ScriptedModel([say("Done.")]), tools=[work])
 
 def asking():
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def work(n: int) -> str:
         return "worked"
-    return assent.Agent("slow", model=ScriptedModel([call("work", {"n": 1})]), tools=[work])
+    return sayso.Agent("slow", model=ScriptedModel([call("work", {"n": 1})]), tools=[work])
 """
 
 
@@ -77,16 +77,16 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder / 'assent.db'}"
+        self.url = f"sqlite:///{folder / 'sayso.db'}"
         (folder / "agents.py").write_text(AGENT)
-        self.env = {**os.environ, "ASSENT_STORE": self.url, "BEGAN": str(folder / "began")}
+        self.env = {**os.environ, "SAYSO_STORE": self.url, "BEGAN": str(folder / "began")}
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, *command: str, until: str) -> tuple[subprocess.Popen[str], str]:
         """Start a command, and wait for a line that says it is ready."""
         with (self.folder / f"log-{len(self.processes)}").open("w") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "assent.cli.main", *command],
+                [sys.executable, "-m", "sayso.cli.main", *command],
                 cwd=self.folder,
                 env=self.env,
                 stdout=subprocess.PIPE,
@@ -101,7 +101,7 @@ class Place:
 
     def serve(self, *options: str) -> tuple[subprocess.Popen[str], httpx.Client]:
         options = ("serve", *options, "--port", "0", "--no-auth")
-        process, line = self.start(*options, until="Assent is at")
+        process, line = self.start(*options, until="Sayso is at")
         (address,) = re.findall(r"http://[\d.:]+", line)
         return process, httpx.Client(base_url=address, timeout=30)
 
@@ -192,7 +192,7 @@ def test_a_stop_waits_for_what_is_running(place: Place) -> None:
 @pytest.mark.parametrize("command", ["serve", "demo"])
 def test_ctrl_c_twice_ends_it_quietly(place: Place, command: str, pause: float) -> None:
     options = ("--port", "0", "--no-auth", *(("--no-open",) if command == "demo" else ()))
-    server, _ = place.start(command, *options, until="Assent")
+    server, _ = place.start(command, *options, until="Sayso")
     assert server.stdout is not None
     while command == "demo" and "Ctrl-C" not in server.stdout.readline():
         pass
@@ -261,11 +261,11 @@ def test_the_link_that_signs_in_leads_to_where_people_open_the_page(
     place: Place, page: str
 ) -> None:
     options = ["--page-url", page] if page else []
-    command = ["-m", "assent.cli.main", "serve", "--port", "0", *options]
+    command = ["-m", "sayso.cli.main", "serve", "--port", "0", *options]
     served = pexpect.spawn(
         sys.executable, command, cwd=place.folder, env=place.env, encoding="utf-8", timeout=60
     )
-    served.expect(r"Assent is at (http://[\d.:]+)")
+    served.expect(r"Sayso is at (http://[\d.:]+)")
     address = served.match[1]
     served.expect(r"Sign in.*: (\S+)/login#(\S+)")
     assert served.match[1] == (page.rstrip("/") or address)
@@ -297,8 +297,8 @@ def test_a_worker_tells_each_step(place: Place) -> None:
     assert began == ["began", "ended"]
     steps = ["taken", "resumed", "call_started", "call_done", "done"]
     for step in steps:
-        assert f'assent_worker_steps_total{{agent="slow",step="{step}"}} 1.0' in page
-    assert 'assent_worker_step_seconds_count{agent="slow",status="done"} 1.0' in page
+        assert f'sayso_worker_steps_total{{agent="slow",step="{step}"}} 1.0' in page
+    assert 'sayso_worker_step_seconds_count{agent="slow",status="done"} 1.0' in page
     lines = [json.loads(line) for line in place.log(0).splitlines()]
     told = [line for line in lines if "step" in line]
     assert [line["step"] for line in told] == steps
@@ -329,7 +329,7 @@ def test_a_worker_tells_each_step(place: Place) -> None:
 )
 def test_what_cannot_be_served_is_one_line(place: Place, command: list[str], says: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "assent.cli.main", *command],
+        [sys.executable, "-m", "sayso.cli.main", *command],
         cwd=place.folder,
         env=place.env,
         capture_output=True,
@@ -345,8 +345,8 @@ def test_what_cannot_be_served_is_one_line(place: Place, command: list[str], say
 @pytest.mark.parametrize("agent", ["elsewhere", "adapted"])
 @pytest.mark.parametrize("command", ["serve", "worker"])
 def test_where_nobody_says_the_store_is_the_agents(place: Place, command: str, agent: str) -> None:
-    del place.env["ASSENT_STORE"]
+    del place.env["SAYSO_STORE"]
     options = ("--port", "0") if command == "serve" else ()
     _, line = place.start(command, f"agents:{agent}", *options, until="(store: ")
     assert f"{place.folder}/elsewhere.db" in line
-    assert not (place.folder / "assent.db").exists()
+    assert not (place.folder / "sayso.db").exists()

@@ -1,4 +1,4 @@
-"""SIGTERM ends ``assent serve`` and ``assent worker`` soon, also while the database is away, and
+"""SIGTERM ends ``sayso serve`` and ``sayso worker`` soon, also while the database is away, and
 while another process is stopped in the middle of a commit."""
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 from stopped_writer import stopped_writer
 
-import assent
-from assent.keys import Keyring, new_key
-from assent.stores.sqlite import SqliteStore
-from assent.testing.postgres_server import PostgresServer, why_not
+import sayso
+from sayso.keys import Keyring, new_key
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing.postgres_server import PostgresServer, why_not
 
 AGENT = """
-import assent
-from assent.testing import ScriptedModel
+import sayso
+from sayso.testing import ScriptedModel
 
-agent = assent.Agent("clerk", model=ScriptedModel([]))
+agent = sayso.Agent("clerk", model=ScriptedModel([]))
 """
 COMMANDS = {
     "worker": ["worker", "agents:agent"],
@@ -37,7 +37,7 @@ COMMANDS = {
 def server() -> Iterator[PostgresServer]:
     if why_not():
         pytest.skip(why_not())
-    folder = Path(tempfile.mkdtemp(prefix="assent-stop-"))  # its socket needs a short path
+    folder = Path(tempfile.mkdtemp(prefix="sayso-stop-"))  # its socket needs a short path
     folder.chmod(0o755)
     made = PostgresServer(folder, fsync=False)
     made.start()
@@ -50,7 +50,7 @@ def start(processes: dict[str, subprocess.Popen[str]], folder: Path, env: dict[s
     """Start each command, and wait until it says that it is there."""
     (folder / "agents.py").write_text(AGENT)
     for name, command in COMMANDS.items():
-        whole = [sys.executable, "-m", "assent.cli.main", *command]
+        whole = [sys.executable, "-m", "sayso.cli.main", *command]
         processes[name] = process = subprocess.Popen(
             whole, cwd=folder, env=env, stdout=subprocess.PIPE, text=True
         )
@@ -60,7 +60,7 @@ def start(processes: dict[str, subprocess.Popen[str]], folder: Path, env: dict[s
 
 def test_nobody_waits_for_the_database_to_come_back(server: PostgresServer, tmp_path: Path) -> None:
     """Nothing is at work; a look at the store would wait for half a minute."""
-    env = {**os.environ, "ASSENT_KEY": new_key(), "ASSENT_STORE": server.url}
+    env = {**os.environ, "SAYSO_KEY": new_key(), "SAYSO_STORE": server.url}
     processes: dict[str, subprocess.Popen[str]] = {}
     try:
         start(processes, tmp_path, env)
@@ -81,15 +81,15 @@ def test_nobody_waits_for_the_database_to_come_back(server: PostgresServer, tmp_
 
 def test_nobody_waits_for_a_process_that_is_stopped_in_a_commit(tmp_path: Path) -> None:
     """Each has closed something that its record is not sealed for, and then has more to close."""
-    path, key = tmp_path / "assent.db", new_key()
-    env = {**os.environ, "ASSENT_KEY": key, "ASSENT_STORE": f"sqlite:///{path}"}
+    path, key = tmp_path / "sayso.db", new_key()
+    env = {**os.environ, "SAYSO_KEY": key, "SAYSO_STORE": f"sqlite:///{path}"}
     processes: dict[str, subprocess.Popen[str]] = {}
     store = SqliteStore(path, keys=Keyring.parse(key))
-    gate = assent.Gate(store, wait=0)
+    gate = sayso.Gate(store, wait=0)
     try:
         start(processes, tmp_path, env)
         for seconds in (0.1, 4):
-            with pytest.raises(assent.Paused), gate.run(f"for {seconds}"):
+            with pytest.raises(sayso.Paused), gate.run(f"for {seconds}"):
                 gate.approve_sync("Publish?", expires_in=seconds)
         while len(store.events()) < 3:
             time.sleep(0.05)

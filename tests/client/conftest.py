@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from remote_world import People, Server
 
-from assent.client import Client, RemoteGate
+from sayso.client import Client, RemoteGate
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'assent.db'}"
+    return f"sqlite:///{tmp_path / 'sayso.db'}"
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-import assent
-from assent.client import RemoteGate
+import sayso
+from sayso.client import RemoteGate
 
 
 def main(url: str, token: str, act: str) -> None:
@@ -22,7 +22,7 @@ def main(url: str, token: str, act: str) -> None:
     try:
         with gate.run("order-17"):
             print(pay(5), flush=True)
-    except assent.Paused as paused:
+    except sayso.Paused as paused:
         print(paused.requests[0].kind, flush=True)
     gate.close_sync()
 

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import httpx
 import uvicorn
 
-import assent
-from assent.inbox import create_token
-from assent.server import create_app
-from assent.stores import open_store
+import sayso
+from sayso.inbox import create_token
+from sayso.server import create_app
+from sayso.stores import open_store
 
 T = TypeVar("T")
-Decide = Callable[[assent.Request], assent.Decision]
+Decide = Callable[[sayso.Request], sayso.Decision]
 
 PATIENT = 30.0
 
@@ -64,11 +64,11 @@ class Server:
 
     @property
     def metrics(self) -> Any:
-        return self.app.state.assent.metrics
+        return self.app.state.sayso.metrics
 
     def stop(self) -> None:
         if self._thread.ident is not None:
-            self.app.state.assent.feed.close()
+            self.app.state.sayso.feed.close()
             self._server.should_exit = True
             self._thread.join(PATIENT)
             assert not self._thread.is_alive()
@@ -80,7 +80,7 @@ class People:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.inbox = assent.Inbox(url)
+        self.inbox = sayso.Inbox(url)
         self._threads: list[threading.Thread] = []
 
     def token(self, name: str, role: str = "agent") -> str:
@@ -88,13 +88,13 @@ class People:
             token, _ = create_token(store, name, by="test", role=role)
         return token
 
-    def pending(self) -> list[assent.Request]:
+    def pending(self) -> list[sayso.Request]:
         return list(self.inbox.pending_sync().items)
 
-    def next(self) -> assent.Request:
+    def next(self) -> sayso.Request:
         return until(self.pending)[0]
 
-    def decide(self, how: Decide) -> assent.Request:
+    def decide(self, how: Decide) -> sayso.Request:
         """Decide the next request as soon as there is one."""
         request = self.next()
         return self.inbox.decide_sync(request.id, how(request), by="ana")
@@ -111,7 +111,7 @@ class People:
         self.inbox.close()
 
 
-def yes(request: assent.Request) -> assent.Decision:
+def yes(request: sayso.Request) -> sayso.Decision:
     return request.approve()
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 from remote_world import People, Server, reserved, yes
 
-import assent
-from assent.client import Client, Unreachable
-from assent.client.options import header_key
-from assent.server.access.limits import Limits
+import sayso
+from sayso.client import Client, Unreachable
+from sayso.client.options import header_key
+from sayso.server.access.limits import Limits
 
 
 def test_ask_wait_claim_report(client: Client, people: People) -> None:
@@ -24,13 +24,13 @@ def test_ask_wait_claim_report(client: Client, people: People) -> None:
     assert client.wait_sync(made.id).status == "edited"
     claim = client.claim_sync(made.id, lease=20)
     assert (claim.args, claim.attempt, claim.lapsed) == ({"amount": 4}, 1, False)
-    with pytest.raises(assent.Conflict):
+    with pytest.raises(sayso.Conflict):
         client.claim_sync(made.id)
     assert client.renew_sync(claim) is True
     done = client.result_sync(claim, {"paid": 4})
     assert (done.execution.status, done.execution.result) == ("done", {"paid": 4})
     assert client.result_sync(claim, {"paid": 4}).execution == done.execution
-    with pytest.raises(assent.Conflict):
+    with pytest.raises(sayso.Conflict):
         client.result_sync(claim, {"paid": 400})
     assert client.renew_sync(claim) is False
 
@@ -53,9 +53,9 @@ def test_the_same_key_is_the_same_request_and_another_body_is_a_conflict(
 ) -> None:
     first = client.open_sync("refund", {"amount": 5}, key="k", run="r")
     assert client.open_sync("refund", {"amount": 5}, key="k", run="r").id == first.id
-    with pytest.raises(assent.Conflict, match="another body"):
+    with pytest.raises(sayso.Conflict, match="another body"):
         client.open_sync("refund", {"amount": 6}, key="k", run="r")
-    with pytest.raises(assent.Conflict, match="another body"):
+    with pytest.raises(sayso.Conflict, match="another body"):
         client.open_sync("erase", {"amount": 5}, key="k", run="r")
     assert len(people.pending()) == 1
 
@@ -85,15 +85,15 @@ def test_keys_that_a_header_cannot_carry() -> None:
 
 
 def test_a_wrong_token_and_a_wrong_role(server: Server, people: People) -> None:
-    with Client(server.url, "assent_nonsense") as client, pytest.raises(assent.Unauthenticated):
+    with Client(server.url, "sayso_nonsense") as client, pytest.raises(sayso.Unauthenticated):
         client.open_sync("refund", {})
-    with Client(server.url) as client, pytest.raises(assent.Unauthenticated):
+    with Client(server.url) as client, pytest.raises(sayso.Unauthenticated):
         client.open_sync("refund", {})
     reviewer = Client(server.url, people.token("zoe", "reviewer"))
-    with reviewer, pytest.raises(assent.NotAllowed, match="reviewer"):
+    with reviewer, pytest.raises(sayso.NotAllowed, match="reviewer"):
         reviewer.open_sync("refund", {})
     other = Client(server.url, people.token("bot"), agent="other")
-    with other, pytest.raises(assent.NotAllowed, match="other"):
+    with other, pytest.raises(sayso.NotAllowed, match="other"):
         other.open_sync("refund", {})
     assert people.pending() == []
 
@@ -103,28 +103,28 @@ def test_an_agent_sees_its_own_requests_only(client: Client, people: People) -> 
     people.decide(yes)
     with Client(client.url, people.token("eve")) as eve:
         for attempt in (eve.wait_sync, eve.claim_sync, eve.cancel_sync):
-            with pytest.raises(assent.NotFound):
+            with pytest.raises(sayso.NotFound):
                 attempt(made.id)
-        with pytest.raises(assent.Conflict, match="another agent"):
+        with pytest.raises(sayso.Conflict, match="another agent"):
             eve.open_sync("refund", {}, run="r", key="k")
     claim = client.claim_sync(made.id)
     with Client(client.url, people.token("eve")) as eve:
-        with pytest.raises(assent.NotFound):
+        with pytest.raises(sayso.NotFound):
             eve.result_sync(claim, "forged")
-        with pytest.raises(assent.NotFound):
+        with pytest.raises(sayso.NotFound):
             eve.renew_sync(claim)
 
 
 def test_errors_have_their_names_and_fields(client: Client) -> None:
     schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
-    with pytest.raises(assent.InvalidCall, match="amount") as invalid:
+    with pytest.raises(sayso.InvalidCall, match="amount") as invalid:
         client.open_sync("refund", {"amount": "x"}, schema=schema)
     assert invalid.value.path == "args.amount"
-    with pytest.raises(assent.NotFound, match="req_nothing"):
+    with pytest.raises(sayso.NotFound, match="req_nothing"):
         client.wait_sync("req_nothing", 0)
     with pytest.raises(TypeError, match="kee"):
         client.open_sync("refund", {}, kee="k")
-    with pytest.raises(assent.InvalidPolicy, match="risk"):
+    with pytest.raises(sayso.InvalidPolicy, match="risk"):
         client.open_sync("refund", {}, risk="huge")
 
 
@@ -133,7 +133,7 @@ def test_too_many_is_waited_out_or_raised(serve: Callable[..., Server], people: 
     token = people.token("bot")
     with Client(server.url, token, patience=0.2) as client:
         client.open_sync("refund", {}, run="r", key="k")
-        with pytest.raises(assent.TooMany) as full:
+        with pytest.raises(sayso.TooMany) as full:
             client.open_sync("refund", {}, run="r", key="other")
         assert full.value.wait == 30
     busy = serve(limits=Limits(per_minute=600, burst=2))
@@ -142,16 +142,16 @@ def test_too_many_is_waited_out_or_raised(serve: Callable[..., Server], people: 
     assert len(ids) == 4
 
 
-@pytest.mark.parametrize("url", ["", "assent.example", "ftp://assent", "https://a:b@assent", 5])
+@pytest.mark.parametrize("url", ["", "sayso.example", "ftp://sayso", "https://a:b@sayso", 5])
 def test_addresses_that_are_none(url: str) -> None:
-    with pytest.raises(assent.InvalidCall):
+    with pytest.raises(sayso.InvalidCall):
         Client(url)
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "ünïcode"])
 def test_tokens_that_are_none(token: str) -> None:
-    with pytest.raises(assent.InvalidCall, match="assent token create"):
-        Client("https://assent.example", token)
+    with pytest.raises(sayso.InvalidCall, match="sayso token create"):
+        Client("https://sayso.example", token)
 
 
 def test_a_token_read_from_a_file_with_its_line_end(server: Server, people: People) -> None:
@@ -160,23 +160,23 @@ def test_a_token_read_from_a_file_with_its_line_end(server: Server, people: Peop
 
 
 def test_an_id_is_only_an_id(client: Client) -> None:
-    with pytest.raises(assent.NotFound):
+    with pytest.raises(sayso.NotFound):
         client.wait_sync("../../healthz?", 0)
 
 
-def test_a_server_that_is_not_assent(server: Server) -> None:
-    with Client(f"{server.url}/metrics") as client, pytest.raises(assent.AssentError):
+def test_a_server_that_is_not_sayso(server: Server) -> None:
+    with Client(f"{server.url}/metrics") as client, pytest.raises(sayso.SaysoError):
         client.wait_sync("req_1", 0)
-    with Client(f"{server.url}/inbox") as client, pytest.raises(assent.AssentError):
+    with Client(f"{server.url}/inbox") as client, pytest.raises(sayso.SaysoError):
         client.wait_sync("req_1", 0)
 
 
 def test_the_client_brings_no_server_along() -> None:
     code = (
-        "import sys, assent.client\n"
+        "import sys, sayso.client\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "assert not loaded & {'fastapi', 'starlette', 'uvicorn', 'prometheus_client'}, loaded\n"
-        "assert 'assent.server' not in sys.modules\n"
+        "assert 'sayso.server' not in sys.modules\n"
     )
     command = [sys.executable, "-I", "-W", "error", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from remote_world import PATIENT, Lossy, People, Server, reserved, until, yes
 
-import assent
-from assent.client import RemoteGate
+import sayso
+from sayso.client import RemoteGate
 
 Gates = Callable[..., RemoteGate]
 AGENT = Path(__file__).with_name("mortal_agent.py")
@@ -158,7 +158,7 @@ def test_a_claim_whose_answer_got_lost_is_in_doubt_and_not_run(
             ran.append(amount)
             return f"paid {amount}"
 
-        def settle(request: assent.Request) -> assent.Decision:
+        def settle(request: sayso.Request) -> sayso.Decision:
             assert request.kind == "in_doubt"
             return request.approve()  # nobody was paid: run it again
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from remote_world import People, Server, until, yes
 
-import assent
-from assent import Option, Policy, Question, Rule
-from assent.client import RemoteGate
-from assent.gate.guard import this_call
+import sayso
+from sayso import Option, Policy, Question, Rule
+from sayso.client import RemoteGate
+from sayso.gate.guard import this_call
 
 Gates = Callable[..., RemoteGate]
 
@@ -33,7 +33,7 @@ def test_nothing_runs_before_a_yes_and_it_runs_once(
     ran: list[Any] = []
     gate = gate_to(server.url, wait=0)
     pay = paying(gate, ran)
-    with pytest.raises(assent.Paused) as paused, gate.run("order-17", requester="rita"):
+    with pytest.raises(sayso.Paused) as paused, gate.run("order-17", requester="rita"):
         pay("ana")
     (request,) = paused.value.requests
     assert (request.tool, request.agent, request.requester) == ("pay", "bot", "rita")
@@ -85,7 +85,7 @@ async def test_asking_and_approving(server: Server, people: People) -> None:
         people.will(lambda request: request.respond("blue"))
         assert await gate.ask("Which colour?") == "blue"
         people.will(lambda request: request.reject("none of your business"))
-        with pytest.raises(assent.Rejected, match="none of your business"):
+        with pytest.raises(sayso.Rejected, match="none of your business"):
             await gate.ask("Your age?")
         people.will(yes, lambda request: request.reject())
         assert await gate.approve("Publish?", {"version": "2.0"}) is True
@@ -99,12 +99,12 @@ def test_each_ending_is_the_error_that_a_gate_raises(
     gate = gate_to(server.url)
     pay = paying(gate, ran)
     people.will(lambda request: request.reject("wrong customer"))
-    with pytest.raises(assent.Rejected, match="ana rejected it: wrong customer") as rejected:
+    with pytest.raises(sayso.Rejected, match="ana rejected it: wrong customer") as rejected:
         pay("ana")
     assert rejected.value.request is not None
     people.will(lambda request: request.respond("paid by hand"))
     assert pay("ana") == "paid by hand"
-    with pytest.raises(assent.Expired):
+    with pytest.raises(sayso.Expired):
         paying(gate, ran, expires_in=0.2)("ben")
     assert ran == []
 
@@ -113,10 +113,10 @@ def test_a_request_that_is_called_off(server: Server, people: People, gate_to: G
     ran: list[Any] = []
     gate = gate_to(server.url, wait=0)
     pay = paying(gate, ran)
-    with pytest.raises(assent.Paused) as paused, gate.run("r"):
+    with pytest.raises(sayso.Paused) as paused, gate.run("r"):
         pay("ana")
     gate.client.cancel_sync(paused.value.requests[0].id, "not needed")
-    with pytest.raises(assent.Cancelled, match=r"\(not needed\): nothing was run"), gate.run("r"):
+    with pytest.raises(sayso.Cancelled, match=r"\(not needed\): nothing was run"), gate.run("r"):
         pay("ana")
     assert ran == []
 
@@ -136,7 +136,7 @@ def test_the_policy_of_the_server_allows_and_denies(
         raise AssertionError("never")
 
     assert look() == "seen"
-    with pytest.raises(assent.Denied, match="erase is forbidden"):
+    with pytest.raises(sayso.Denied, match="erase is forbidden"):
         erase()
     assert people.pending() == []
 
@@ -155,7 +155,7 @@ def test_a_function_that_raises_is_not_run_again(
     people.will(yes)
     with pytest.raises(ZeroDivisionError), gate.run("r"):
         fail()
-    with pytest.raises(assent.CallFailed, match="by nothing"), gate.run("r"):
+    with pytest.raises(sayso.CallFailed, match="by nothing"), gate.run("r"):
         fail()
     assert ran == [1]
 
@@ -170,7 +170,7 @@ def test_a_result_that_cannot_be_stored_is_a_failure(
         return 2**70
 
     people.will(yes)
-    with pytest.raises(assent.InvalidCall), gate.run("r"):
+    with pytest.raises(sayso.InvalidCall), gate.run("r"):
         count()
     (item,) = people.inbox.history_sync().items
     assert item.execution.status == "failed"
@@ -178,7 +178,7 @@ def test_a_result_that_cannot_be_stored_is_a_failure(
 
 def test_waiting_for_a_while(server: Server, people: People, gate_to: Gates) -> None:
     pay = paying(gate_to(server.url, wait=0.3), [])
-    with pytest.raises(assent.Paused) as paused:
+    with pytest.raises(sayso.Paused) as paused:
         pay("ana")
     # Whoever was told the name of the run comes back to the very same call.
     people.decide(yes)
@@ -206,11 +206,11 @@ def test_a_named_key_with_other_content_is_a_conflict(
 ) -> None:
     gate = gate_to(server.url, wait=0)
     pay = paying(gate, [], key=lambda args: f"to {args['to']} in ünïcode")
-    with pytest.raises(assent.Paused), gate.run("r"):
+    with pytest.raises(sayso.Paused), gate.run("r"):
         pay("ana", 1)
-    with pytest.raises(assent.Conflict, match="another body"), gate.run("r"):
+    with pytest.raises(sayso.Conflict, match="another body"), gate.run("r"):
         pay("ana", 2)
-    with pytest.raises(assent.Paused), gate.run("r"):
+    with pytest.raises(sayso.Paused), gate.run("r"):
         pay("ana", 1)
     assert len(people.pending()) == 1
 
@@ -224,7 +224,7 @@ def test_a_running_function_may_ask(server: Server, people: People, gate_to: Gat
         sure = gate.approve_sync("Sure?", {"size": size})
         return f"{size}, {sure}"
 
-    with pytest.raises(assent.Paused), gate.run("r"):
+    with pytest.raises(sayso.Paused), gate.run("r"):
         order()
     people.decide(yes)
     people.will(lambda request: request.respond("large"), yes)
@@ -237,7 +237,7 @@ def test_what_an_agent_says_of_itself_makes_it_stricter(
 ) -> None:
     gate = gate_to(server.url, wait=0)
     options = {"risk": "high", "reviewers": ["zoe"], "expires_in": "2h", "allowed": ["approve"]}
-    with pytest.raises(assent.Paused) as paused:
+    with pytest.raises(sayso.Paused) as paused:
         paying(gate, [], note="I think so", **options)("ana")
     (request,) = paused.value.requests
     assert (request.risk.level, request.reviewers, request.allowed) == (
@@ -249,7 +249,7 @@ def test_what_an_agent_says_of_itself_makes_it_stricter(
     assert request.expires_at is not None
     with pytest.raises(TypeError, match="needs_approval"):
         paying(gate, [], needs_approval=False)
-    with pytest.raises(assent.Paused):  # as a guard on a gate says it
+    with pytest.raises(sayso.Paused):  # as a guard on a gate says it
         paying(gate, [], needs_approval=True)("bo")
 
 
@@ -261,7 +261,7 @@ def test_a_sync_function_does_not_block_a_loop(
     async def wrong() -> None:
         pay("ana")
 
-    with pytest.raises(assent.AssentError, match="to_thread"):
+    with pytest.raises(sayso.SaysoError, match="to_thread"):
         asyncio.run(wrong())
     assert people.pending() == []
 
@@ -289,8 +289,8 @@ def test_a_function_that_waits_for_its_own_run_is_told(
             return order(False)
 
     people.will(yes)
-    with pytest.raises(assent.Conflict, match="would wait for itself"), gate.run("order-17"):
+    with pytest.raises(sayso.Conflict, match="would wait for itself"), gate.run("order-17"):
         order(True)
     people.will(yes, yes)
-    with pytest.raises(assent.Conflict, match="run order-18 is what"), gate.run("order-18"):
+    with pytest.raises(sayso.Conflict, match="run order-18 is what"), gate.run("order-18"):
         other()

@@ -6,19 +6,19 @@ import ast
 import json
 from pathlib import Path
 
-import assent
-import assent.demo
-from assent.demo import Effects
+import sayso
+import sayso.demo
+from sayso.demo import Effects
 
-SOURCE = Path(assent.__file__).parent
-PUBLIC = {"assent", "assent.agent", "assent.agent.models", "assent.server", "assent.testing"}
+SOURCE = Path(sayso.__file__).parent
+PUBLIC = {"sayso", "sayso.agent", "sayso.agent.models", "sayso.server", "sayso.testing"}
 
 
 # -- effects
 
 
 def test_effects_are_shared_and_outlive_their_object(tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/assent.db"
+    store = f"sqlite:///{tmp_path}/sayso.db"
     Effects.beside(store).record("send", {"to": ["ana"], "n": 1})
     (row,) = Effects.beside(store).all()
     assert (row["tool"], row["args"]) == ("send", {"to": ["ana"], "n": 1})
@@ -30,7 +30,7 @@ def test_effects_are_shared_and_outlive_their_object(tmp_path: Path) -> None:
 
 async def test_effects_of_a_lent_store_are_kept_beside_it(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/lent.db"
-    agent = assent.demo.agent()
+    agent = sayso.demo.agent()
     agent.lend(store)
     await agent.run("time")
     agent.gate.close()
@@ -56,7 +56,7 @@ def imports_of(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found |= {f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return {name for name in found if name.split(".")[0] == "assent"}
+    return {name for name in found if name.split(".")[0] == "sayso"}
 
 
 def test_it_uses_the_public_face_alone() -> None:
@@ -64,10 +64,10 @@ def test_it_uses_the_public_face_alone() -> None:
         modules = {name for name in imports_of(path) if name == name.lower()}
         inner = {name for name in modules if (SOURCE.parent / name.replace(".", "/")).is_dir()}
         inner |= {n for n in modules if (SOURCE.parent / f"{n.replace('.', '/')}.py").is_file()}
-        assert {n for n in inner if not n.startswith("assent.demo")} <= PUBLIC, path.name
+        assert {n for n in inner if not n.startswith("sayso.demo")} <= PUBLIC, path.name
 
 
 def test_only_its_own_command_knows_it() -> None:
     elsewhere = [p for p in SOURCE.rglob("*.py") if "demo" not in p.relative_to(SOURCE).parts[0]]
-    users = {p.name for p in elsewhere if any("assent.demo" in name for name in imports_of(p))}
+    users = {p.name for p in elsewhere if any("sayso.demo" in name for name in imports_of(p))}
     assert users == {"demo.py"}

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-import assent
-import assent.demo
-from assent.agent import Ended, Result, Text
-from assent.demo import Effects, model
-from assent.demo.script import SUGGESTIONS, TABLE
+import sayso
+import sayso.demo
+from sayso.agent import Ended, Result, Text
+from sayso.demo import Effects, model
+from sayso.demo.script import SUGGESTIONS, TABLE
 
 
 class Stage:
@@ -23,7 +23,7 @@ class Stage:
     def __init__(self, store: str | None) -> None:
         self.store = store
         self.effects = Effects() if store is None else Effects.beside(store)
-        self.agent = assent.demo.agent(store, self.effects if store is None else None)
+        self.agent = sayso.demo.agent(store, self.effects if store is None else None)
         self.agents = [self.agent]
 
     async def say(self, text: str) -> Result:
@@ -32,7 +32,7 @@ class Stage:
     async def decide(self, result: Result, *decisions: Any) -> Result:
         """Give these decisions to what waits, in order; on a file, to an agent made anew."""
         if self.store is not None:
-            self.agent = assent.demo.agent(self.store)
+            self.agent = sayso.demo.agent(self.store)
             self.agents.append(self.agent)
         made = [d(r) for d, r in zip(decisions, result.interruptions, strict=True)]
         return await self.agent.resume(result.run, decisions=made, by="ana")
@@ -47,13 +47,13 @@ class Stage:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(None if request.param == "memory" else f"sqlite:///{tmp_path}/assent.db")
+    made = Stage(None if request.param == "memory" else f"sqlite:///{tmp_path}/sayso.db")
     yield made
     for agent in made.agents:
         agent.gate.close()
 
 
-def approve(request: assent.Request) -> assent.Decision:
+def approve(request: sayso.Request) -> sayso.Decision:
     return request.approve()
 
 
@@ -175,7 +175,7 @@ async def test_a_statement_is_approved_or_rejected_but_not_edited(stage: Stage) 
     assert request.allowed == ("approve", "reject")
     assert "1204 rows" in json.dumps(request.preview)
     for decision in (request.edit({"query": "SELECT 1"}), request.respond("done by hand")):
-        with pytest.raises(assent.AssentError):
+        with pytest.raises(sayso.SaysoError):
             await stage.agent.resume(result.run, decisions=[decision])
     result = await stage.decide(result, lambda r: r.reject("keep them"))
     assert stage.ran == []

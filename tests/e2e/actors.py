@@ -15,11 +15,11 @@ from typing import Any
 from places import open_at
 from stories import append
 
-from assent import AlreadyDecided, AssentError, Gate, Inbox, Paused
-from assent.engine.commands import Note
-from assent.gate.guard import this_call
-from assent.stores.base import Store
-from assent.types import Decision, Request
+from sayso import AlreadyDecided, Gate, Inbox, Paused, SaysoError
+from sayso.engine.commands import Note
+from sayso.gate.guard import this_call
+from sayso.stores.base import Store
+from sayso.types import Decision, Request
 
 TYPES = ("approve", "reject", "respond", "edit")
 
@@ -131,7 +131,7 @@ def resume_all(folder: str, runs: list[str], seed: int) -> dict[str, str]:
         try:
             with gate.run(run):
                 got[run] = pay("bo")
-        except (AssentError, Paused) as error:
+        except (SaysoError, Paused) as error:
             got[run] = type(error).__name__
     gate.close()
     return got
@@ -169,7 +169,7 @@ def call(
     try:
         with gate.run(run):
             return str(pay(to))
-    except (AssentError, Paused) as error:
+    except (SaysoError, Paused) as error:
         return type(error).__name__
     finally:
         gate.close()
@@ -266,7 +266,7 @@ def work(folder: str, runs: list[str], seed: int, lease: float, nap: float = 0.0
             return turns
         turns += 1
         for run in dice.sample(left, min(8, len(left))):
-            with contextlib.suppress(AssentError, Paused), gate.run(run):
+            with contextlib.suppress(SaysoError, Paused), gate.run(run):
                 pay(run)
         waiting = inbox.pending_sync(limit=500).items
         for request in dice.sample(waiting, min(8, len(waiting))):
@@ -286,6 +286,6 @@ def _settle(inbox: Inbox, request: Request, dice: random.Random, folder: str) ->
         decision = dice.choice([request.approve(), request.respond("paid"), request.reject("no")])
     else:
         decision = request.approve()
-    with contextlib.suppress(AssentError):
+    with contextlib.suppress(SaysoError):
         inbox.decide_sync(request.id, decision, by=by)
         append(Path(folder, "acks"), request.id, decision.type, by)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from zygote import PATIENCE, Zygote
 
-from assent.stores.postgres import stream
+from sayso.stores.postgres import stream
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,11 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from assent.keys import Keyring, new_key
-from assent.stores.base import Boundary, Store
-from assent.stores.postgres import PostgresStore
-from assent.stores.sqlite import SqliteStore
-from assent.testing.postgres_server import shared_url, why_not
+from sayso.keys import Keyring, new_key
+from sayso.stores.base import Boundary, Store
+from sayso.stores.postgres import PostgresStore
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing.postgres_server import shared_url, why_not
 
 KINDS = ("sqlite", "postgres")
 _ADDRESS = "postgres"
@@ -45,7 +45,7 @@ def open_at(folder: str | Path, boundary: Boundary | None = None, clock: object 
     address = Path(folder, _ADDRESS)
     options = {} if clock is None else {"clock": clock}
     if not address.exists():
-        return SqliteStore(Path(folder, "assent.db"), boundary=boundary, **options)  # type: ignore[arg-type]
+        return SqliteStore(Path(folder, "sayso.db"), boundary=boundary, **options)  # type: ignore[arg-type]
     facts = json.loads(address.read_text())
     keys = Keyring.parse(facts["key"])
     return PostgresStore(
@@ -57,11 +57,11 @@ def address_of(folder: Path) -> dict[str, str]:
     """What a command line must be told, to use the store of a folder."""
     address = folder / _ADDRESS
     if not address.exists():
-        return {"ASSENT_STORE": f"sqlite:///{folder / 'assent.db'}"}
+        return {"SAYSO_STORE": f"sqlite:///{folder / 'sayso.db'}"}
     facts = json.loads(address.read_text())
     mark = "&" if "?" in facts["url"] else "?"
     url = f"{facts['url']}{mark}schema={quote(facts['schema'])}"
-    return {"ASSENT_STORE": url, "ASSENT_KEY": facts["key"]}
+    return {"SAYSO_STORE": url, "SAYSO_KEY": facts["key"]}
 
 
 def drop(folder: Path) -> None:

@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 
 from places import open_at
 
-from assent import AssentError, Gate, Inbox, Paused, Reviewer, schema
-from assent.gate.guard import this_call
-from assent.types import Decision, Request
+from sayso import Gate, Inbox, Paused, Reviewer, SaysoError, schema
+from sayso.gate.guard import this_call
+from sayso.types import Decision, Request
 
 RUN = "order-17"
 BY_HAND = "done by hand"
@@ -156,7 +156,7 @@ def play(
         except (Paused, KeyboardInterrupt):
             tale.person(world, doubt)
             continue
-        except AssentError as error:
+        except SaysoError as error:
             value = type(error).__name__
         break
     types = [[event.type, event.call] for _, event in world.store.events()]

@@ -18,11 +18,11 @@ from stories import BY_HAND, lines
 from tales import TALES
 from zygote import Zygote
 
-from assent import codec
-from assent.audit import verify
-from assent.rows import Event
-from assent.testing import check_store
-from assent.testing.checks import all_events
+from sayso import codec
+from sayso.audit import verify
+from sayso.rows import Event
+from sayso.testing import check_store
+from sayso.testing.checks import all_events
 
 LATER = 3_600.0
 ANSWERS = ("approve", "respond", "reject")

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from stories import RUN, Story, World, append, in_doubt
 
-from assent import Option, Paused, Question
-from assent.engine.commands import AddGrant, Claim, Recover, Wake
-from assent.inbox import create_token, revoke_token
-from assent.types import Grant, Request
+from sayso import Option, Paused, Question
+from sayso.engine.commands import AddGrant, Claim, Recover, Wake
+from sayso.inbox import create_token, revoke_token
+from sayso.types import Grant, Request
 
 
 class Free(Story):
@@ -315,7 +315,7 @@ class Noted(Story):
     value = "noted"
 
     def agent(self, world: World) -> Any:
-        from assent import Gate
+        from sayso import Gate
 
         path = world.folder / "policy.toml"
         path.write_text('[[rule]]\ntool = "*"\nverdict = "ask"\n')

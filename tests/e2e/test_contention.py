@@ -12,9 +12,9 @@ from actors import many_deciders, open_at, paying
 from stories import lines
 from zygote import Zygote
 
-from assent import Gate, Inbox, Paused
-from assent.audit import verify
-from assent.testing import check_store
+from sayso import Gate, Inbox, Paused
+from sayso.audit import verify
+from sayso.testing import check_store
 
 REQUESTS = 50
 THREADS = 100

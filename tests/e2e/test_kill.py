@@ -12,8 +12,8 @@ from sweep import LATER, Plot, die, plot_of, sweep
 from tales import TALES
 from zygote import Zygote
 
-from assent.engine import COMMANDS
-from assent.stores.sqlite import store as sqlite
+from sayso.engine import COMMANDS
+from sayso.stores.sqlite import store as sqlite
 
 #: The store's own commits, beside those of the engine's commands.
 OWN = set(re.findall(r'_submit\(\["(\w+)"\]', inspect.getsource(sqlite)))

@@ -15,10 +15,10 @@ from actors import open_at, until
 from stories import lines
 from zygote import Zygote
 
-from assent import Inbox, Request
-from assent.engine.commands import Recover
-from assent.rows import RunStatus
-from assent.testing import check_store
+from sayso import Inbox, Request
+from sayso.engine.commands import Recover
+from sayso.rows import RunStatus
+from sayso.testing import check_store
 
 RUN = "order-17"
 ENOUGH = 30.0
@@ -226,9 +226,9 @@ def test_what_ran_since_the_backup_is_in_doubt(
     people.close()
     shutil.copytree(folder, tmp_path / "backup")
     assert zygote.value("actors:call", folder=str(folder), run=RUN) == "paid bo by attempt 1"
-    for name in ("assent.db", "assent.db-wal"):
+    for name in ("sayso.db", "sayso.db-wal"):
         (folder / name).unlink(missing_ok=True)
-    shutil.copy(tmp_path / "backup" / "assent.db", folder)
+    shutil.copy(tmp_path / "backup" / "sayso.db", folder)
     assert zygote.value("actors:call", folder=str(folder), run=RUN) == "StoreError"
     people = Inbox(open_at(str(folder)))
     assert people.store.restored()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assent.stores.postgres import stream
+from sayso.stores.postgres import stream
 
 MODULES = ("actors", "stories", "tales")
 PATIENCE = 60.0

@@ -21,7 +21,7 @@ from record import Tally, take_stock
 from shim import Shim
 from stories import lines
 
-from assent.testing.postgres_server import PostgresServer
+from sayso.testing.postgres_server import PostgresServer
 
 
 def cut_server_power(

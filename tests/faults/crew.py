@@ -18,12 +18,12 @@ from typing import Any
 from places import open_at
 from stories import append
 
-from assent import Agent, tool
-from assent.agent.context import Context
-from assent.stores.base import Store
-from assent.stores.postgres import store as postgres
-from assent.testing import ScriptedModel, call, say
-from assent.worker import Worker
+from sayso import Agent, tool
+from sayso.agent.context import Context
+from sayso.stores.base import Store
+from sayso.stores.postgres import store as postgres
+from sayso.testing import ScriptedModel, call, say
+from sayso.worker import Worker
 
 PAYMENTS = 2
 

@@ -20,8 +20,8 @@ from record import check_record
 from stories import append
 from zygote import Ended, Zygote
 
-from assent import AssentError, Inbox
-from assent.types import Decision, Request
+from sayso import Inbox, SaysoError
+from sayso.types import Decision, Request
 
 CREW = 4
 #: How many people decide at once.
@@ -79,7 +79,7 @@ class Desk:
 
     def decide(self, most: int = _LOOK) -> int:
         """Decide what waits, and note what was acknowledged; gives how many decisions were."""
-        with contextlib.suppress(AssentError):
+        with contextlib.suppress(SaysoError):
             waiting = self.inbox.pending_sync(limit=most).items
             return sum(self._people.map(self._settle, waiting))
         return 0
@@ -92,7 +92,7 @@ class Desk:
                 [request.approve(), request.respond("paid"), request.reject("let it be")]
             )
         by = f"person {self.dice.randrange(5)}"
-        with contextlib.suppress(AssentError):
+        with contextlib.suppress(SaysoError):
             self.inbox.decide_sync(request.id, decision, by=by)
             append(self.folder / "acks", request.id, decision.type, by)
             self._end = time.monotonic() + PATIENCE  # it goes on
@@ -106,7 +106,7 @@ class Desk:
 
     def over(self) -> bool:
         """Whether every run has ended; looks at some of them each time."""
-        with contextlib.suppress(AssentError):
+        with contextlib.suppress(SaysoError):
             for run in self.dice.sample(sorted(self.live), min(_LOOK, len(self.live))):
                 found = self.store.run(run)
                 if found is not None and found.status not in ("running", "paused"):

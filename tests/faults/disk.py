@@ -10,7 +10,7 @@ import actors
 from places import open_at
 from stories import append
 
-from assent import AssentError, Inbox, StoreError
+from sayso import Inbox, SaysoError, StoreError
 
 _NOBODY = 65534
 
@@ -33,7 +33,7 @@ def decide(folder: str, most: int = 500, until: str = "") -> dict[str, Any]:
             inbox.decide_sync(request.id, request.approve(), by="ana")
         except StoreError as error:
             refused.append(str(error))
-        except AssentError as error:
+        except SaysoError as error:
             raise AssertionError(f"another error than that of the store: {error!r}") from error
         else:
             append(Path(folder, "acks"), request.id, "approve", "ana")

@@ -1,10 +1,10 @@
 /* A disk on a test's terms, put between a program and its C library by LD_PRELOAD.
  *
- * Everything below $ASSENT_DISK_FOLDER is watched. Where $ASSENT_DISK_LOG is set, each write, cut,
+ * Everything below $SAYSO_DISK_FOLDER is watched. Where $SAYSO_DISK_LOG is set, each write, cut,
  * sync and change of a name is added to that file, so that a test can tell what a power cut would
- * have left behind. The first byte of $ASSENT_DISK_STATE says how the disk is at the moment: 'F' is
+ * have left behind. The first byte of $SAYSO_DISK_STATE says how the disk is at the moment: 'F' is
  * full (nothing grows), 'R' is read-only (nothing changes), anything else is in good order. The
- * files named in $ASSENT_DISK_OUTSIDE (",effects,acks,") are logged and never refused: they stand for
+ * files named in $SAYSO_DISK_OUTSIDE (",effects,acks,") are logged and never refused: they stand for
  * what the world outside has seen.
  *
  * A write is logged after it was made; a sync before it begins and after it has ended: what was
@@ -48,10 +48,10 @@ static char watched[MOST];
     if (!real) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 
 __attribute__((constructor)) static void begin(void) {
-    const char *in = getenv("ASSENT_DISK_FOLDER"), *log = getenv("ASSENT_DISK_LOG");
-    const char *told = getenv("ASSENT_DISK_STATE");
+    const char *in = getenv("SAYSO_DISK_FOLDER"), *log = getenv("SAYSO_DISK_LOG");
+    const char *told = getenv("SAYSO_DISK_STATE");
     if (!in) return;
-    if (getenv("ASSENT_DISK_OUTSIDE")) outside = getenv("ASSENT_DISK_OUTSIDE");
+    if (getenv("SAYSO_DISK_OUTSIDE")) outside = getenv("SAYSO_DISK_OUTSIDE");
     snprintf(folder, sizeof folder, "%s/", in);
     folder_length = strlen(folder);
     if (log && *log)

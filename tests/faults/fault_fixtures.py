@@ -15,8 +15,8 @@ import pytest
 from faults import SEED, Tell
 from zygote import PATIENCE, Zygote
 
-from assent.stores.postgres import stream
-from assent.testing.postgres_server import PostgresServer, why_not
+from sayso.stores.postgres import stream
+from sayso.testing.postgres_server import PostgresServer, why_not
 
 HERE = Path(__file__).resolve().parent
 
@@ -50,7 +50,7 @@ def server() -> Iterator[PostgresServer]:
     """A PostgreSQL of the test's own, to be killed."""
     if why_not():
         pytest.skip(why_not())
-    folder = Path(tempfile.mkdtemp(prefix="assent-pg-"))
+    folder = Path(tempfile.mkdtemp(prefix="sayso-pg-"))
     server = PostgresServer(folder)
     try:
         server.start()

@@ -6,7 +6,7 @@ import os
 import random
 from typing import Any, Protocol
 
-SEED = int(os.environ.get("ASSENT_CHAOS_SEED", "0")) or random.SystemRandom().randrange(10**9)
+SEED = int(os.environ.get("SAYSO_CHAOS_SEED", "0")) or random.SystemRandom().randrange(10**9)
 
 
 class Tell(Protocol):

@@ -22,9 +22,9 @@ from typing import Any
 from load_wire import Wire
 from places import address_of, open_at
 
-from assent.inbox import create_token
-from assent.stores.base import Store
-from assent.testing.checks import all_events
+from sayso.inbox import create_token
+from sayso.stores.base import Store
+from sayso.testing.checks import all_events
 
 _READERS = Path(__file__).with_name("load_readers.py")
 _PATIENCE = 3600.0
@@ -108,9 +108,9 @@ def check_load(load: Load, counts: dict[str, Any]) -> None:
 
 @contextmanager
 def _server(folder: Path) -> Iterator[tuple[int, int]]:
-    """``assent serve``: its port, and its process."""
+    """``sayso serve``: its port, and its process."""
     environment = {**os.environ, **address_of(folder)}
-    command = [sys.executable, "-m", "assent.cli.main", "serve", "--port", "0", "--workers", "0"]
+    command = [sys.executable, "-m", "sayso.cli.main", "serve", "--port", "0", "--workers", "0"]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))

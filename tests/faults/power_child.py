@@ -11,7 +11,7 @@ from crew import PAYMENTS, payer
 from places import open_at
 from stories import append
 
-from assent import Inbox
+from sayso import Inbox
 
 THREADS = 3
 

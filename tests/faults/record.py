@@ -15,11 +15,11 @@ from typing import ClassVar
 
 from stories import lines
 
-from assent import codec
-from assent.audit import verify
-from assent.rows import LIVE, Event
-from assent.stores.base import Store
-from assent.testing.checks import all_events
+from sayso import codec
+from sayso.audit import verify
+from sayso.rows import LIVE, Event
+from sayso.stores.base import Store
+from sayso.testing.checks import all_events
 
 #: What a result says of the attempt that it is of.
 _ATTEMPT = re.compile(r"by attempt (\d+)")

@@ -21,7 +21,7 @@ from standby import Standby, either
 from stories import lines
 from zygote import Zygote
 
-from assent.testing.postgres_server import PostgresServer
+from sayso.testing.postgres_server import PostgresServer
 
 _BATCH = 200
 
@@ -115,7 +115,7 @@ def lose_primary(
         time.sleep(0.5)
         held = len(lines(folder / "effects")) == begun and desk.store.restored()
         assert held, "something went on before anybody looked"
-        command = [sys.executable, "-m", "assent.cli.main", "recover", "--yes", "--json"]
+        command = [sys.executable, "-m", "sayso.cli.main", "recover", "--yes", "--json"]
         environment = {**os.environ, **address_of(folder)}
         said = subprocess.check_output(command, env=environment, text=True, timeout=60)
         return {**json.loads(said), **desk.finish()}

@@ -48,10 +48,10 @@ class Shim:
         """What a program needs to be told to have its files on this disk."""
         return {
             "LD_PRELOAD": str(self._library),
-            "ASSENT_DISK_FOLDER": str(self.watched),
-            "ASSENT_DISK_STATE": str(self._state),
-            "ASSENT_DISK_LOG": str(self.log) if logs else "",
-            "ASSENT_DISK_OUTSIDE": f",{','.join(OUTSIDE)},",
+            "SAYSO_DISK_FOLDER": str(self.watched),
+            "SAYSO_DISK_STATE": str(self._state),
+            "SAYSO_DISK_LOG": str(self.log) if logs else "",
+            "SAYSO_DISK_OUTSIDE": f",{','.join(OUTSIDE)},",
         }
 
     @contextlib.contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 
-from assent.testing.postgres_server import PostgresServer
+from sayso.testing.postgres_server import PostgresServer
 
 _PATIENCE = 60.0
 
@@ -24,7 +24,7 @@ class Standby(PostgresServer):
     @contextmanager
     def of(cls, primary: PostgresServer) -> Iterator[Standby]:
         """One that follows this server, and that its commits wait for from now on."""
-        folder = Path(tempfile.mkdtemp(prefix="assent-pg-"))
+        folder = Path(tempfile.mkdtemp(prefix="sayso-pg-"))
         standby = cls(folder)
         try:
             source = f"host={primary.folder} user=postgres application_name=standby"

@@ -9,12 +9,12 @@ from typing import Any
 
 import stories
 
-from assent import engine
-from assent.engine import Work, deciding, running
-from assent.engine.commands import Record, Start
-from assent.gate.guard import this_call
-from assent.rows import Call, CallStatus
-from assent.stores.base import Store
+from sayso import engine
+from sayso.engine import Work, deciding, running
+from sayso.engine.commands import Record, Start
+from sayso.gate.guard import this_call
+from sayso.rows import Call, CallStatus
+from sayso.stores.base import Store
 
 
 def no_token() -> None:

@@ -10,7 +10,7 @@ from places import make
 from rounds import kill_server, lose_primary
 from zygote import Zygote
 
-from assent.testing.postgres_server import PostgresServer
+from sayso.testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 

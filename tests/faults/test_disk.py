@@ -22,7 +22,7 @@ from rounds import at_work
 from shim import Shim, needs_compiler
 from zygote import Zygote
 
-from assent.testing.postgres_server import PostgresServer, why_not
+from sayso.testing.postgres_server import PostgresServer, why_not
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
@@ -68,7 +68,7 @@ class Setting:
 @pytest.fixture(params=KINDS)
 def setting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
     """For SQLite the processes have their files on that disk, for PostgreSQL its server."""
-    home = Path(tempfile.mkdtemp(prefix="assent-disk-"))
+    home = Path(tempfile.mkdtemp(prefix="sayso-disk-"))
     home.chmod(0o755)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, home, ignore_errors=True)
@@ -145,7 +145,7 @@ def only_reads(server: PostgresServer, state: str) -> None:
 
 
 def test_files_that_may_not_be_written_are_refused(zygote: Zygote) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="assent-locked-"))
+    folder = Path(tempfile.mkdtemp(prefix="sayso-locked-"))
     try:
         with at_work(zygote, make(folder, "sqlite"), SEED) as desk:
             desk.begin(1)

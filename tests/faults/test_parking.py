@@ -15,8 +15,8 @@ import pytest
 from places import KINDS, drop, make, open_at
 from record import take_stock
 
-from assent import Inbox
-from assent.engine.commands import Propose
+from sayso import Inbox
+from sayso.engine.commands import Propose
 
 PATIENCE = 60.0
 

@@ -11,7 +11,7 @@ from places import KINDS, drop, make
 from rounds import at_work
 from zygote import Zygote
 
-from assent.stores.postgres import store as postgres
+from sayso.stores.postgres import store as postgres
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 

@@ -20,8 +20,8 @@ from stories import RUN
 from sweep import LATER
 from zygote import Zygote
 
-from assent import Inbox
-from assent.stores.base import Store
+from sayso import Inbox
+from sayso.stores.base import Store
 
 BOTH = pytest.mark.parametrize("without", [False, True], ids=["whole", "without"])
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from assent import Gate, Inbox, Paused, Reviewer
-from assent.stores.base import Store
-from assent.types import Decision, Request
+from sayso import Gate, Inbox, Paused, Reviewer
+from sayso.stores.base import Store
+from sayso.types import Decision, Request
 
 RUN = "order-17"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from cases import Case, person
 
-import assent
-from assent import Cancelled, Denied, Policy, Rule
-from assent.testing.scripted_model import ScriptedModel, call, say
+import sayso
+from sayso import Cancelled, Denied, Policy, Rule
+from sayso.testing.scripted_model import ScriptedModel, call, say
 
 USUAL = Rule("pay", name="usual")
 NEVER = Rule("pay", name="never", verdict="deny")
@@ -75,15 +75,15 @@ def test_a_file_that_was_changed_counts_at_once(case: Case, tmp_path: Path) -> N
 async def test_an_agent_is_told_that_it_is_forbidden_by_now(case: Case) -> None:
     ran: list[str] = []
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def pay(to: str) -> str:
         """Pay somebody."""
         ran.append(to)
         return "paid"
 
-    def agent(*rules: Rule) -> assent.Agent:
+    def agent(*rules: Rule) -> sayso.Agent:
         model = ScriptedModel([say("Then not.")] if rules else [call("pay", {"to": "bo"})])
-        return assent.Agent(
+        return sayso.Agent(
             "payer", model=model, tools=[pay], store=case.store, policy=Policy(rules)
         )
 
@@ -113,15 +113,15 @@ def test_what_a_changed_function_adds_is_asked_about_too(case: Case) -> None:
 async def test_a_call_that_had_started_is_not_said_to_have_had_no_effect(case: Case) -> None:
     ran: list[str] = []
 
-    @assent.tool
+    @sayso.tool
     def pay(to: str) -> str:
         """Pay somebody."""
         ran.append(to)
         raise KeyboardInterrupt
 
-    def agent(*rules: Rule) -> assent.Agent:
+    def agent(*rules: Rule) -> sayso.Agent:
         model = ScriptedModel([say("Then not.")] if rules else [call("pay", {"to": "bo"})])
-        return assent.Agent(
+        return sayso.Agent(
             "payer", model=model, tools=[pay], store=case.store, policy=Policy(rules)
         )
 

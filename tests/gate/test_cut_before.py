@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import assent
-from assent import Gate, Inbox, Paused
-from assent.agent import Agent
-from assent.stores.memory import MemoryStore
-from assent.testing.scripted_model import ScriptedModel, call, calls, say
+import sayso
+from sayso import Gate, Inbox, Paused
+from sayso.agent import Agent
+from sayso.stores.memory import MemoryStore
+from sayso.testing.scripted_model import ScriptedModel, call, calls, say
 
 
 class SlowStore(MemoryStore):
@@ -96,7 +96,7 @@ async def test_a_call_of_its_own_is_over(store: SlowStore) -> None:
 async def test_the_calls_of_an_agent(store: SlowStore, asks: bool) -> None:
     ran: list[int] = []
 
-    @assent.tool(needs_approval=asks)
+    @sayso.tool(needs_approval=asks)
     def pay(amount: int) -> str:
         ran.append(amount)
         return "paid"
@@ -118,7 +118,7 @@ async def test_the_calls_of_an_agent(store: SlowStore, asks: bool) -> None:
 
 
 async def test_on_the_loop_there_is_nothing_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.twin._TURN_SECONDS", 0.0)
+    monkeypatch.setattr("sayso.twin._TURN_SECONDS", 0.0)
     store, ran = MemoryStore(), []
     gate = Gate(store, wait=0)
 

@@ -8,8 +8,8 @@ import pytest
 from cases import Case
 from pydantic import BaseModel, Field, field_validator
 
-from assent import Denied
-from assent.audit import verify
+from sayso import Denied
+from sayso.audit import verify
 
 
 class Item(BaseModel):

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from cases import RUN, Case, person
 
-from assent import (
-    AssentError,
+from sayso import (
     CallFailed,
     Cancelled,
     InDoubt,
@@ -18,14 +17,15 @@ from assent import (
     InvalidDecision,
     Paused,
     Rejected,
+    SaysoError,
     Superseded,
 )
-from assent.audit import verify
-from assent.gate.guard import this_call
-from assent.rows import RunStatus
-from assent.stores.base import Store
-from assent.testing import FakeClock
-from assent.types import Execution
+from sayso.audit import verify
+from sayso.gate.guard import this_call
+from sayso.rows import RunStatus
+from sayso.stores.base import Store
+from sayso.testing import FakeClock
+from sayso.types import Execution
 
 # -- errors and results
 
@@ -119,7 +119,7 @@ def test_a_function_may_look_at_its_own_call(case: Case) -> None:
     assert call.decision is not None
     assert (call.decision.by, call.decision.type) == ("ana", "edit")
     assert call.original == {"to": "bo"}
-    with pytest.raises(AssentError, match="inside a guarded function only"):
+    with pytest.raises(SaysoError, match="inside a guarded function only"):
         this_call()
 
 
@@ -259,7 +259,7 @@ def test_an_older_yes_does_not_mean_run_it_again(case: Case) -> None:
     doubted(case)
     request = case.pending()
     (old,) = [e for e in case.inbox.events_sync(request.id) if e.type == "asked"]
-    with pytest.raises(AssentError, match="is not what you saw"):
+    with pytest.raises(SaysoError, match="is not what you saw"):
         case.inbox.decide_sync(
             request.id, request.approve(), by="ana", seen_digest=str(old.body)[:64]
         )
@@ -320,7 +320,7 @@ def test_newer_input_supersedes_what_waits(case: Case) -> None:
     assert case.inbox.get_sync(request.id).status == "superseded"
     with pytest.raises(Superseded, match="nothing was run"):
         case.enter(lambda: case.paying()("bo"))
-    with pytest.raises(AssentError, match="superseded"):
+    with pytest.raises(SaysoError, match="superseded"):
         case.decide(request.approve())
 
 

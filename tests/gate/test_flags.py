@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assent import Agent, Gate, InvalidCall, InvalidPolicy, Question, tool
-from assent.testing import ScriptedModel
+from sayso import Agent, Gate, InvalidCall, InvalidPolicy, Question, tool
+from sayso.testing import ScriptedModel
 
 
 def pay(to: str) -> str:

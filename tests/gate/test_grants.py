@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from cases import Case, person
 
-from assent import Denied, InvalidDecision, Paused, Policy, Rule
-from assent.inbox.standing import scope_of
-from assent.testing import FakeClock
+from sayso import Denied, InvalidDecision, Paused, Policy, Rule
+from sayso.inbox.standing import scope_of
+from sayso.testing import FakeClock
 
 
 def grant(case: Case, wanted: Any, **options: Any) -> None:

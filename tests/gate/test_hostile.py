@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from cases import RUN, Case
 
-from assent import Gate, InvalidCall, Option, Question, text
-from assent.errors import AssentError, InvalidPolicy, StoreError
-from assent.policy import Policy, Rule
+from sayso import Gate, InvalidCall, Option, Question, text
+from sayso.errors import InvalidPolicy, SaysoError, StoreError
+from sayso.policy import Policy, Rule
 
 #: Text that would like to be something else: escapes, bidi, zero-width, tags, markup, SQL, NUL.
 HOSTILE = (
@@ -171,7 +171,7 @@ FIELDS = (*NEEDED, "note", "description", "key")
 def test_text_that_cannot_be_kept_is_refused_and_harms_nothing(
     case: Case, field: str, bad: Any
 ) -> None:
-    with pytest.raises((AssentError, TypeError)) as caught:
+    with pytest.raises((SaysoError, TypeError)) as caught:
         _ask_with(case, field, bad)
     assert len(str(caught.value)) < 1_000
     if bad is LONG:
@@ -200,7 +200,7 @@ def _ask_with(case: Case, field: str, bad: Any) -> None:
 def test_a_guard_refuses_such_text_too(case: Case) -> None:
     for field in ("note", "description"):
         for bad in (HALF, LONG):
-            with pytest.raises((AssentError, TypeError)):
+            with pytest.raises((SaysoError, TypeError)):
                 case.enter(lambda f=field, b=bad: case.paying(**{f: b})("bo"))
     for name in (HALF, LONG, "", "with space", HOSTILE):
         with pytest.raises(TypeError, match="cannot name a tool"):
@@ -213,7 +213,7 @@ def test_hostile_text_of_a_rule_harms_nothing(case: Case) -> None:
         ruled = Case(case.store, policy=Policy([Rule("pay", description=described)]))
         try:
             ruled.paused(lambda ruled=ruled: ruled.paying()("bo"), "ruled")
-        except AssentError:
+        except SaysoError:
             assert case.inbox.pending_sync().items == ()
     assert case.paused(lambda: case.paying()("bo")).status == "pending"
 
@@ -272,7 +272,7 @@ def test_a_policy_is_a_policy_or_a_path(policy: Any) -> None:
         Gate("memory://", policy=policy)
 
 
-@pytest.mark.parametrize("store", [None, Path("assent.db"), 7])
+@pytest.mark.parametrize("store", [None, Path("sayso.db"), 7])
 def test_a_store_is_a_url_or_a_store(store: Any) -> None:
     with pytest.raises(StoreError, match="sqlite:///"):
         Gate(store)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from cases import RUN, Case, aside, soon
 
-from assent import InvalidCall, Paused
-from assent.stores import open_store
-from assent.testing import FakeClock
+from sayso import InvalidCall, Paused
+from sayso.stores import open_store
+from sayso.testing import FakeClock
 
 
 def test_a_function_that_asks_starts_again_at_its_top(case: Case) -> None:

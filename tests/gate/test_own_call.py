@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cases import RUN, Case, aside, soon
 
-from assent import Conflict, Gate
+from sayso import Conflict, Gate
 
 
 def test_a_step_inside_itself(case: Case) -> None:

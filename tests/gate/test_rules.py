@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cases import RUN, Case, person
 
-from assent import (
+from sayso import (
     AlreadyDecided,
     Cancelled,
     Conflict,
@@ -23,9 +23,9 @@ from assent import (
     Risk,
     Rule,
 )
-from assent.inbox import create_token, revoke_token
-from assent.rows import RunStatus
-from assent.testing import FakeClock
+from sayso.inbox import create_token, revoke_token
+from sayso.rows import RunStatus
+from sayso.testing import FakeClock
 
 ANA, BEA, CY = person("ana"), person("bea"), person("cy")
 
@@ -88,7 +88,7 @@ def test_a_token_that_was_revoked_or_ended_or_forged_counts_for_nobody(timed: Ca
     revoked, row = create_token(store, "ana", by="ops")
     revoke_token(store, row.id, by="ops")
     ended, _ = create_token(store, "ana", by="ops", ends=store.now())
-    for token in (revoked, ended, "assent_made-up", "", "\ud800"):
+    for token in (revoked, ended, "sayso_made-up", "", "\ud800"):
         with pytest.raises(NotAllowed, match="unknown, revoked or past its end"):
             timed.inbox.decide_sync(request.id, request.approve(), token=token)
     assert timed.pending() == request

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from cases import RUN, Case, person
 
-from assent import Paused, Tampered, codec
-from assent.audit import verify
-from assent.engine.asking import envelope
-from assent.engine.commands import Start
-from assent.stores.sqlite import SqliteStore
-from assent.types import Request, Vote
+from sayso import Paused, Tampered, codec
+from sayso.audit import verify
+from sayso.engine.asking import envelope
+from sayso.engine.commands import Start
+from sayso.stores.sqlite import SqliteStore
+from sayso.types import Request, Vote
 
 ANA, BEA = person("ana"), person("bea")
 
@@ -57,14 +57,14 @@ class Thief:
 
 @pytest.fixture
 def case(tmp_path: Path) -> Iterator[Case]:
-    store = SqliteStore(tmp_path / "assent.db")
+    store = SqliteStore(tmp_path / "sayso.db")
     yield Case(store)
     store.close()
 
 
 @pytest.fixture
 def thief(tmp_path: Path) -> Thief:
-    return Thief(tmp_path / "assent.db")
+    return Thief(tmp_path / "sayso.db")
 
 
 def refused(case: Case, **options: Any) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-import assent
-from assent import Gate, Inbox, Paused
-from assent.agent import Agent
-from assent.stores.memory import MemoryStore
-from assent.testing.scripted_model import ScriptedModel, call, say
+import sayso
+from sayso import Gate, Inbox, Paused
+from sayso.agent import Agent
+from sayso.stores.memory import MemoryStore
+from sayso.testing.scripted_model import ScriptedModel, call, say
 
 
 async def both(one: Any, two: Any) -> list[Any]:
@@ -32,8 +32,8 @@ async def failing() -> None:
 
 
 async def test_a_tool_that_asks_in_a_group(store: MemoryStore) -> None:
-    @assent.tool
-    async def order(ctx: assent.Context) -> list[str]:
+    @sayso.tool
+    async def order(ctx: sayso.Context) -> list[str]:
         return await both(ctx.ask("Size?"), ctx.ask("Topping?"))
 
     agent = Agent("a", model=ScriptedModel([call("order", {}), say("Done.")]), tools=[order])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cases import Case
 
-from assent import Agent, Gate, Paused, Request, ask_user
-from assent.testing import ScriptedModel, call, say
+from sayso import Agent, Gate, Paused, Request, ask_user
+from sayso.testing import ScriptedModel, call, say
 
 _QUESTION = {"question": "Which size?", "options": None, "free_text": True}
 
@@ -107,14 +107,12 @@ def test_what_a_loop_ends_in_the_middle_is_told(
 def test_in_a_terminal_one_line_says_how_to_decide(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("assent.gate.gate._in_terminal", lambda: True)
-    for url in (f"sqlite:///{tmp_path}/assent.db", "memory://"):
+    monkeypatch.setattr("sayso.gate.gate._in_terminal", lambda: True)
+    for url in (f"sqlite:///{tmp_path}/sayso.db", "memory://"):
         gate = Gate(url, wait=0)
         with pytest.raises(Paused), gate.run("r"):
             gate.approve_sync("Well?")
         gate.close()
     kept, passing = capsys.readouterr().err.splitlines()
-    assert kept.endswith(
-        f"; to decide: assent inbox --decide --store sqlite:///{tmp_path}/assent.db"
-    )
+    assert kept.endswith(f"; to decide: sayso inbox --decide --store sqlite:///{tmp_path}/sayso.db")
     assert "only this process can decide it" in passing

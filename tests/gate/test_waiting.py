@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from cases import RUN, Case, aside, soon
 
-from assent import (
-    AssentError,
+from sayso import (
     Conflict,
     Gate,
     InvalidCall,
     Paused,
     Rejected,
     Request,
+    SaysoError,
     StoreError,
 )
-from assent.testing import ScriptedReviewer
+from sayso.testing import ScriptedReviewer
 
 
 def answer_soon(case: Case, decide: Any = Request.approve) -> None:
@@ -103,11 +103,11 @@ async def test_a_thousand_waiters_cost_no_thread_each(case: Case) -> None:
 
 async def test_a_sync_function_on_a_loop_gives_advice(case: Case) -> None:
     pay = case.paying()
-    with pytest.raises(AssentError, match=r"await asyncio\.to_thread\(pay, \.\.\.\)"):
+    with pytest.raises(SaysoError, match=r"await asyncio\.to_thread\(pay, \.\.\.\)"):
         pay("bo")
-    with pytest.raises(AssentError, match="await the method without _sync"):
+    with pytest.raises(SaysoError, match="await the method without _sync"):
         case.gate.ask_sync("Which colour?")
-    with pytest.raises(AssentError, match=r"async with gate\.run"), case.gate.run(RUN):
+    with pytest.raises(SaysoError, match=r"async with gate\.run"), case.gate.run(RUN):
         pass
     assert case.inbox.store.events() == []
     answer_soon(case)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from cases import Case
 
-from assent.stores import open_store
-from assent.stores.base import Store
-from assent.testing import FakeClock, check_store
+from sayso.stores import open_store
+from sayso.stores.base import Store
+from sayso.testing import FakeClock, check_store
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -20,7 +20,7 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
     opened: list[Store] = []
 
     def make(**options: Any) -> Store:
-        url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'assent.db'}"
+        url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'sayso.db'}"
         opened.append(open_store(url, **options))
         return opened[-1]
 

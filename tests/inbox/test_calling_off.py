@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cases import Case
 
-from assent import Conflict, InvalidDecision, NotFound
+from sayso import Conflict, InvalidDecision, NotFound
 
 
 def test_cancelling_is_by_somebody_and_of_something(case: Case) -> None:

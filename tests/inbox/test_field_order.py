@@ -8,14 +8,14 @@ from typing import Any
 from cases import Case
 from pydantic import BaseModel
 
-import assent
-from assent import Inbox, Question
-from assent.adapters.ai_sdk.card import card_of
-from assent.adapters.ai_sdk.faces import face_of
-from assent.agent.events import ToolCalled
-from assent.ordered import NOTE, noted, restored
-from assent.testing import ScriptedModel, call
-from assent.views import request_json
+import sayso
+from sayso import Inbox, Question
+from sayso.adapters.ai_sdk.card import card_of
+from sayso.adapters.ai_sdk.faces import face_of
+from sayso.agent.events import ToolCalled
+from sayso.ordered import NOTE, noted, restored
+from sayso.testing import ScriptedModel, call
+from sayso.views import request_json
 
 ADDRESS = {"type": "object", "properties": {"street": {}, "number": {}, "city": {}}}
 FORM: dict[str, Any] = {
@@ -64,12 +64,12 @@ def test_the_order_outlives_an_export(tmp_path: Path) -> None:
         size: str
         amount: int
 
-    tool = assent.ask_user_for(Order)
+    tool = sayso.ask_user_for(Order)
     model = ScriptedModel([call(tool.name, {"question": "Which?"})])
-    agent = assent.Agent("shop", model=model, tools=[tool], store=f"sqlite:///{tmp_path}/a.db")
+    agent = sayso.Agent("shop", model=model, tools=[tool], store=f"sqlite:///{tmp_path}/a.db")
     state = agent.run_sync("an order", thread="t-1").state
     assert fields(state.interruptions[0].schema) == ["size", "amount"]
-    read = assent.RunState.from_json(state.to_json())
+    read = sayso.RunState.from_json(state.to_json())
     assert fields(read.interruptions[0].schema) == ["size", "amount"]
 
 
@@ -78,9 +78,9 @@ async def test_whoever_follows_a_run_is_shown_no_notes(case: Case) -> None:
         size: str
         amount: int
 
-    tool = assent.ask_user_for(Order)
+    tool = sayso.ask_user_for(Order)
     model = ScriptedModel([call(tool.name, {"question": "Which?"})])
-    agent = assent.Agent("shop", model=model, tools=[tool], store=case.store)
+    agent = sayso.Agent("shop", model=model, tools=[tool], store=case.store)
     told = [event async for event in agent.stream("an order", thread="t-1")]
     (called,) = [event for event in told if isinstance(event, ToolCalled)]
     assert fields(called.args["schema"]) == ["size", "amount"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cases import RUN, Case, person
 
-from assent import (
+from sayso import (
     AlreadyDecided,
     Approve,
     Conflict,
@@ -24,9 +24,9 @@ from assent import (
     Respond,
     StoreError,
 )
-from assent.stores.sqlite import SqliteStore
-from assent.testing import FakeClock
-from assent.views import request_json
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import FakeClock
+from sayso.views import request_json
 
 
 def ask(case: Case, number: int, **options: Any) -> Request:
@@ -147,7 +147,7 @@ def test_a_request_is_found_by_the_beginning_of_its_id(case: Case) -> None:
     assert case.inbox.find_sync(request.id[:14]) == request
     with pytest.raises(NotFound, match="type more of it"):
         case.inbox.find_sync("req_")
-    with pytest.raises(NotFound, match="assent inbox"):
+    with pytest.raises(NotFound, match="sayso inbox"):
         case.inbox.find_sync("xyz")
     assert case.inbox.find_sync(other.id[:14]) == other
 
@@ -241,7 +241,7 @@ def test_a_yes_has_to_name_what_was_seen(case: Case) -> None:
 def test_a_decision_that_is_not_committed_is_not_made(
     tmp_path: Path, error: BaseException, raised: type[BaseException]
 ) -> None:
-    case = Case(SqliteStore(tmp_path / "assent.db"))
+    case = Case(SqliteStore(tmp_path / "sayso.db"))
     request = ask(case, 1)
 
     def fail(name: str, when: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from cases import Case, person
 
-from assent import Inbox, NotAllowed
-from assent.types import Request, Terms, Verdict
+from sayso import Inbox, NotAllowed
+from sayso.types import Request, Terms, Verdict
 
 ANA, BEA = person("ana"), person("bea")
 

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from cases import Case
 
-from assent import (
+from sayso import (
     Approve,
-    AssentError,
     Decision,
     Edit,
     InvalidDecision,
     Reject,
     Respond,
     Reviewer,
+    SaysoError,
 )
-from assent.types import Request
+from sayso.types import Request
 
 HUGE = "x" * 5_000_000
 HALF = "\ud800"
@@ -51,7 +51,7 @@ MALFORMED: dict[str, Callable[[Request], tuple[Any, dict[str, Any]]]] = {
     "by half a character": lambda r: (r.approve(), {"by": HALF}),
     "by a reviewer of half a character": lambda r: (r.approve(), {"by": Reviewer(HALF)}),
     "by too much": lambda r: (r.approve(), {"by": HUGE}),
-    "by a token that is none": lambda r: (r.approve(), {"token": "assent_none"}),
+    "by a token that is none": lambda r: (r.approve(), {"token": "sayso_none"}),
     "by an empty token": lambda r: (r.approve(), {"token": ""}),
     "a message that is none": lambda r: (r.reject(None), {}),
     "a message of numbers": lambda r: (r.reject(5), {}),
@@ -83,7 +83,7 @@ def test_a_malformed_decision_changes_nothing(case: Case, what: str) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     events = case.store.events()
     decision, options = MALFORMED[what](request)
-    with pytest.raises(AssentError) as caught:
+    with pytest.raises(SaysoError) as caught:
         case.inbox.decide_sync(request.id, decision, **{"by": "ana", **options})
     assert 0 < len(str(caught.value)) < 1_000
     assert case.pending() == request
@@ -111,7 +111,7 @@ def test_a_request_that_is_not_there(case: Case, request_id: Any) -> None:
         lambda: case.inbox.decide_sync(request_id, Reject("no"), by="ana"),
         lambda: case.inbox.cancel_sync(request_id, by="ana"),
     ):
-        with pytest.raises(AssentError) as caught:
+        with pytest.raises(SaysoError) as caught:
             act()
         assert len(str(caught.value)) < 1_000
     assert case.pending().status == "pending"
@@ -120,6 +120,6 @@ def test_a_request_that_is_not_there(case: Case, request_id: Any) -> None:
 @pytest.mark.parametrize("value", [DEEP, HUGE, HALF, float("inf"), object(), {1: 2}, 2**60])
 def test_an_answer_that_cannot_be_kept(case: Case, value: Any) -> None:
     request = case.paused(lambda: case.gate.ask_sync("Well?"))
-    with pytest.raises(AssentError):
+    with pytest.raises(SaysoError):
         case.inbox.decide_sync(request.id, Respond(value), by="ana")
     assert case.pending() == request

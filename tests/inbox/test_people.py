@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from assent import NotAllowed
-from assent.inbox import create_token
-from assent.stores import open_store
+from sayso import NotAllowed
+from sayso.inbox import create_token
+from sayso.stores import open_store
 
 
 def test_a_group_is_the_same_however_it_is_written() -> None:

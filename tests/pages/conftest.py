@@ -1,4 +1,4 @@
-"""The pages in a real Chromium, against a real ``assent demo``: nothing is mocked."""
+"""The pages in a real Chromium, against a real ``sayso demo``: nothing is mocked."""
 
 from __future__ import annotations
 

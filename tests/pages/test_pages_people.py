@@ -15,8 +15,8 @@ from demo_process import Demo
 from playwright.sync_api import Page, TimeoutError, expect
 from windows import Open
 
-from assent.inbox import create_token
-from assent.stores import open_store
+from sayso.inbox import create_token
+from sayso.stores import open_store
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
@@ -31,7 +31,7 @@ def kept(tmp_path: Path) -> Iterator[Demo]:
 
 
 def token(folder: Path, name: str) -> str:
-    store = open_store(f"sqlite:///{folder / 'data' / 'assent.db'}")
+    store = open_store(f"sqlite:///{folder / 'data' / 'sayso.db'}")
     made, _ = create_token(store, name, by="test")
     store.close()
     return made
@@ -163,7 +163,7 @@ def test_every_page_is_accessible(demo: Demo, open_page: Open, scheme: str) -> N
 
 def test_pictures_for_the_documentation(demo: Demo, open_page: Open, tmp_path: Path) -> None:
     """The pictures of README and docs, made anew; ``make pictures`` keeps them."""
-    folder = Path(os.environ.get("ASSENT_PICTURES", tmp_path))
+    folder = Path(os.environ.get("SAYSO_PICTURES", tmp_path))
     for words in ("Weather in Oslo", "Weather in Rome", "Delete all old records"):
         demo.say(words)
     demo.say("Send an email to 150 people")

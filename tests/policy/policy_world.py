@@ -6,8 +6,8 @@ import inspect
 from datetime import UTC, datetime
 from typing import Any
 
-from assent.policy import Judging, Policy
-from assent.types import Terms, ToolCall, Verdict
+from sayso.policy import Judging, Policy
+from sayso.types import Terms, ToolCall, Verdict
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)  # a Wednesday
 ASK, ALLOW, DENY = Verdict.ASK, Verdict.ALLOW, Verdict.DENY

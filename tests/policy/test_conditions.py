@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assent.errors import InvalidPolicy
-from assent.policy.condition import OPERATORS, Condition, same
+from sayso.errors import InvalidPolicy
+from sayso.policy.condition import OPERATORS, Condition, same
 
 ARGS: dict[str, Any] = {
     "amount": 50,

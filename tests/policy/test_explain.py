@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assent.policy import Explanation, Policy, Rule, Step, explain
-from assent.types import Risk, Terms, ToolCall, Verdict
+from sayso.policy import Explanation, Policy, Rule, Step, explain
+from sayso.types import Risk, Terms, ToolCall, Verdict
 
 EVENING = datetime(2026, 3, 4, 18, 20, tzinfo=UTC)  # a Wednesday
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from policy_world import ALLOW, ASK, NOON, boom, drive_async, judge, other_predicate
 
-from assent.errors import InvalidPolicy
-from assent.policy import Policy
-from assent.types import DECISIONS, Terms, ToolCall
+from sayso.errors import InvalidPolicy
+from sayso.policy import Policy
+from sayso.types import DECISIONS, Terms, ToolCall
 
 
 def test_true_false_and_a_mapping() -> None:

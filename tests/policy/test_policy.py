@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_world import ALLOW, ASK, DENY, NOON, boom, drive_async, judge
 
-from assent.policy import Policy, Rule
-from assent.types import Declared, Risk, Terms, ToolCall, Verdict
+from sayso.policy import Policy, Rule
+from sayso.types import Declared, Risk, Terms, ToolCall, Verdict
 
 # --- first match wins ---
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from policy_world import boom, judge, other_predicate
 
-from assent.errors import InvalidPolicy
-from assent.policy import Policy, Rule
+from sayso.errors import InvalidPolicy
+from sayso.policy import Policy, Rule
 
 
 @pytest.mark.parametrize("wrong", [["send_*"], "send_*", [{"tool": "x"}], 5, None, Rule("x")])
@@ -66,7 +66,7 @@ def test_the_digest_covers_order_and_function() -> None:
 
 def test_the_digest_is_in_the_terms_and_the_same_in_every_process() -> None:
     source = (
-        "from assent.policy import Policy, Rule\n"
+        "from sayso.policy import Policy, Rule\n"
         "policy = Policy([Rule({'c', 'a', 'b'}, reviewers={'ana', 'bob', 'cyd'}, when=len,"
         " expires_in='1h')])"
     )

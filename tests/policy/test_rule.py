@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assent.errors import InvalidPolicy
-from assent.policy import Rule, seconds
-from assent.policy.rule import DAYS, allowed_decisions
-from assent.types import DECISIONS, Risk, ToolCall, Verdict
+from sayso.errors import InvalidPolicy
+from sayso.policy import Rule, seconds
+from sayso.policy.rule import DAYS, allowed_decisions
+from sayso.types import DECISIONS, Risk, ToolCall, Verdict
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)  # a Wednesday
 

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from policy_world import ALLOW, ASK, DENY
 
-from assent.policy import stricter, tightened
-from assent.types import ASSURANCE, DECISIONS, RISKS, Risk, Terms, Verdict
+from sayso.policy import stricter, tightened
+from sayso.types import ASSURANCE, DECISIONS, RISKS, Risk, Terms, Verdict
 
 
 def subset(values: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assent.errors import InvalidPolicy
-from assent.policy import Policy, Rule
-from assent.policy.toml import KEYS, rules_from_toml
-from assent.types import Risk, Verdict
+from sayso.errors import InvalidPolicy
+from sayso.policy import Policy, Rule
+from sayso.policy.toml import KEYS, rules_from_toml
+from sayso.types import Risk, Verdict
 
 WHOLE = """
 # Payments, from the narrowest rule to the widest.

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from served import Serve, Served
 
-from assent.stores import open_store
+from sayso.stores import open_store
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'assent.db'}"
+    return f"sqlite:///{tmp_path / 'sayso.db'}"
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import uvicorn
 
-import assent
-from assent.inbox import create_token
-from assent.server import create_app
-from assent.stores.base import Store
-from assent.testing import ScriptedModel, call, say
+import sayso
+from sayso.inbox import create_token
+from sayso.server import create_app
+from sayso.stores.base import Store
+from sayso.testing import ScriptedModel, call, say
 
 
 class Served:
@@ -51,7 +51,7 @@ class Served:
     def stop(self) -> None:
         for client in self._clients:
             client.close()
-        self.app.state.assent.feed.close()
+        self.app.state.sayso.feed.close()
         self._server.should_exit = True
         self._thread.join(30)
         assert not self._thread.is_alive()
@@ -61,11 +61,11 @@ class Served:
 Serve = Callable[..., Served]
 
 
-def mailer(*turns: Any, sent: list[str] | None = None, **options: Any) -> assent.Agent:
+def mailer(*turns: Any, sent: list[str] | None = None, **options: Any) -> sayso.Agent:
     """An agent with one gated tool that says what it did."""
     done = [] if sent is None else sent
 
-    @assent.tool(needs_approval=True, **options)
+    @sayso.tool(needs_approval=True, **options)
     def send_email(to: str, body: str = "Hello") -> str:
         """Send an email."""
         done.append(f"{to}: {body}")
@@ -73,7 +73,7 @@ def mailer(*turns: Any, sent: list[str] | None = None, **options: Any) -> assent
 
     script = turns or (call("send_email", {"to": "ana@example.com"}), say("Done."))
     model = ScriptedModel(list(script))
-    return assent.Agent("mailer", model=model, tools=[send_email])
+    return sayso.Agent("mailer", model=model, tools=[send_email])
 
 
 def opened(client: httpx.Client, key: str = "k1", **body: Any) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from served import Serve, Served, mailer, opened
 
-from assent.inbox import revoke_token
-from assent.server import create_app
-from assent.server.access.signing_in import COOKIE, new_link
+from sayso.inbox import revoke_token
+from sayso.server import create_app
+from sayso.server.access.signing_in import COOKIE, new_link
 
 ROUTES: list[tuple[str, str, tuple[str, ...]]] = [
     ("GET", "/api/agents", ("agent", "chat", "reviewer", "admin")),

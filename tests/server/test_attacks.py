@@ -83,7 +83,7 @@ def test_arguments_changed_in_the_database_do_not_run(open_server: Served, tmp_p
     made = opened(client)
     yes = {"type": "approve", "seen_digest": made["digest"]}
     assert client.post(f"/api/requests/{made['id']}/decision", json=yes).status_code == 200
-    with closing(sqlite3.connect(tmp_path / "assent.db", timeout=30)) as database, database:
+    with closing(sqlite3.connect(tmp_path / "sayso.db", timeout=30)) as database, database:
         database.execute("UPDATE call SET args = ?", ('{"amount":5000}',))
     refused = client.post(f"/api/requests/{made['id']}/claim")
     assert refused.status_code == 409

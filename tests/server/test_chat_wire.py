@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer
 
-from assent.adapters.ai_sdk.reading import RunView
-from assent.errors import StoreError
-from assent.server.wire.streamed import Streamed
-from assent.testing import say
+from sayso.adapters.ai_sdk.reading import RunView
+from sayso.errors import StoreError
+from sayso.server.wire.streamed import Streamed
+from sayso.testing import say
 
 WORDS = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Welcome ana"}]}
 

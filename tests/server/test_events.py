@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 from served import Serve, Served, opened
 
-import assent
-from assent.inbox import revoke_token
+import sayso
+from sayso.inbox import revoke_token
 
 
 class Reader:
@@ -90,8 +90,8 @@ def test_events_are_shown_only_to_who_may_see_them(serve: Serve) -> None:
 
 
 def test_who_it_is_for_after_an_edit_is_told_from_then_on(serve: Serve) -> None:
-    large = assent.Rule("refund", where="amount > 100", reviewers=["group:finance"])
-    server = serve(policy=assent.Policy([large]))
+    large = sayso.Rule("refund", where="amount > 100", reviewers=["group:finance"])
+    server = serve(policy=sayso.Policy([large]))
     ana = server.client(server.token("ana"))
     with reading(server.client(server.token("ben", "reviewer", "finance"))) as ben:
         made = opened(server.client(server.token("bot", "agent")))
@@ -132,6 +132,6 @@ def test_many_readers_get_everything(open_server: Served) -> None:
         made = [opened(client, key=f"{n}")["id"] for n in range(20)]
         for reader in readers:
             assert [reader.next()["request"] for _ in made] == made
-        assert open_server.app.state.assent.feed.readers == 50
+        assert open_server.app.state.sayso.feed.readers == 50
         for manager in opening:
             manager.__exit__(None, None, None)

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 from served import Served, opened
 
-from assent.server.showing import stats
-from assent.stores.memory import MemoryStore
-from assent.types import Micros, Reviewer
+from sayso.server.showing import stats
+from sayso.stores.memory import MemoryStore
+from sayso.types import Micros, Reviewer
 
 
 def test_days_are_those_of_who_reads(open_server: Served) -> None:

@@ -15,11 +15,11 @@ import httpx
 import pytest
 from served import Serve, opened
 
-from assent.keys import Keyring, new_key
-from assent.server import remote
-from assent.server.pulse import WAIT
-from assent.stores.postgres import PostgresStore
-from assent.testing.postgres_server import PostgresServer, why_not
+from sayso.keys import Keyring, new_key
+from sayso.server import remote
+from sayso.server.pulse import WAIT
+from sayso.stores.postgres import PostgresStore
+from sayso.testing.postgres_server import PostgresServer, why_not
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def database() -> Iterator[PostgresServer]:
     """A server of the test's own; its socket needs a short path."""
     if why_not():
         pytest.skip(why_not())
-    folder = Path(tempfile.mkdtemp(prefix="assent-health-"))
+    folder = Path(tempfile.mkdtemp(prefix="sayso-health-"))
     folder.chmod(0o755)
     made = PostgresServer(folder, fsync=False)
     made.start()
@@ -43,7 +43,7 @@ def test_a_database_that_is_away_is_told_soon(database: PostgresServer, serve: S
     assert client.get("/healthz").json()["status"] == "ok"
     head = client.head("/healthz")
     assert (head.status_code, head.content) == (200, b"")
-    assert 'assent_requests_waiting{status="asked"} 0.0' in client.get("/metrics").text
+    assert 'sayso_requests_waiting{status="asked"} 0.0' in client.get("/metrics").text
     database.kill()
     # Whoever asks often keeps nobody waiting, and takes no thread each time.
     for _ in range(3):
@@ -51,11 +51,11 @@ def test_a_database_that_is_away_is_told_soon(database: PostgresServer, serve: S
         away = client.get("/healthz")
         assert time.monotonic() - began < WAIT + 3  # with room for a slow machine
         assert (away.status_code, away.json()["status"]) == (503, "unwell")
-    looking = [t for t in threading.enumerate() if t.name == "assent-pulse"]
+    looking = [t for t in threading.enumerate() if t.name == "sayso-pulse"]
     assert len(looking) <= 1
     unknown = client.get("/metrics")
     assert unknown.status_code == 200
-    assert "assent_requests_waiting{" not in unknown.text
+    assert "sayso_requests_waiting{" not in unknown.text
     database.start()
     ends = time.monotonic() + 60
     while (back := client.get("/healthz")).status_code != 200:
@@ -75,7 +75,7 @@ def test_what_waits_is_counted_for_prometheus(serve: Serve) -> None:
     found: set[str] = set()
     while found != wanted and time.monotonic() < ends:
         page = client.get("/metrics").text.splitlines()
-        lines = [line for line in page if line.startswith("assent_requests_waiting{")]
+        lines = [line for line in page if line.startswith("sayso_requests_waiting{")]
         found = {line.partition("{")[2] for line in lines}
     assert found == wanted
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer, opened
 
-from assent.hiding import declared, hidden
-from assent.testing import call, say
-from assent.text import fingerprint
+from sayso.hiding import declared, hidden
+from sayso.testing import call, say
+from sayso.text import fingerprint
 
 SECRETS = [
     {"password": "hunter2"},
@@ -186,7 +186,7 @@ def test_secrets_stay_out_of_runs_history_and_logs(
         "glpat-" + "a" * 20,
         "npm_" + "a" * 36,
         "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.abcdefghijklmn",
-        "assent_" + "a" * 43,
+        "sayso_" + "a" * 43,
         "https://ana:hunter2@example.com",
     ],
 )

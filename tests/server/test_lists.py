@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from served import Serve, Served, opened
 
-from assent.server.showing import cards
+from sayso.server.showing import cards
 
 
 def listed(served: Served, token: str, **params: Any) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def test_what_is_kept_has_an_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) 
     opened(agent, key="large", args={"order": "x" * 5_000})
     for _ in range(2):
         assert [card["args"]["order"] for card in listed(served, ana)][:8] == list(range(8))
-    kept = served.app.state.assent.cards._kept
+    kept = served.app.state.sayso.cards._kept
     assert 0 < len(kept) < 8
     assert sum(len(card.json) for card in kept.values()) <= 6_000
 

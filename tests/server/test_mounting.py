@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from served import mailer
 from starlette.testclient import TestClient
 
-from assent.server import create_app
+from sayso.server import create_app
 
 
 def mounted(*, living: bool) -> FastAPI:
@@ -63,7 +63,7 @@ def test_without_its_lifespan_the_feed_says_so() -> None:
 def test_without_its_lifespan_a_decision_is_kept_and_the_log_says_what_is_missing(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("assent"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("sayso"), "propagate", True)
     with TestClient(mounted(living=False)) as client:
         made = client.post("/api/requests", json={"tool": "refund"}).json()
         body = {"type": "approve", "seen_digest": made["digest"]}

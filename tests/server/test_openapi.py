@@ -12,9 +12,9 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from served import Serve, Served, mailer
 
-from assent.server import create_app
-from assent.stores import open_store
-from assent.types import Request
+from sayso.server import create_app
+from sayso.stores import open_store
+from sayso.types import Request
 
 
 class Script:
@@ -106,7 +106,7 @@ def test_every_operation_is_described(serve: Serve) -> None:
 
 def test_nothing_that_fits_the_document_breaks_the_server(tmp_path: Path) -> None:
     """Bodies and parameters made from the document itself; whatever comes, no 5xx."""
-    store = open_store(f"sqlite:///{tmp_path / 'assent.db'}")
+    store = open_store(f"sqlite:///{tmp_path / 'sayso.db'}")
     app = create_app([mailer()], store=store, auth=False, workers=0)
     document = schemathesis.openapi.from_asgi("/api/openapi.json", app)
     tried: Counter[int] = Counter()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer, opened
 
-from assent.stores import call_events, open_store
-from assent.testing import call, say
+from sayso.stores import call_events, open_store
+from sayso.testing import call, say
 
 
 def test_the_record_is_read_from_either_end(open_server: Served) -> None:

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from served import Serve, Served, mailer, opened
 
-from assent import Reject
-from assent.testing import say
+from sayso import Reject
+from sayso.testing import say
 
 
 def approve(client: httpx.Client, made: dict[str, Any]) -> None:
@@ -250,7 +250,7 @@ def test_bad_calls_are_refused_with_their_field(open_server: Served) -> None:
 
 
 def test_only_so_many_requests_may_be_open(serve: Serve) -> None:
-    from assent.server.access.limits import Limits
+    from sayso.server.access.limits import Limits
 
     server = serve(auth=False, limits=Limits(open_requests=3))
     client = server.client()
@@ -264,7 +264,7 @@ def test_only_so_many_requests_may_be_open(serve: Serve) -> None:
 
 
 def test_writes_are_limited_per_principal(serve: Serve) -> None:
-    from assent.server.access.limits import Limits
+    from sayso.server.access.limits import Limits
 
     server = serve(limits=Limits(per_minute=60, burst=5))
     ana, ben = (server.client(server.token(name)) for name in ("ana", "ben"))
@@ -324,7 +324,7 @@ def test_a_run_that_was_decided_elsewhere_does_not_block_its_thread(serve: Serve
     server = serve()
     bot = server.client(server.token("bot", "agent"))
     made = opened(bot, "k1", run="r1", thread="t")
-    server.app.state.assent.inbox.decide_sync(made["id"], Reject("no"), by="ana")
+    server.app.state.sayso.inbox.decide_sync(made["id"], Reject("no"), by="ana")
     assert opened(bot, "k2", run="r2", thread="t")["run"] == "r2"
 
 
@@ -343,7 +343,7 @@ def test_what_an_agent_here_asked_is_not_run_elsewhere(serve: Serve, auth: bool)
     server = serve(agents=[agent], auth=auth, workers=0)
     namesake = server.client(server.token("mailer", "agent") if auth else None)
     (request,) = agent.run_sync("Welcome ana", thread="t").interruptions
-    agent_inbox = server.app.state.assent.inbox
+    agent_inbox = server.app.state.sayso.inbox
     agent_inbox.decide_sync(request.id, request.approve(), by="ana")
     path = f"/api/requests/{request.id}"
     assert namesake.get(path).json()["status"] == "approved"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from served import Serve, opened
 
-from assent import Edit, Inbox, Policy, Rule
+from sayso import Edit, Inbox, Policy, Rule
 
 
 def test_the_server_policy_judges_what_agents_ask(serve: Serve) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from served import Serve, Served, opened
 
-from assent import Gate, Policy, Rule
+from sayso import Gate, Policy, Rule
 
 NOT_DECISIONS: list[Any] = [
     {},

@@ -9,9 +9,9 @@ from typing import Any
 
 from served import Serve, mailer
 
-from assent import Inbox
-from assent.stores import open_store
-from assent.testing import call, say
+from sayso import Inbox
+from sayso.stores import open_store
+from sayso.testing import call, say
 
 
 def until(check: Callable[[], Any], seconds: float = 30) -> Any:
@@ -36,9 +36,9 @@ def test_a_decision_made_elsewhere_resumes_the_run(serve: Serve, url: str) -> No
     run = until(lambda: _ended(server.client(), result.run))
     assert (run["status"], sent) == ("done", ["ana@example.com: Hello"])
     steps = server.client().get("/metrics").text
-    assert 'assent_worker_step_seconds_count{agent="mailer",status="done"} 1.0' in steps
+    assert 'sayso_worker_step_seconds_count{agent="mailer",status="done"} 1.0' in steps
     for step in ("taken", "resumed", "call_started", "call_done", "done"):
-        assert f'assent_worker_steps_total{{agent="mailer",step="{step}"}} 1.0' in steps
+        assert f'sayso_worker_steps_total{{agent="mailer",step="{step}"}} 1.0' in steps
 
 
 def _ended(client: Any, run: str) -> Any:
@@ -103,4 +103,4 @@ def test_expiry_happens_on_time_and_after_a_sleep(serve: Serve, url: str) -> Non
     assert request["status"] == "expired"
     assert sent == []
     steps = client.get("/metrics").text
-    assert 'assent_worker_steps_total{agent="mailer",step="expired"} 2.0' in steps
+    assert 'sayso_worker_steps_total{agent="mailer",step="expired"} 2.0' in steps

@@ -10,22 +10,22 @@ import pytest
 from served import Serve, Served, opened
 from test_events import reading
 
-import assent
-from assent.testing import ScriptedModel, call, calls, say
-from assent.types import Reviewer
+import sayso
+from sayso.testing import ScriptedModel, call, calls, say
+from sayso.types import Reviewer
 
 KEY = "sk-" + "b" * 40
 
 
-def banker() -> assent.Agent:
+def banker() -> sayso.Agent:
     """Pays for the people of finance, mails for everybody, in one turn."""
 
-    @assent.tool(needs_approval=True, reviewers=["group:finance"])
+    @sayso.tool(needs_approval=True, reviewers=["group:finance"])
     def pay(account: str, euros: int) -> str:
         """Pay."""
         return f"paid {euros} to {account}, balance 1230456"
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def mail(to: str) -> str:
         """Mail."""
         return f"mailed {to}"
@@ -33,7 +33,7 @@ def banker() -> assent.Agent:
     pays = call("pay", {"account": "DE-payee", "euros": 7770777})
     both = calls(pays, call("mail", {"to": "ana"}))
     model = ScriptedModel([both, say("Both are done."), call("mail", {"to": "ben"}), say("Bye.")])
-    return assent.Agent("banker", model=model, tools=[pay, mail])
+    return sayso.Agent("banker", model=model, tools=[pay, mail])
 
 
 SECRETS = ("DE-payee", "7770777", "1230456", "8880888")
@@ -121,7 +121,7 @@ def test_who_asked_for_a_call_may_see_it(serve: Serve) -> None:
 
 def test_the_feed_tells_of_the_runs_that_a_reader_may_see(bank: Served) -> None:
     _, ana, fin, boss = people(bank)
-    others = assent.Gate(bank.store, wait=0, agent="elsewhere")
+    others = sayso.Gate(bank.store, wait=0, agent="elsewhere")
 
     @others.guard(needs_approval=True, reviewers=["group:finance"])
     def wire(euros: int) -> str:
@@ -133,11 +133,11 @@ def test_the_feed_tells_of_the_runs_that_a_reader_may_see(bank: Served) -> None:
             try:
                 with others.run("secret-run"):
                     wire(5)
-            except assent.Paused as paused:
+            except sayso.Paused as paused:
                 assert not decided
                 request = paused.requests[0]
                 by = Reviewer("fin", ("finance",), "token")
-                inbox = bank.app.state.assent.inbox
+                inbox = bank.app.state.sayso.inbox
                 inbox.decide_sync(request.id, request.approve(), by=by)
         opened(bank.client(bank.token("bot", "agent")), run="open-run")
         seen = {}
@@ -155,16 +155,16 @@ def test_the_feed_tells_of_the_runs_that_a_reader_may_see(bank: Served) -> None:
 
 
 def test_what_an_agent_behind_a_call_says_is_for_whom_the_call_was_for(serve: Serve) -> None:
-    inner = assent.Agent("inner", model=ScriptedModel([say("The account is DE-payee.")]))
+    inner = sayso.Agent("inner", model=ScriptedModel([say("The account is DE-payee.")]))
     looks = inner.as_tool(name="look_up")
 
-    @assent.tool(needs_approval=True, reviewers=["group:finance"])
+    @sayso.tool(needs_approval=True, reviewers=["group:finance"])
     def pay(account: str) -> str:
         """Pay."""
         return "paid"
 
     turns = [call("look_up", {"input": "Whose?"}), call("pay", {"account": "DE-payee"})]
-    outer = assent.Agent("outer", model=ScriptedModel(turns), tools=[looks, pay])
+    outer = sayso.Agent("outer", model=ScriptedModel(turns), tools=[looks, pay])
     server = serve(agents=[outer])
     _, ana, fin, _ = people(server)
     assert outer.run_sync("Pay", thread="t").status == "paused"
@@ -278,7 +278,7 @@ async def test_calls_of_other_peoples_frameworks_are_veiled_as_well(serve: Serve
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-    from assent.adapters.pydantic_ai import guard
+    from sayso.adapters.pydantic_ai import guard
 
     def pay(account: str) -> str:
         """Pay."""
@@ -294,11 +294,11 @@ async def test_calls_of_other_peoples_frameworks_are_veiled_as_well(serve: Serve
         return ModelResponse(parts=[*([] if later else both), ToolCallPart("mail", {"to": "bo"})])
 
     server = serve()
-    rules = [assent.Rule("pay", reviewers=["group:finance"]), assent.Rule("mail")]
-    gate = assent.Gate(server.store, agent="teller", wait=0)
-    teller = guard(Agent(FunctionModel(reply), tools=[pay, mail]), gate, assent.Policy(rules))
+    rules = [sayso.Rule("pay", reviewers=["group:finance"]), sayso.Rule("mail")]
+    gate = sayso.Gate(server.store, agent="teller", wait=0)
+    teller = guard(Agent(FunctionModel(reply), tools=[pay, mail]), gate, sayso.Policy(rules))
     await teller.run("go", thread="t1")
-    inbox = server.app.state.assent.inbox
+    inbox = server.app.state.sayso.inbox
     for request in (await inbox.pending()).items:
         by = Reviewer("fin", ("finance",), "token")
         await inbox.decide(request.id, request.approve(), by=by)

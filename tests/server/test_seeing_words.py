@@ -9,21 +9,21 @@ import pytest
 from served import Serve, opened
 from test_seeing import SECRETS, decide, people, requests
 
-import assent
-from assent.server.showing import about
-from assent.testing import ScriptedModel, call, say
-from assent.types import Reviewer
+import sayso
+from sayso.server.showing import about
+from sayso.testing import ScriptedModel, call, say
+from sayso.types import Reviewer
 
 
 async def test_words_go_with_the_calls_that_they_are_about(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @assent.tool(needs_approval=True, reviewers=["group:finance"])
+    @sayso.tool(needs_approval=True, reviewers=["group:finance"])
     def pay(account: str) -> str:
         """Pay."""
         return "paid, balance 1230456"
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def mail(to: str) -> str:
         """Mail."""
         return "mailed"
@@ -36,10 +36,10 @@ async def test_words_go_with_the_calls_that_they_are_about(
         say("DE-payee is paid, and ana knows."),
         say("You are welcome."),
     ]
-    agent = assent.Agent("banker", model=ScriptedModel(script), tools=[pay, mail])
+    agent = sayso.Agent("banker", model=ScriptedModel(script), tools=[pay, mail])
     server = serve(agents=[agent], workers=0)
     cleo, ana, fin, boss = people(server)
-    inbox = server.app.state.assent.inbox
+    inbox = server.app.state.sayso.inbox
     by = Reviewer("fin", ("finance",), "token")
 
     async def said(words: str) -> None:

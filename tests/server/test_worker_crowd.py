@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-import assent
-from assent.agent.resumable import Resumable
-from assent.engine.commands import Claim, Start
-from assent.gate.driven import Driven
-from assent.inbox import Inbox
-from assent.stores.memory import MemoryStore
-from assent.testing import ScriptedModel, call, calls, say
-from assent.worker import Worker
-from assent.worker.steps import Step
+import sayso
+from sayso.agent.resumable import Resumable
+from sayso.engine.commands import Claim, Start
+from sayso.gate.driven import Driven
+from sayso.inbox import Inbox
+from sayso.stores.memory import MemoryStore
+from sayso.testing import ScriptedModel, call, calls, say
+from sayso.worker import Worker
+from sayso.worker.steps import Step
 
 
 class Shop:
@@ -36,19 +36,19 @@ class Shop:
 
     def own(self, *, lent: bool = False) -> Resumable:
         steps = [call("pay", {"to": "ana"}), say("Done.")]
-        tool = assent.tool(needs_approval=True)(self.pay)
+        tool = sayso.tool(needs_approval=True)(self.pay)
         model = ScriptedModel(steps, by_turn=True)
-        return assent.Agent("shop", model=model, tools=[tool], store=None if lent else self.store)
+        return sayso.Agent("shop", model=model, tools=[tool], store=None if lent else self.store)
 
     def outer(self) -> Resumable:
         steps = [call("shop", {"input": "Pay ana"}), say("All done.")]
         inner = self.own(lent=True)
-        assert isinstance(inner, assent.Agent)
+        assert isinstance(inner, sayso.Agent)
         model = ScriptedModel(steps, by_turn=True)
-        return assent.Agent("mall", model=model, tools=[inner.as_tool()], store=self.store)
+        return sayso.Agent("mall", model=model, tools=[inner.as_tool()], store=self.store)
 
     def adapted(self) -> Resumable:
-        gate = assent.Gate(self.store, agent="shop", wait=0)
+        gate = sayso.Gate(self.store, agent="shop", wait=0)
         paying = gate.guard(needs_approval=True)(self.pay)
 
         class Adapted(Driven):
@@ -125,14 +125,14 @@ async def test_what_became_of_a_call_is_told_by_the_worker_that_has_the_run() ->
 async def test_a_call_that_does_not_run_is_told_with_the_turn() -> None:
     """The run is gone on with twice before the model hears of it."""
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def pay(to: str) -> str:
         return "paid"
 
     store, told = MemoryStore(), list[Step]()
     both = call("pay", {"to": "ana"}), call("pay", {"to": "ben"})
     model = ScriptedModel([calls(*both), say("Done.")], by_turn=True)
-    agent = assent.Agent("shop", model=model, tools=[pay], store=store)
+    agent = sayso.Agent("shop", model=model, tools=[pay], store=store)
     worker = Worker([agent], store, on_step=told.append)
     first, second = (await agent.run("Pay both", thread="t")).interruptions
     for decision in (first.reject("no"), second.approve()):

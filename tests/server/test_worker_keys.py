@@ -8,39 +8,39 @@ from pathlib import Path
 
 import pytest
 
-import assent
-from assent.audit import verify
-from assent.errors import KeyMissing
-from assent.inbox import Inbox
-from assent.keys import Keyring, new_key, public_key
-from assent.stores.base import Store
-from assent.stores.sqlite import SqliteStore
-from assent.testing import ScriptedModel, call, say
-from assent.worker import Worker
+import sayso
+from sayso.audit import verify
+from sayso.errors import KeyMissing
+from sayso.inbox import Inbox
+from sayso.keys import Keyring, new_key, public_key
+from sayso.stores.base import Store
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import ScriptedModel, call, say
+from sayso.worker import Worker
 
 WHOLE = new_key("ed25519")
 
 
-def shop(store: Store, *, asks: bool) -> tuple[assent.Agent, list[str]]:
+def shop(store: Store, *, asks: bool) -> tuple[sayso.Agent, list[str]]:
     """An agent that pays, which needs a person, and then packs, which may need none."""
     ran: list[str] = []
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def pay(to: str) -> str:
         ran.append(f"pay {to}")
         return "paid"
 
-    @assent.tool(needs_approval=asks)
+    @sayso.tool(needs_approval=asks)
     def pack(to: str) -> str:
         ran.append(f"pack {to}")
         return "packed"
 
     steps = [call("pay", {"to": "ana"}), call("pack", {"to": "ana"}), say("Done.")]
     model = ScriptedModel(steps, by_turn=True)
-    return assent.Agent("shop", model=model, tools=[pay, pack], store=store), ran
+    return sayso.Agent("shop", model=model, tools=[pay, pack], store=store), ran
 
 
-async def decided_at_the_server(agent: assent.Agent) -> None:
+async def decided_at_the_server(agent: sayso.Agent) -> None:
     (request,) = (await agent.run("Go.")).interruptions
     await Inbox(agent.store).decide(request.id, request.approve(), by="ana")
 
@@ -53,7 +53,7 @@ async def step_of(store: Store, worker: Worker) -> None:
 
 
 async def test_it_runs_what_was_decided_and_cannot_decide(tmp_path: Path) -> None:
-    path = tmp_path / "assent.db"
+    path = tmp_path / "sayso.db"
     with (
         closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
         closing(SqliteStore(path, keys=Keyring.parse(public_key(WHOLE)))) as elsewhere,
@@ -76,7 +76,7 @@ async def test_it_runs_what_was_decided_and_cannot_decide(tmp_path: Path) -> Non
 async def test_what_needs_no_person_needs_the_whole_key(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "assent.db"
+    path = tmp_path / "sayso.db"
     with (
         closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
         closing(SqliteStore(path, keys=Keyring.parse(public_key(WHOLE)))) as elsewhere,

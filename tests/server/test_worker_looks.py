@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from served import mailer
 
-import assent
-from assent.engine.commands import Note
-from assent.inbox import Inbox
-from assent.server import create_app
-from assent.stores.memory import MemoryStore
-from assent.worker import Worker, worker
+import sayso
+from sayso.engine.commands import Note
+from sayso.inbox import Inbox
+from sayso.server import create_app
+from sayso.stores.memory import MemoryStore
+from sayso.worker import Worker, worker
 
 
 class Counting(MemoryStore):
@@ -44,7 +44,7 @@ async def until(check: Callable[[], Any]) -> None:
 
 
 @asynccontextmanager
-async def working(store: Counting, agent: assent.Agent) -> AsyncIterator[Worker]:
+async def working(store: Counting, agent: sayso.Agent) -> AsyncIterator[Worker]:
     agent.lend(store)
     crew = Worker([agent], store)
     task = asyncio.create_task(crew.run())
@@ -56,7 +56,7 @@ async def working(store: Counting, agent: assent.Agent) -> AsyncIterator[Worker]
         await asyncio.wait_for(task, 60)
 
 
-async def decided(store: Counting, agent: assent.Agent, thread: str) -> str:
+async def decided(store: Counting, agent: sayso.Agent, thread: str) -> str:
     result = await agent.run("Welcome ana", thread=thread)
     request = result.interruptions[0]
     await Inbox(store).decide(request.id, request.approve(), by="ben")
@@ -123,7 +123,7 @@ async def test_a_store_that_was_restored_is_told_in_a_line(
     await decided(store, agent, "t")
     monkeypatch.setattr(store, "restored", lambda: True)
     async with working(store, agent):
-        await until(lambda: "assent recover" in caplog.text)
+        await until(lambda: "sayso recover" in caplog.text)
     assert "Traceback" not in caplog.text
 
 

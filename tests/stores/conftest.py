@@ -12,12 +12,12 @@ import psycopg
 import pytest
 from pg_places import PgOpener, Place
 
-from assent.keys import Keyring, new_key
-from assent.stores.postgres import PostgresStore, stream
-from assent.stores.sqlite import SqliteStore
-from assent.testing import FakeClock
-from assent.testing.postgres_server import shared_url, why_not
-from assent.testing.world import World
+from sayso.keys import Keyring, new_key
+from sayso.stores.postgres import PostgresStore, stream
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import FakeClock
+from sayso.testing.postgres_server import shared_url, why_not
+from sayso.testing.world import World
 
 Opener = Callable[..., SqliteStore]
 

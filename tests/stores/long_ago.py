@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import assent
-from assent.keys import Keyring
-from assent.stores.base import Store
-from assent.stores.sql import migrate
-from assent.testing import FakeClock, ScriptedModel, call, calls, say
+import sayso
+from sayso.keys import Keyring
+from sayso.stores.base import Store
+from sayso.stores.sql import migrate
+from sayso.testing import FakeClock, ScriptedModel, call, calls, say
 
 FOLDER = Path(__file__).with_name("old_stores")
 KEY = "hmac:bG9uZyBhZ28gbG9uZyBhZ28gbG9uZyBhZ28gbG9uZyBhZ28"
@@ -42,7 +42,7 @@ class Cast:
         self.effects: list[str] = []
         effects = self.effects
 
-        @assent.tool(needs_approval=True)
+        @sayso.tool(needs_approval=True)
         def send(to: str, body: str = "hello") -> str:
             """Send a mail."""
             effects.append(f"send {to} {body}")
@@ -61,10 +61,10 @@ class Cast:
                 return script.get(str(last["content"]), say("Good day."))
             return say("Final answer: " + str(last["content"]))
 
-        self.agent = assent.Agent(
-            "clerk", model=ScriptedModel(reply), tools=[send, assent.ask_user], store=store
+        self.agent = sayso.Agent(
+            "clerk", model=ScriptedModel(reply), tools=[send, sayso.ask_user], store=store
         )
-        self.gate = assent.Gate(store, agent="shop", wait=0)
+        self.gate = sayso.Gate(store, agent="shop", wait=0)
 
         @self.gate.guard(needs_approval=True)
         def ship(order: str) -> str:
@@ -80,7 +80,7 @@ class Cast:
 
 def record(store: Store) -> None:
     """Whatever a store may hold while people think."""
-    cast, inbox = Cast(store), assent.Inbox(store)
+    cast, inbox = Cast(store), sayso.Inbox(store)
     cast.agent.run_sync("Hello.", thread="one")
     cast.agent.run_sync("One mail.", thread="one", requester="bob")
     cast.agent.run_sync("Two mails.", thread="two")
@@ -90,7 +90,7 @@ def record(store: Store) -> None:
     for run, order in (("order-1", "late"), ("order-2", "deadly"), ("order-3", "again")):
         try:
             cast.shipped(run, order)
-        except assent.Paused:
+        except sayso.Paused:
             if order != "late":
                 (request,) = inbox.pending_sync(thread=run).items
                 grant = {"scope": "any", "uses": 2} if order == "again" else None
@@ -140,7 +140,7 @@ def main(dialect: str, where: str) -> None:
     if dialect == "sqlite":
         import sqlite3
 
-        from assent.stores.sqlite import SqliteStore
+        from sayso.stores.sqlite import SqliteStore
 
         record(store := SqliteStore(Path(where), clock=clock, keys=keys))
         store.close()
@@ -150,7 +150,7 @@ def main(dialect: str, where: str) -> None:
     else:
         import psycopg
 
-        from assent.stores.postgres import PostgresStore
+        from sayso.stores.postgres import PostgresStore
 
         record(server := PostgresStore(where, schema="long_ago", clock=clock, keys=keys))
         server.close()

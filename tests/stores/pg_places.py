@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from assent.stores.postgres import PostgresStore
+from sayso.stores.postgres import PostgresStore
 
 PgOpener = Callable[..., PostgresStore]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from assent.testing.postgres_server import PostgresServer, why_not
+from sayso.testing.postgres_server import PostgresServer, why_not
 
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "programs.py"
 _CONFIG = """
@@ -100,7 +100,7 @@ class PgBouncer:
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="assent-pb-"))  # sockets need a short path
+    folder = Path(tempfile.mkdtemp(prefix="sayso-pb-"))  # sockets need a short path
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

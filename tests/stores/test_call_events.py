@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from pg_places import Place
 
-from assent.keys import Keyring
-from assent.stores import call_events
-from assent.stores.base import Store
-from assent.stores.call_events import events_about
-from assent.stores.memory import MemoryStore
-from assent.stores.postgres import PostgresStore
-from assent.stores.sqlite import SqliteStore
-from assent.testing import FakeClock
-from assent.testing.world import World
+from sayso.keys import Keyring
+from sayso.stores import call_events
+from sayso.stores.base import Store
+from sayso.stores.call_events import events_about
+from sayso.stores.memory import MemoryStore
+from sayso.stores.postgres import PostgresStore
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import FakeClock
+from sayso.testing.world import World
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 from pg_places import Place
 
-from assent.keys import Keyring
-from assent.stores.base import Store
-from assent.stores.memory import MemoryStore
-from assent.stores.postgres import PostgresStore
-from assent.stores.sqlite import SqliteStore
-from assent.testing import StoreSuite
-from assent.types import Micros
+from sayso.keys import Keyring
+from sayso.stores.base import Store
+from sayso.stores.memory import MemoryStore
+from sayso.stores.postgres import PostgresStore
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import StoreSuite
+from sayso.types import Micros
 
 
 class TestMemory(StoreSuite):

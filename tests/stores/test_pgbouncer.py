@@ -15,16 +15,16 @@ import pytest
 from freezing import frozen
 from pooler import NEEDED, PgBouncer, bouncer, home, server
 
-import assent
-from assent.audit import verify
-from assent.errors import StoreError
-from assent.keys import Keyring
-from assent.rows import CallStatus
-from assent.stores.postgres import PostgresStore, pipe, wire
-from assent.testing import ScriptedModel, call, say
-from assent.testing.postgres_server import PostgresServer
-from assent.testing.world import World
-from assent.worker import Worker
+import sayso
+from sayso.audit import verify
+from sayso.errors import StoreError
+from sayso.keys import Keyring
+from sayso.rows import CallStatus
+from sayso.stores.postgres import PostgresStore, pipe, wire
+from sayso.testing import ScriptedModel, call, say
+from sayso.testing.postgres_server import PostgresServer
+from sayso.testing.world import World
+from sayso.worker import Worker
 
 __all__ = ["bouncer", "home", "server"]
 
@@ -73,12 +73,12 @@ def test_many_clients_share_few_sessions(
 
 def test_who_waits_hears_of_it_without_a_bell(open_store: Callable[..., PostgresStore]) -> None:
     """Looking now and then is enough, also for an expiry."""
-    gate = assent.Gate(open_store(), agent="clerk")
-    inbox = assent.Inbox(open_store())
+    gate = sayso.Gate(open_store(), agent="clerk")
+    inbox = sayso.Inbox(open_store())
 
     async def asked() -> tuple[Any, float]:
         async with gate.run("order-17"):
-            answering = asyncio.create_task(gate.ask(assent.Question("Which floor?"), wait=30))
+            answering = asyncio.create_task(gate.ask(sayso.Question("Which floor?"), wait=30))
             while not (found := (await inbox.pending()).items):
                 await asyncio.sleep(0.02)
             await inbox.decide(found[0].id, found[0].respond("third"), by="ana")
@@ -93,21 +93,21 @@ def test_who_waits_hears_of_it_without_a_bell(open_store: Callable[..., Postgres
         async with gate.run("order-18"):
             await gate.ask("Anybody?", expires_in=0.5, wait=30)
 
-    with pytest.raises(assent.AssentError):
+    with pytest.raises(sayso.SaysoError):
         asyncio.run(nobody())
 
 
 def test_a_worker_takes_a_run_further(open_store: Callable[..., PostgresStore]) -> None:
     effects: list[int] = []
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def pay(euros: int) -> str:
         effects.append(euros)
         return "paid"
 
-    def an_agent(store: PostgresStore) -> assent.Agent:
+    def an_agent(store: PostgresStore) -> sayso.Agent:
         model = ScriptedModel([call("pay", {"euros": 5}), say("Done.")], by_turn=True)
-        return assent.Agent("clerk", model=model, tools=[pay], store=store)
+        return sayso.Agent("clerk", model=model, tools=[pay], store=store)
 
     here, there = open_store(), open_store()
     result = an_agent(here).run_sync("Pay.", thread="t")
@@ -116,7 +116,7 @@ def test_a_worker_takes_a_run_further(open_store: Callable[..., PostgresStore]) 
     async def work() -> None:
         worker = Worker([an_agent(there)], there)
         working = asyncio.create_task(worker.run())
-        await assent.Inbox(here).decide(request.id, request.approve(), by="ana")
+        await sayso.Inbox(here).decide(request.id, request.approve(), by="ana")
         end = time.monotonic() + 30
         while (run := here.run(result.run)) is None or run.status != "done":
             assert time.monotonic() < end
@@ -132,11 +132,11 @@ def test_a_request_inside_a_transaction_of_the_users(
     open_store: Callable[..., PostgresStore], bouncer: PgBouncer
 ) -> None:
     store = open_store()
-    inbox = assent.Inbox(store)
+    inbox = sayso.Inbox(store)
     for asked in (False, True):
         with psycopg.connect(bouncer.url) as connection:
-            gate = assent.Gate(store.on(connection), agent="shop")
-            with gate.run("order-17"), pytest.raises(assent.Paused):
+            gate = sayso.Gate(store.on(connection), agent="shop")
+            with gate.run("order-17"), pytest.raises(sayso.Paused):
                 gate.approve_sync("Ship it?")
             if not asked:
                 connection.rollback()

@@ -10,16 +10,16 @@ import psycopg
 import pytest
 from pg_places import PgOpener, Place
 
-import assent
-from assent.engine.commands import Recover
-from assent.errors import Conflict, KeyMissing, NotFound, StoreError, StoreVersion
-from assent.keys import Keyring, new_key
-from assent.stores import open_store
-from assent.stores.postgres import PostgresStore
-from assent.stores.sql import migrate
-from assent.testing import FakeClock
-from assent.testing.checks import all_events
-from assent.testing.world import World, seconds
+import sayso
+from sayso.engine.commands import Recover
+from sayso.errors import Conflict, KeyMissing, NotFound, StoreError, StoreVersion
+from sayso.keys import Keyring, new_key
+from sayso.stores import open_store
+from sayso.stores.postgres import PostgresStore
+from sayso.stores.sql import migrate
+from sayso.testing import FakeClock
+from sayso.testing.checks import all_events
+from sayso.testing.world import World, seconds
 
 
 def a_world(store: Any) -> World:
@@ -30,7 +30,7 @@ def a_world(store: Any) -> World:
 
 
 def test_a_url_opens_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ASSENT_KEY", new_key())
+    monkeypatch.setenv("SAYSO_KEY", new_key())
     mark = "&" if "?" in place.url else "?"
     with psycopg.connect(place.url) as connection:
         assert connection.info.dbname
@@ -58,8 +58,8 @@ def test_other_parameters_reach_the_database_as_they_are(place: Place) -> None:
 
 
 def test_a_key_is_required(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ASSENT_KEY", raising=False)
-    with pytest.raises(KeyMissing, match="ASSENT_KEY"):
+    monkeypatch.delenv("SAYSO_KEY", raising=False)
+    with pytest.raises(KeyMissing, match="SAYSO_KEY"):
         open_store(place.url)
 
 
@@ -94,7 +94,7 @@ def test_a_closed_store_says_so(open_pg: PgOpener) -> None:
 
 def test_another_key_is_refused(open_pg: PgOpener, keys: Keyring) -> None:
     open_pg()
-    with pytest.raises(StoreError, match=f"key {keys.primary_id}.*ASSENT_KEY"):
+    with pytest.raises(StoreError, match=f"key {keys.primary_id}.*SAYSO_KEY"):
         open_pg(keys=Keyring.parse(new_key()))
 
 
@@ -219,7 +219,7 @@ def test_a_standby_that_takes_over_is_noticed_by_the_next_change(open_pg: PgOpen
     call = world.decide(world.ask())
     identity = list(store._place._identity)
     store._place._identity = (identity[0], "00000000", *identity[2:])
-    with pytest.raises(StoreError, match="assent recover"):
+    with pytest.raises(StoreError, match="sayso recover"):
         world.start(call)
     assert world.start(call)[0].status == "running", "another connection, and all is well"
 
@@ -287,7 +287,7 @@ def test_what_runs_is_started_by_a_commit_of_its_own(open_pg: PgOpener, mine: An
     store, effects = open_pg(), list[str]()
 
     def shop(where: Any, *, asks: bool, idempotent: bool = False) -> Callable[[str], str]:
-        gate = assent.Gate(where, agent="shop", wait=0)
+        gate = sayso.Gate(where, agent="shop", wait=0)
 
         @gate.guard(needs_approval=asks, idempotent=idempotent)
         def ship(order: str) -> str:
@@ -300,12 +300,12 @@ def test_what_runs_is_started_by_a_commit_of_its_own(open_pg: PgOpener, mine: An
 
         return shipped
 
-    with pytest.raises(assent.Paused):
+    with pytest.raises(sayso.Paused):
         shop(store.on(mine), asks=True)("asked")
     mine.commit()
-    inbox = assent.Inbox(store)
+    inbox = sayso.Inbox(store)
     (request,) = inbox.pending_sync().items
-    assent.Inbox(store.on(mine)).decide_sync(request.id, request.approve(), by="ana")
+    sayso.Inbox(store.on(mine)).decide_sync(request.id, request.approve(), by="ana")
     mine.commit()
     mine.execute("INSERT INTO orders VALUES ('o1')")
     for asks, order in ((True, "asked"), (False, "free")):
@@ -325,11 +325,11 @@ def test_what_runs_is_started_by_a_commit_of_its_own(open_pg: PgOpener, mine: An
 
 def test_i_may_come_back_for_an_answer(open_pg: PgOpener, mine: Any) -> None:
     store = open_pg()
-    gate, inbox = assent.Gate(store.on(mine), agent="shop", wait=0), assent.Inbox(store)
+    gate, inbox = sayso.Gate(store.on(mine), agent="shop", wait=0), sayso.Inbox(store)
     for expected in (True, "blue"):
         with gate.run(f"order {expected}"):
             ask = gate.approve_sync if expected is True else gate.ask_sync
-            with pytest.raises(assent.Paused):
+            with pytest.raises(sayso.Paused):
                 ask("Well?")
             mine.commit()
             (request,) = inbox.pending_sync().items

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pg_places import Place
 
-from assent.errors import StoreError
-from assent.keys import Keyring
-from assent.stores.postgres import PostgresStore
-from assent.stores.postgres.place import shown, split
+from sayso.errors import StoreError
+from sayso.keys import Keyring
+from sayso.stores.postgres import PostgresStore
+from sayso.stores.postgres.place import shown, split
 
 
 def with_option(url: str, option: str) -> str:
@@ -45,7 +45,7 @@ def test_an_address_without_a_password_is_shown_whole(url: str) -> None:
 
 def test_who_may_not_make_the_schema_is_told_who_can(place: Place, keys: Keyring) -> None:
     url = with_option(place.url, "role%3Dpg_read_all_data")
-    with pytest.raises(StoreError, match="CREATE SCHEMA assent AUTHORIZATION"):
+    with pytest.raises(StoreError, match="CREATE SCHEMA sayso AUTHORIZATION"):
         PostgresStore(url, schema=f"{place.schema}_few", keys=keys)
 
 

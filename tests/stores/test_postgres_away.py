@@ -17,13 +17,13 @@ import psycopg
 import pytest
 from freezing import frozen
 
-from assent.errors import AssentError, StoreError
-from assent.keys import Keyring, new_key
-from assent.rows import CallStatus
-from assent.stores.postgres import PostgresStore, pipe, wire
-from assent.stores.postgres.place import Place
-from assent.testing.postgres_server import PostgresServer, why_not
-from assent.testing.world import World
+from sayso.errors import SaysoError, StoreError
+from sayso.keys import Keyring, new_key
+from sayso.rows import CallStatus
+from sayso.stores.postgres import PostgresStore, pipe, wire
+from sayso.stores.postgres.place import Place
+from sayso.testing.postgres_server import PostgresServer, why_not
+from sayso.testing.world import World
 
 pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "there is one"),
@@ -34,7 +34,7 @@ pytestmark = [
 @contextmanager
 def a_server() -> Iterator[PostgresServer]:
     """A server of its own; its socket needs a short path."""
-    folder = Path(tempfile.mkdtemp(prefix="assent-away-"))
+    folder = Path(tempfile.mkdtemp(prefix="sayso-away-"))
     folder.chmod(0o755)
     made = PostgresServer(folder, fsync=False)
     made.start()
@@ -133,7 +133,7 @@ def test_who_was_committing_then_is_told_that_nobody_knows(
     finally:
         store.boundary = None
         freezing.__exit__(None, None, None)
-    with suppress(AssentError):  # it may have been committed when the server woke up
+    with suppress(SaysoError):  # it may have been committed when the server woke up
         world.decide(call, "approve")
     assert world.call(call).status is CallStatus.READY
     world.check()
@@ -222,5 +222,5 @@ def test_who_was_let_in_waits_for_a_server_that_goes_away_while_the_store_is_ope
         open_store(patience=0.0)
     began = time.monotonic()
     with pytest.raises(StoreError):  # nobody ever let us in
-        PostgresStore("postgresql:///assent?host=/nowhere", keys=Keyring.parse(new_key()))
+        PostgresStore("postgresql:///sayso?host=/nowhere", keys=Keyring.parse(new_key()))
     assert time.monotonic() - began < 8

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pg_places import PgOpener, Place
 
-from assent.stores.postgres import clock
-from assent.stores.postgres.clock import Clock
-from assent.testing.world import World
+from sayso.stores.postgres import clock
+from sayso.stores.postgres.clock import Clock
+from sayso.testing.world import World
 
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 

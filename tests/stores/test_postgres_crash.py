@@ -14,10 +14,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from assent.keys import Keyring, new_key
-from assent.stores.postgres import PostgresStore, stream
-from assent.testing.postgres_server import PostgresServer, why_not
-from assent.testing.world import World
+from sayso.keys import Keyring, new_key
+from sayso.stores.postgres import PostgresStore, stream
+from sayso.testing.postgres_server import PostgresServer, why_not
+from sayso.testing.world import World
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
@@ -26,7 +26,7 @@ THREADS = 4
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    folder = Path(tempfile.mkdtemp(prefix="assent-pg-"))
+    folder = Path(tempfile.mkdtemp(prefix="sayso-pg-"))
     server = PostgresServer(folder)
     try:
         server.start()

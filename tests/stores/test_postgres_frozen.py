@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from pg_places import PgOpener, Place
 
-import assent
-from assent.errors import StoreError
-from assent.rows import CallStatus
-from assent.stores.postgres import PostgresStore, attempt
-from assent.testing.world import World
+import sayso
+from sayso.errors import StoreError
+from sayso.rows import CallStatus
+from sayso.stores.postgres import PostgresStore, attempt
+from sayso.testing.world import World
 
 _HELD = "SELECT pg_advisory_xact_lock(hashtextextended(%s || ':' || %s, 0))"
 
@@ -39,11 +39,11 @@ def test_nobody_waits_for_a_thread_that_is_held(open_pg: PgOpener, place: Place)
     until_it_is_over(store, "held", "free")
     with psycopg.connect(place.url) as frozen:
         frozen.execute(_HELD, (store.incarnation, "held"))
-        pending = assent.Inbox(store).pending_sync()
+        pending = sayso.Inbox(store).pending_sync()
         assert [request.id for request in pending.items] == [held.id]
         assert world.call(free).status is CallStatus.EXPIRED
         assert world.call(held).status is CallStatus.ASKED
-    assert not assent.Inbox(store).pending_sync().items
+    assert not sayso.Inbox(store).pending_sync().items
     assert world.call(held).status is CallStatus.EXPIRED
 
 
@@ -86,7 +86,7 @@ def test_a_frozen_transaction_is_ended_by_the_server(
     def decide() -> None:
         try:
             outcome.append(a_world(slow).decide(call, "approve"))
-        except assent.AssentError as error:
+        except sayso.SaysoError as error:
             outcome.append(error)
 
     thread = threading.Thread(target=decide)
@@ -98,5 +98,5 @@ def test_a_frozen_transaction_is_ended_by_the_server(
     finally:
         woken.set()
         thread.join(60)
-    assert isinstance(outcome[0], assent.AlreadyDecided)
+    assert isinstance(outcome[0], sayso.AlreadyDecided)
     assert a_world(quick).call(call).status is CallStatus.REJECTED

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from pg_places import PgOpener
 
-from assent.stores.postgres import watcher
-from assent.stores.postgres.watcher import Watcher
-from assent.testing.world import World
+from sayso.stores.postgres import watcher
+from sayso.stores.postgres.watcher import Watcher
+from sayso.testing.world import World
 
 
 def a_world(store: Any) -> World:

@@ -13,13 +13,13 @@ import pytest
 from pg_places import PgOpener, Place
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-import assent
-from assent.errors import InvalidCall
-from assent.stores.postgres import attempt, pipe
-from assent.stores.postgres.pipe import Pipe
-from assent.stores.postgres.wire import Connection, connect, translator
-from assent.testing import ScriptedModel, call, say
-from assent.testing.world import World
+import sayso
+from sayso.errors import InvalidCall
+from sayso.stores.postgres import attempt, pipe
+from sayso.stores.postgres.pipe import Pipe
+from sayso.stores.postgres.wire import Connection, connect, translator
+from sayso.testing import ScriptedModel, call, say
+from sayso.testing.world import World
 
 
 @pytest.fixture
@@ -99,13 +99,13 @@ def test_a_nul_is_refused_and_nothing_is_cut_off(open_pg: PgOpener) -> None:
 
 
 def test_an_agent_whose_words_have_a_nul_is_heard(open_pg: PgOpener) -> None:
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def fail() -> str:
         """Fail."""
         raise OSError("no \0 here")
 
     script = [call("fail", text="I \0 fail"), say("It \0 failed.")]
-    agent = assent.Agent("nul", model=ScriptedModel(script), tools=[fail], store=open_pg())
+    agent = sayso.Agent("nul", model=ScriptedModel(script), tools=[fail], store=open_pg())
     paused = agent.run_sync("Try \0 it", thread="t")
     (request,) = paused.interruptions
     assert request.note == "I \ufffd fail"

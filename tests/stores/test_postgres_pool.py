@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from pg_places import PgOpener, Place
 
-from assent.errors import StoreError
-from assent.stores.postgres import pool as pools
-from assent.stores.postgres.attempt import Attempt
-from assent.testing.world import World
+from sayso.errors import StoreError
+from sayso.stores.postgres import pool as pools
+from sayso.stores.postgres.attempt import Attempt
+from sayso.testing.world import World
 
 
 def a_world(store: Any) -> World:

@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from pg_places import PgOpener, Place
 
-from assent.errors import AlreadyDecided, Conflict, StoreError
-from assent.stores.postgres import PostgresStore, watcher
-from assent.stores.postgres import attempt as attempts
-from assent.stores.postgres.attempt import Attempt
-from assent.testing.world import World
+from sayso.errors import AlreadyDecided, Conflict, StoreError
+from sayso.stores.postgres import PostgresStore, watcher
+from sayso.stores.postgres import attempt as attempts
+from sayso.stores.postgres.attempt import Attempt
+from sayso.testing.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -29,7 +29,7 @@ def end_sessions(place: Place) -> None:
     """End every session of the stores, as a server does that goes down."""
     place.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        "WHERE application_name = 'assent' AND datname = current_database() AND pid <> "
+        "WHERE application_name = 'sayso' AND datname = current_database() AND pid <> "
         "pg_backend_pid() AND query LIKE %s",
         f"%{place.schema}%",
     )
@@ -132,7 +132,7 @@ def test_a_decision_elsewhere_is_news_here(
 ) -> None:
     """With NOTIFY at once; without it, as behind a pooler, by looking."""
     if deaf:
-        monkeypatch.setattr("assent.stores.postgres.store.news", lambda *ignored: None)
+        monkeypatch.setattr("sayso.stores.postgres.store.news", lambda *ignored: None)
     else:
         monkeypatch.setattr(watcher, "POLL_SECONDS", 30.0)
     here, there = a_world(open_pg()), a_world(open_pg())

@@ -9,10 +9,10 @@ import pytest
 from pg_places import Place
 from psycopg import sql
 
-from assent.errors import StoreError
-from assent.keys import Keyring
-from assent.stores.postgres import PostgresStore
-from assent.testing.world import World
+from sayso.errors import StoreError
+from sayso.keys import Keyring
+from sayso.stores.postgres import PostgresStore
+from sayso.testing.world import World
 
 
 @pytest.mark.parametrize("name", ["?", "$1", "%s", 'a"b; --', "a\\b\\1", "Ünï", "a.b"])

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from assent.errors import StoreError, StoreVersion
-from assent.keys import Keyring, new_key
-from assent.stores import open_store
-from assent.stores.sql import migrate
-from assent.stores.sqlite import SqliteStore, sidecar
-from assent.testing import FakeClock
-from assent.testing.world import World
+from sayso.errors import StoreError, StoreVersion
+from sayso.keys import Keyring, new_key
+from sayso.stores import open_store
+from sayso.stores.sql import migrate
+from sayso.stores.sqlite import SqliteStore, sidecar
+from sayso.testing import FakeClock
+from sayso.testing.world import World
 
 Opener = Callable[..., SqliteStore]
 
@@ -56,7 +56,7 @@ def test_what_a_url_opens(
 
 @pytest.mark.parametrize(
     "url",
-    ["sqlite://", "sqlite:///", "sqlite://assent.db", "sqlite:///:memory:", "mysql://x", "x"],
+    ["sqlite://", "sqlite:///", "sqlite://sayso.db", "sqlite:///:memory:", "mysql://x", "x"],
 )
 def test_what_no_url_opens(url: str) -> None:
     with pytest.raises(StoreError, match="sqlite:///"):
@@ -265,7 +265,7 @@ def test_a_store_of_a_newer_version_is_refused(
         world.reopen()
         world.ask()
         world.store.close()
-    sentence = f"newer version of Assent .schema {was + 1}, this one knows {was}.*upgrade"
+    sentence = f"newer version of Sayso .schema {was + 1}, this one knows {was}.*upgrade"
     with pytest.raises(StoreVersion, match=sentence):
         open_again()
     assert version(path) == was + 1
@@ -291,7 +291,7 @@ def test_a_migration_that_fails_changes_nothing(
 def test_another_key_is_refused(world: World, open_again: Opener, keys: Keyring) -> None:
     world.ask()
     world.store.close()
-    with pytest.raises(StoreError, match=f"key {keys.primary_id}.*ASSENT_KEY"):
+    with pytest.raises(StoreError, match=f"key {keys.primary_id}.*SAYSO_KEY"):
         open_again(keys=Keyring.parse(new_key()))
 
 
@@ -318,14 +318,14 @@ def test_the_key_stands_beside_the_file(path: Path, clock: FakeClock) -> None:
 def test_a_folder_is_no_store_and_nothing_is_put_beside_it(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    with pytest.raises(StoreError, match=r"names a folder: write sqlite:///.*data/assent\.db"):
+    with pytest.raises(StoreError, match=r"names a folder: write sqlite:///.*data/sayso\.db"):
         open_store(f"sqlite:///{folder}")
     assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_parameters_are_refused_instead_of_becoming_part_of_the_name(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="takes none: leave out what follows"):
-        open_store(f"sqlite:///{tmp_path}/assent.db?mode=ro")
+        open_store(f"sqlite:///{tmp_path}/sayso.db?mode=ro")
     assert not list(tmp_path.iterdir())
 
 
@@ -338,6 +338,6 @@ def test_a_file_that_is_something_else_is_told_as_that(tmp_path: Path, content: 
     else:
         with contextlib.closing(sqlite3.connect(file)) as connection:
             connection.execute("CREATE TABLE users (name)")
-    with pytest.raises(StoreError, match=r"not a store of Assent|not a database"):
+    with pytest.raises(StoreError, match=r"not a store of Sayso|not a database"):
         open_store(f"sqlite:///{file}")
     assert list(tmp_path.iterdir()) == [file]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from assent.engine.commands import Note
-from assent.errors import AssentError, NotFound, StoreError
-from assent.stores.sqlite import SqliteStore
-from assent.testing.checks import all_events
-from assent.testing.world import World, tool_of
+from sayso.engine.commands import Note
+from sayso.errors import NotFound, SaysoError, StoreError
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing.checks import all_events
+from sayso.testing.world import World, tool_of
 
 Act = Callable[[], object]
 
@@ -116,7 +116,7 @@ def test_a_refused_operation_does_not_hurt_its_neighbours(world: World) -> None:
     )
     assert [isinstance(outcome, Exception) for outcome in outcomes] == [False, *[True] * 5, False]
     assert isinstance(outcomes[1], NotFound)
-    assert all(isinstance(outcomes[n], AssentError) for n in (1, 2, 4, 5))
+    assert all(isinstance(outcomes[n], SaysoError) for n in (1, 2, 4, 5))
     assert isinstance(outcomes[3], TypeError)
     assert [call.tool for call in world.store.calls_of("r")] == ["first", "last"]
     world.check()
@@ -200,9 +200,9 @@ def test_a_refusal_of_the_first_try_is_not_kept_for_the_second(world: World) -> 
 
 STORM = """
 import os, signal, sys, threading, time
-from assent.stores.sqlite import SqliteStore
-from assent.engine.commands import Propose
-from assent.rows import Message
+from sayso.stores.sqlite import SqliteStore
+from sayso.engine.commands import Propose
+from sayso.rows import Message
 
 store = SqliteStore(sys.argv[1])
 seconds = float(sys.argv[2])

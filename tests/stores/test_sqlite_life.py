@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from assent.errors import StoreError
-from assent.keys import Keyring
-from assent.stores.sqlite import SqliteStore
-from assent.stores.sqlite import store as sqlite_module
-from assent.testing import FakeClock
-from assent.testing.checks import all_seals
-from assent.testing.world import World, tool_of
+from sayso.errors import StoreError
+from sayso.keys import Keyring
+from sayso.stores.sqlite import SqliteStore
+from sayso.stores.sqlite import store as sqlite_module
+from sayso.testing import FakeClock
+from sayso.testing.checks import all_seals
+from sayso.testing.world import World, tool_of
 
 Opener = Callable[..., SqliteStore]
 
@@ -179,7 +179,7 @@ def test_one_watcher_is_enough(world: World) -> None:
 
 
 def _watchers() -> int:
-    return sum(thread.name == "assent-watch" for thread in threading.enumerate())
+    return sum(thread.name == "sayso-watch" for thread in threading.enumerate())
 
 
 def test_a_store_that_nobody_has_any_more_keeps_no_file_open(tmp_path: Path) -> None:

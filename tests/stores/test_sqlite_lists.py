@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from assent.keys import Keyring
-from assent.stores.base import Query
-from assent.stores.memory import MemoryStore
-from assent.stores.sql import pages
-from assent.stores.sqlite import SqliteStore
-from assent.testing import FakeClock
-from assent.testing.world import World, seconds
-from assent.types import Risk
+from sayso.keys import Keyring
+from sayso.stores.base import Query
+from sayso.stores.memory import MemoryStore
+from sayso.stores.sql import pages
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import FakeClock
+from sayso.testing.world import World, seconds
+from sayso.types import Risk
 
 Opener = Callable[..., SqliteStore]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from assent.engine.commands import Note, Propose
-from assent.keys import Keyring
-from assent.rows import Message
-from assent.stores.sqlite import SqliteStore
-from assent.stores.sqlite.watcher import OwnCommits
+from sayso.engine.commands import Note, Propose
+from sayso.keys import Keyring
+from sayso.rows import Message
+from sayso.stores.sqlite import SqliteStore
+from sayso.stores.sqlite.watcher import OwnCommits
 
 KEYS = Keyring.ephemeral()
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from assent import Gate
-from assent.engine.commands import Recover
-from assent.errors import AssentError, StoreError
-from assent.keys import Keyring
-from assent.stores.sqlite import SqliteStore
-from assent.testing import FakeClock
-from assent.testing.world import World
+from sayso import Gate
+from sayso.engine.commands import Recover
+from sayso.errors import SaysoError, StoreError
+from sayso.keys import Keyring
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import FakeClock
+from sayso.testing.world import World
 
 Opener = Callable[..., SqliteStore]
 
@@ -221,7 +221,7 @@ def test_nothing_starts_until_it_was_recovered(path: Path) -> None:
     assert ran == ["it"]
     shutil.copy(path.with_suffix(".copy"), path)
     gate = Gate(f"sqlite:///{path}")
-    with pytest.raises(StoreError, match="assent recover"):
+    with pytest.raises(StoreError, match="sayso recover"):
         work(gate)
     assert ran == ["it"]
     gate.store.mark_recovered()
@@ -258,7 +258,7 @@ def test_a_lost_or_broken_mark_only_says_less(world: World, path: Path, open_aga
 
 DECIDER = """
 import sys, time
-from assent import Inbox
+from sayso import Inbox
 
 inbox = Inbox(sys.argv[1])
 print("ready", flush=True)
@@ -314,8 +314,8 @@ def test_other_threads_of_other_processes_are_no_news(path: Path, keys: Keyring)
 
 WRITER = """
 import sys
-from assent import Inbox
-from assent.errors import AlreadyDecided
+from sayso import Inbox
+from sayso.errors import AlreadyDecided
 
 inbox = Inbox(sys.argv[1])
 sys.stdin.readline()
@@ -366,7 +366,7 @@ def test_two_stores_on_one_file_in_one_process(open_again: Opener, clock: FakeCl
     call = one.ask()
     two.runs = one.runs
     assert two.decide(call).status == "ready"
-    with pytest.raises(AssentError):
+    with pytest.raises(SaysoError):
         one.decide(call, "reject")
     one.record(one.start(call)[0])
     assert two.call(call).status == "done"

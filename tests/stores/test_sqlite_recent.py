@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from assent.engine.commands import Look, Note
-from assent.errors import AlreadyDecided, NotFound, StoreError
-from assent.rows import SYSTEM_THREAD
-from assent.stores.sqlite import SqliteStore, recent
-from assent.testing.world import World
+from sayso.engine.commands import Look, Note
+from sayso.errors import AlreadyDecided, NotFound, StoreError
+from sayso.rows import SYSTEM_THREAD
+from sayso.stores.sqlite import SqliteStore, recent
+from sayso.testing.world import World
 
 
 def selects(world: World) -> list[str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from stopped_writer import stopped_writer
 
-from assent.engine.commands import Note
-from assent.keys import Keyring, new_key
-from assent.stores.sqlite import SqliteStore
+from sayso.engine.commands import Note
+from sayso.keys import Keyring, new_key
+from sayso.stores.sqlite import SqliteStore
 
 
 def test_a_process_stopped_in_a_commit_holds_up_writers_only(tmp_path: Path) -> None:

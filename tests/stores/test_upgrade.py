@@ -13,14 +13,14 @@ import pytest
 from long_ago import FOLDER, KEY, LATER, Cast, put_back
 from pg_places import Place
 
-import assent
-from assent.audit import verify
-from assent.keys import Keyring
-from assent.stores.base import Store
-from assent.stores.postgres import PostgresStore
-from assent.stores.sql import migrate
-from assent.stores.sqlite import SqliteStore
-from assent.testing import FakeClock
+import sayso
+from sayso.audit import verify
+from sayso.keys import Keyring
+from sayso.stores.base import Store
+from sayso.stores.postgres import PostgresStore
+from sayso.stores.sql import migrate
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import FakeClock
 
 RECORDED = sorted(FOLDER.glob("*.json"))
 #: What a later version may do to the tables.
@@ -110,13 +110,13 @@ def test_there_is_one_of_each_version_and_store() -> None:
 def test_what_was_paused_is_decided_and_finished(opener: Callable[[], Store]) -> None:
     store = opener()
     assert verify(store).ok
-    cast, inbox = Cast(store), assent.Inbox(store)
+    cast, inbox = Cast(store), sayso.Inbox(store)
     waiting = {request.thread: request for request in inbox.pending_sync().items}
     assert set(waiting) == {"one", "two", "question", "order-1", "order-2"}
     assert waiting["one"].requester == "bob"
     assert waiting["order-2"].kind == "in_doubt"
-    with pytest.raises(assent.Conflict):
-        inbox.decide_sync(waiting["one"].id, assent.Approve(), by="eve", seen_digest="0" * 64)
+    with pytest.raises(sayso.Conflict):
+        inbox.decide_sync(waiting["one"].id, sayso.Approve(), by="eve", seen_digest="0" * 64)
     for thread, decision in {
         "one": waiting["one"].edit({"to": "ana", "body": "good day"}),
         "two": waiting["two"].reject("not eve"),

@@ -14,8 +14,8 @@ from desk_workflows import Hurry, Loose, Plain, Refund, Rounds, Visit
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-import assent
-from assent.adapters.temporal import AssentPlugin
+import sayso
+from sayso.adapters.temporal import SaysoPlugin
 
 FOLDER = Path()
 
@@ -65,11 +65,11 @@ def dated_refund(order: str, euros: int) -> date:
 
 
 async def main(address: str, queue: str, store: str) -> None:
-    gate = assent.Gate(store, agent="desk")
+    gate = sayso.Gate(store, agent="desk")
     tools = [refund, slow_refund, deadly_refund, broken_refund, dated_refund]
     tools.append(gate.guard(idempotent=True)(safe_refund))
     client = await Client.connect(address)
-    plugin = AssentPlugin(gate, tools)
+    plugin = SaysoPlugin(gate, tools)
     workflows = [Refund, Visit, Hurry, Loose, Rounds, Plain]
     worker = Worker(
         client,

@@ -8,8 +8,8 @@ from typing import Any
 
 from temporalio import workflow
 
-from assent.adapters.temporal import approve, ask, run_once
-from assent.types import Question
+from sayso.adapters.temporal import approve, ask, run_once
+from sayso.types import Question
 
 
 @workflow.defn

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from dev_server import LAUNCH, DevServer, eventually
 
-import assent
+import sayso
 
 HERE = Path(__file__).parent
 
@@ -22,8 +22,8 @@ class Desk:
     def __init__(self, folder: Path, server: DevServer) -> None:
         self.folder = folder
         self.server = server
-        self.url = f"sqlite:///{folder / 'assent.db'}"
-        self.inbox = assent.Inbox(self.url)
+        self.url = f"sqlite:///{folder / 'sayso.db'}"
+        self.inbox = sayso.Inbox(self.url)
         self._queue = f"desk-{uuid4().hex[:8]}"  # what another test left is not done here
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -39,7 +39,7 @@ class Desk:
 
     def process(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a process that does not outlive the test."""
-        clean = {n: v for n, v in os.environ.items() if not n.startswith(("ASSENT_", "TEMPORAL_"))}
+        clean = {n: v for n, v in os.environ.items() if not n.startswith(("SAYSO_", "TEMPORAL_"))}
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-c", LAUNCH, *command],
@@ -61,10 +61,10 @@ class Desk:
         path = self.folder / "effects"
         return path.read_text().splitlines() if path.exists() else []
 
-    def waiting(self, count: int = 1) -> list[assent.Request]:
+    def waiting(self, count: int = 1) -> list[sayso.Request]:
         """The requests that people see, as soon as there are so many."""
 
-        def look() -> list[assent.Request] | None:
+        def look() -> list[sayso.Request] | None:
             found = self.inbox.pending_sync().items
             return list(found) if len(found) == count else None
 

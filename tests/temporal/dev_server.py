@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 PATIENCE = 60.0
-_GIVEN = "ASSENT_TEST_TEMPORAL"
+_GIVEN = "SAYSO_TEST_TEMPORAL"
 #: What is started dies with the tests, also when they are killed.
 LAUNCH = """
 import ctypes, os, signal, sys

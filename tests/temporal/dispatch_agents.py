@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import assent
-from assent.testing import ScriptedModel, call, say
+import sayso
+from sayso.testing import ScriptedModel, call, say
 
 
-def clerk(*script: object) -> assent.Agent:
+def clerk(*script: object) -> sayso.Agent:
     """An agent whose tool leaves a line in the working folder."""
 
-    @assent.tool(needs_approval=True, expires_in=2)
+    @sayso.tool(needs_approval=True, expires_in=2)
     def book(room: str) -> str:
         """Book a room, soon or not at all."""
         return _noted(room)
 
-    @assent.tool(needs_approval=True, expires_in=3600)
+    @sayso.tool(needs_approval=True, expires_in=3600)
     def hire(name: str) -> str:
         """Hire somebody, today or not at all."""
         return _noted(name)
 
-    @assent.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True)
     def pay(euros: int) -> str:
         """Pay."""
         return _noted(f"{euros} euros")
 
-    return assent.Agent("clerk", model=ScriptedModel(list(script)), tools=[book, hire, pay])
+    return sayso.Agent("clerk", model=ScriptedModel(list(script)), tools=[book, hire, pay])
 
 
 def _noted(line: str) -> str:
@@ -35,11 +35,11 @@ def _noted(line: str) -> str:
     return line
 
 
-def asking(tool: str, args: dict[str, object]) -> assent.Agent:
+def asking(tool: str, args: dict[str, object]) -> sayso.Agent:
     """The clerk who makes one call, and is gone."""
     return clerk(call(tool, args))
 
 
-def going_on() -> assent.Agent:
+def going_on() -> sayso.Agent:
     """The clerk who hears of results, and is done."""
     return clerk(say("Done."), say("Done."))

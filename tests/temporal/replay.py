@@ -15,13 +15,13 @@ from desk_workflows import Hurry, Refund, Visit
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
-import assent
-from assent.adapters.temporal import AssentPlugin
-from assent.worker.dispatch_workflow import RunLife
+import sayso
+from sayso.adapters.temporal import SaysoPlugin
+from sayso.worker.dispatch_workflow import RunLife
 
 
 async def main(paths: list[Path]) -> None:
-    plugin = AssentPlugin(assent.Gate("memory://", agent="desk"))
+    plugin = SaysoPlugin(sayso.Gate("memory://", agent="desk"))
     replayer = Replayer(workflows=[Refund, Visit, Hurry, RunLife], plugins=[plugin])
     for path in paths:
         await replayer.replay_workflow(WorkflowHistory.from_json(path.stem, path.read_text()))

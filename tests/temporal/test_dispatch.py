@@ -1,4 +1,4 @@
-"""``assent worker --dispatch temporal://…``: Temporal brings the runs, the store decides."""
+"""``sayso worker --dispatch temporal://…``: Temporal brings the runs, the store decides."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from desk_world import Desk
 from dev_server import DevServer, eventually
 from dispatch_agents import asking, going_on
 
-from assent import Inbox
-from assent.errors import InvalidCall
-from assent.rows import Run, RunStatus
-from assent.stores import open_store
-from assent.types import Micros
-from assent.worker import Worker
-from assent.worker.dispatch import Relay
-from assent.worker.dispatch_temporal import Address
+from sayso import Inbox
+from sayso.errors import InvalidCall
+from sayso.rows import Run, RunStatus
+from sayso.stores import open_store
+from sayso.types import Micros
+from sayso.worker import Worker
+from sayso.worker.dispatch import Relay
+from sayso.worker.dispatch_temporal import Address
 
 HERE = Path(__file__).parent
 
 
 def started(desk: Desk, url: str) -> subprocess.Popen[bytes]:
     """A worker as people start it."""
-    command = ["-m", "assent.cli.main", "worker", "dispatch_agents:going_on", "--store", desk.url]
+    command = ["-m", "sayso.cli.main", "worker", "dispatch_agents:going_on", "--store", desk.url]
     return desk.process(sys.executable, *command, "--dispatch", url, PYTHONPATH=str(HERE))
 
 
@@ -57,7 +57,7 @@ def ended(desk: Desk, run: str) -> Run:
 
 
 def workflow_of(desk: Desk, run: str) -> str:
-    return f"assent:{desk.inbox.store.incarnation}:{run}"
+    return f"sayso:{desk.inbox.store.incarnation}:{run}"
 
 
 def test_a_paused_run_goes_on_where_temporal_brings_it(desk: Desk, server: DevServer) -> None:
@@ -129,7 +129,7 @@ async def test_behind_every_dispatcher_is_a_scan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    store = open_store(f"sqlite:///{tmp_path / 'assent.db'}")
+    store = open_store(f"sqlite:///{tmp_path / 'sayso.db'}")
     asker, agent = asking("pay", {"euros": 5}), going_on()
     asker.lend(store)
     agent.lend(store)
@@ -172,10 +172,10 @@ def test_what_is_no_address(url: str) -> None:
 
 
 def test_a_wrong_address_is_a_wrong_command(tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path / 'assent.db'}"
+    store = f"sqlite:///{tmp_path / 'sayso.db'}"
     command = ["worker", "dispatch_agents:going_on", "--store", store, "--dispatch", "localhost"]
     done = subprocess.run(
-        [sys.executable, "-m", "assent.cli.main", *command],
+        [sys.executable, "-m", "sayso.cli.main", *command],
         env={**os.environ, "PYTHONPATH": str(HERE)},
         capture_output=True,
         text=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 from desk_world import Desk
 from dev_server import DevServer
 
-from assent.types import Reviewer
+from sayso.types import Reviewer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "temporal.md"
 

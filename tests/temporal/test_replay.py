@@ -27,8 +27,8 @@ def test_another_order_would_be_noticed(tmp_path: Path) -> None:
     history = json.loads((HERE / "histories" / "in_doubt.json").read_text())
     for event in history["events"]:
         scheduled = event.get("activityTaskScheduledEventAttributes")
-        if scheduled and scheduled["activityType"]["name"] == "assent.settle":
-            scheduled["activityType"]["name"] = "assent.ask"
+        if scheduled and scheduled["activityType"]["name"] == "sayso.settle":
+            scheduled["activityType"]["name"] = "sayso.ask"
     other = tmp_path / "other.json"
     other.write_text(json.dumps(history))
     done = replayed(other)

@@ -23,7 +23,7 @@ def test_the_stored_arguments_run_once(desk: Desk, server: DevServer) -> None:
     assert request.args == {"order": "A-17", "euros": 900, "reason": "none given"}
     # A signal is no decision, whoever sends it: it causes a look.
     server.sleeps(id)
-    server.signal(id, "assent.news", request.run)
+    server.signal(id, "sayso.news", request.run)
     eventually(lambda: server.events(id).count("ACTIVITY_TASK_COMPLETED") >= 2, "a look")
     assert (desk.waiting(), desk.effects()) == ([request], [])
     desk.inbox.decide_sync(request.id, request.edit({"euros": 90}), by="ana")
@@ -67,7 +67,7 @@ def test_a_tool_that_nobody_has_ends_the_workflow(desk: Desk, server: DevServer)
     failure = server.failure(id)
     assert failure["applicationFailureInfo"]["type"] == "NotFound"
     assert failure["message"].startswith("no worker has a tool 'misspelled': correct the name")
-    assert "assent/refund" in failure["message"]
+    assert "sayso/refund" in failure["message"]
     assert desk.inbox.pending_sync().items == ()
     assert "MARKER_RECORDED" in server.events(id)
 

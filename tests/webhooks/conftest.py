@@ -13,23 +13,23 @@ import pytest
 from hook_world import Receiver, asking
 from remote_world import Server
 
-import assent
+import sayso
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'assent.db'}"
+    return f"sqlite:///{tmp_path / 'sayso.db'}"
 
 
 @pytest.fixture
-def gate(url: str) -> Iterator[assent.Gate]:
+def gate(url: str) -> Iterator[sayso.Gate]:
     with asking(url) as made:
         yield made
 
 
 @pytest.fixture
-def inbox(url: str) -> Iterator[assent.Inbox]:
-    made = assent.Inbox(url)
+def inbox(url: str) -> Iterator[sayso.Inbox]:
+    made = sayso.Inbox(url)
     yield made
     made.close()
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from remote_world import Server
 from standardwebhooks import Webhook
 
-import assent
-from assent.server.webhooks import Endpoint
+import sayso
+from sayso.server.webhooks import Endpoint
 
 #: Not random: it is part of the names of tests, which are the same in every process.
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
@@ -105,16 +105,16 @@ class Receiver:
 
 
 @contextmanager
-def asking(url: str, agent: str = "bot") -> Iterator[assent.Gate]:
+def asking(url: str, agent: str = "bot") -> Iterator[sayso.Gate]:
     """A gate beside the server, on the same store."""
-    gate = assent.Gate(url, agent=agent, wait=0)
+    gate = sayso.Gate(url, agent=agent, wait=0)
     try:
         yield gate
     finally:
         gate.close()
 
 
-def ask(gate: assent.Gate, run: str, **options: Any) -> assent.Request:
+def ask(gate: sayso.Gate, run: str, **options: Any) -> sayso.Request:
     """A request for 5 euros, whoever will decide it."""
 
     @gate.guard(needs_approval=True, **options)
@@ -124,12 +124,12 @@ def ask(gate: assent.Gate, run: str, **options: Any) -> assent.Request:
     try:
         with gate.run(run, requester="rita"):
             pay("ana", "hunter2-secret")
-    except assent.Paused as paused:
+    except sayso.Paused as paused:
         return paused.requests[0]
     raise AssertionError("it was not asked")
 
 
-def notes(inbox: assent.Inbox) -> list[dict[str, Any]]:
+def notes(inbox: sayso.Inbox) -> list[dict[str, Any]]:
     """What the record says of webhooks that were given up."""
     events = inbox.store.events("", 10_000)
     return [json.loads(e.body or "{}") for _, e in events if e.type == "webhook_dead"]
@@ -138,5 +138,5 @@ def notes(inbox: assent.Inbox) -> list[dict[str, Any]]:
 def count(server: Server, outcome: str) -> float:
     """How many deliveries ended like this, as Prometheus would read it."""
     labels = {"outcome": outcome}
-    value = server.metrics.registry.get_sample_value("assent_webhooks_total", labels)
+    value = server.metrics.registry.get_sample_value("sayso_webhooks_total", labels)
     return value or 0.0

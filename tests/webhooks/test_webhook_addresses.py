@@ -18,11 +18,11 @@ from cryptography.x509.oid import NameOID
 from hook_world import SECRET, Receiver, ask, count, notes
 from remote_world import Server, until
 
-import assent
-from assent.server.webhooks import Endpoint
-from assent.server.webhooks.address import Forbidden, is_public
-from assent.server.webhooks.courier import Courier, NotDelivered
-from assent.server.webhooks.payload import Message
+import sayso
+from sayso.server.webhooks import Endpoint
+from sayso.server.webhooks.address import Forbidden, is_public
+from sayso.server.webhooks.courier import Courier, NotDelivered
+from sayso.server.webhooks.payload import Message
 
 Serve = Callable[..., Server]
 Receivers = Callable[..., Receiver]
@@ -90,7 +90,7 @@ async def test_a_name_without_an_address() -> None:
 
 
 def test_a_refused_address_is_given_up_and_noted(
-    serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     url = f"https://localhost:{receiver.port}/hook"
     server = serve(Endpoint(url, SECRET, pause=0.01, keep_trying=0))
@@ -104,7 +104,7 @@ def test_a_refused_address_is_given_up_and_noted(
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirects_are_not_followed(
-    serve: Serve, receivers: Receivers, gate: assent.Gate, status: int
+    serve: Serve, receivers: Receivers, gate: sayso.Gate, status: int
 ) -> None:
     receiver, elsewhere = receivers(), receivers()
     receiver.statuses = [status]

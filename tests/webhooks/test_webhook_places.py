@@ -8,14 +8,14 @@ from contextlib import closing
 from hook_world import Receiver, ask, count
 from remote_world import Server, reserved, until
 
-import assent
-from assent.server.webhooks.endpoint import Endpoint
-from assent.server.webhooks.place import Place, read_place
+import sayso
+from sayso.server.webhooks.endpoint import Endpoint
+from sayso.server.webhooks.place import Place, read_place
 
 Serve = Callable[..., Server]
 
 
-def caught_up(inbox: assent.Inbox, endpoint: Endpoint) -> bool:
+def caught_up(inbox: sayso.Inbox, endpoint: Endpoint) -> bool:
     """Whether the outbox has nothing left to tell."""
     place = read_place(inbox.store.cursor(endpoint.name))
     told = ("asked", "decided", "expired", "cancelled")
@@ -23,7 +23,7 @@ def caught_up(inbox: assent.Inbox, endpoint: Endpoint) -> bool:
 
 
 def test_a_restart_loses_nothing_and_repeats_nothing(
-    url: str, serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox
+    url: str, serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     endpoint = receiver.endpoint()
     first = serve(endpoint)
@@ -46,7 +46,7 @@ def test_a_restart_loses_nothing_and_repeats_nothing(
 
 
 def test_a_new_endpoint_hears_of_what_comes(
-    serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     ask(gate, "long ago")
     serve(receiver.endpoint())
@@ -56,7 +56,7 @@ def test_a_new_endpoint_hears_of_what_comes(
 
 
 def test_two_servers_deliver_each_once_and_in_order(
-    serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     endpoint = receiver.endpoint()
     for _ in range(2):
@@ -67,7 +67,7 @@ def test_two_servers_deliver_each_once_and_in_order(
 
 
 def test_a_server_that_died_with_the_place_is_succeeded(
-    serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     endpoint = receiver.endpoint()
     store = inbox.store
@@ -82,7 +82,7 @@ def test_a_server_that_died_with_the_place_is_succeeded(
 
 
 def test_many_events_that_nobody_is_told_of(
-    serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     endpoint = receiver.endpoint()
     serve(endpoint).stop()  # it knows the endpoint now
@@ -103,7 +103,7 @@ def test_many_events_that_nobody_is_told_of(
 
 
 def test_a_receiver_that_is_down(
-    serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     with closing(reserved()) as port:
         nobody = f"http://127.0.0.1:{port.getsockname()[1]}/hook"

@@ -1,4 +1,4 @@
-"""`assent serve --webhook`: with a secret from the environment or a file, or not at all."""
+"""`sayso serve --webhook`: with a secret from the environment or a file, or not at all."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 from hook_world import SECRET, Receiver, ask
 from remote_world import until
 
-import assent
+import sayso
 
-SERVE = [sys.executable, "-m", "assent.cli.main", "serve", "--port", "0"]
+SERVE = [sys.executable, "-m", "sayso.cli.main", "serve", "--port", "0"]
 
 
 @contextmanager
@@ -33,14 +33,14 @@ def serving(url: str, *options: str, **environment: str) -> Iterator[subprocess.
 
 
 def test_a_server_with_webhooks_ends_when_told(
-    url: str, receiver: Receiver, gate: assent.Gate, tmp_path: Path
+    url: str, receiver: Receiver, gate: sayso.Gate, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text(f"{SECRET}\n")
     options = ["--webhook", receiver.url, "--webhook-private", "--page-url", "https://a.example"]
     with serving(url, *options, "--webhook-secret-file", str(secret)) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("Assent is at http://127.0.0.1:")
+        assert process.stdout.readline().startswith("Sayso is at http://127.0.0.1:")
         request = ask(gate, "r")
         got = until(lambda: receiver.got)
         assert got[0].body["data"]["link"] == f"https://a.example/inbox/{request.id}"
@@ -51,14 +51,14 @@ def test_a_server_with_webhooks_ends_when_told(
 @pytest.mark.parametrize(
     ("secret", "address", "said"),
     [
-        ("", "https://hooks.example/", "ASSENT_WEBHOOK_SECRET"),
+        ("", "https://hooks.example/", "SAYSO_WEBHOOK_SECRET"),
         (SECRET, "http://hooks.example/", "https://"),
     ],
 )
 def test_what_cannot_be_delivered_does_not_start(
     url: str, secret: str, address: str, said: str
 ) -> None:
-    with serving(url, "--webhook", address, ASSENT_WEBHOOK_SECRET=secret) as process:
+    with serving(url, "--webhook", address, SAYSO_WEBHOOK_SECRET=secret) as process:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 2
         assert said in errors

@@ -9,18 +9,18 @@ from hook_world import SECRET, Receiver, ask, asking, count, notes
 from remote_world import Server, until
 from standardwebhooks import Webhook, WebhookVerificationError
 
-import assent
-from assent.audit import verify
-from assent.server.webhooks import Endpoint
+import sayso
+from sayso.audit import verify
+from sayso.server.webhooks import Endpoint
 
 Serve = Callable[..., Server]
 Receivers = Callable[..., Receiver]
 
 
 def test_opened_and_decided(
-    serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
-    server = serve(receiver.endpoint(page="https://assent.example/"))
+    server = serve(receiver.endpoint(page="https://sayso.example/"))
     request = ask(gate, "order-17", risk="high", reviewers=["zoe", "group:finance"])
     until(lambda: len(receiver.got) == 1)
     inbox.decide_sync(request.id, request.edit({"to": "ben"}), by="zoe")
@@ -43,7 +43,7 @@ def test_opened_and_decided(
         "expires_at": None,
         "by": None,
         "decision": None,
-        "link": f"https://assent.example/inbox/{request.id}",
+        "link": f"https://sayso.example/inbox/{request.id}",
     }
     assert (decided["type"], decided["data"]["status"]) == ("request.decided", "edited")
     assert decided["data"]["by"] == "zoe"
@@ -54,7 +54,7 @@ def test_opened_and_decided(
 
 
 def test_endings_without_a_decision(
-    serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     serve(receiver.endpoint())
     called_off, late = ask(gate, "r1"), ask(gate, "r2", expires_in=0.2)
@@ -67,7 +67,7 @@ def test_endings_without_a_decision(
     assert receiver.of(late.id) == ["request.opened", "request.closed"]
 
 
-def test_doubts(serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox) -> None:
+def test_doubts(serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox) -> None:
     serve(receiver.endpoint())
 
     def cut_short() -> None:
@@ -87,11 +87,11 @@ def test_doubts(serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: asse
 
 
 def test_secrets_and_hidden_characters_stay_here(
-    serve: Serve, receiver: Receiver, url: str, inbox: assent.Inbox
+    serve: Serve, receiver: Receiver, url: str, inbox: sayso.Inbox
 ) -> None:
     serve(receiver.endpoint())
     key = "ghp_" + "a1B2" * 9
-    reasons = assent.Risk("high", (f"it knows {key}", "line\x1b[2K gone\u202e"))
+    reasons = sayso.Risk("high", (f"it knows {key}", "line\x1b[2K gone\u202e"))
     with asking(url, agent=f"bot {key}") as gate:
         request = ask(gate, f"run {key}", risk=reasons)
     inbox.decide_sync(request.id, request.reject(f"you leaked {key}"), by="zoe")
@@ -107,7 +107,7 @@ def test_secrets_and_hidden_characters_stay_here(
 
 
 def test_only_what_was_wanted(
-    serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     serve(receiver.endpoint(events=("request.decided",)))
     for name in ("r1", "r2"):
@@ -117,7 +117,7 @@ def test_only_what_was_wanted(
     assert receiver.types == ["request.decided"] * 2
 
 
-def test_a_forged_body_does_not_verify(serve: Serve, receiver: Receiver, gate: assent.Gate) -> None:
+def test_a_forged_body_does_not_verify(serve: Serve, receiver: Receiver, gate: sayso.Gate) -> None:
     serve(receiver.endpoint())
     ask(gate, "r")
     received = until(lambda: receiver.got)[0]
@@ -127,7 +127,7 @@ def test_a_forged_body_does_not_verify(serve: Serve, receiver: Receiver, gate: a
 
 
 def test_a_receiver_that_fails_twice(
-    serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     receiver.statuses = [500, 503]
     server = serve(receiver.endpoint())
@@ -143,7 +143,7 @@ def test_a_receiver_that_fails_twice(
 
 
 def test_what_is_given_up_is_in_the_record(
-    serve: Serve, receiver: Receiver, gate: assent.Gate, inbox: assent.Inbox
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     receiver.statuses = [500] * 4
     server = serve(receiver.endpoint(keep_trying=0, pause=0.01, url=f"{receiver.url}?key=abc"))
@@ -160,7 +160,7 @@ def test_what_is_given_up_is_in_the_record(
 
 
 def test_a_dead_receiver_holds_up_nobody(
-    serve: Serve, receivers: Receivers, gate: assent.Gate, inbox: assent.Inbox
+    serve: Serve, receivers: Receivers, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     hanging, living = receivers(), receivers()
     hanging.answers.clear()
@@ -174,7 +174,7 @@ def test_a_dead_receiver_holds_up_nobody(
 
 
 def test_a_receiver_that_takes_too_long_is_asked_again(
-    serve: Serve, receiver: Receiver, gate: assent.Gate
+    serve: Serve, receiver: Receiver, gate: sayso.Gate
 ) -> None:
     receiver.answers.clear()
     server = serve(receiver.endpoint(timeout=0.3))

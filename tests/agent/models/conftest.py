@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import openai
 import pytest
 
-from assent.agent.models import (
+from sayso.agent.models import (
     Model,
     ModelReply,
     ModelRequest,
@@ -15,7 +15,7 @@ from assent.agent.models import (
     OpenAIResponses,
     TextDelta,
 )
-from assent.testing.openai_server import FakeOpenAI
+from sayso.testing.openai_server import FakeOpenAI
 
 Ask = Callable[[Model, ModelRequest], Awaitable[ModelReply]]
 

@@ -13,10 +13,10 @@ from typing import Any
 import openai
 import pytest
 
-from assent.agent.models import HostedApproval, ModelReply
-from assent.schema import Signature
-from assent.testing.openai_server import Cut, FakeOpenAI, HttpError, Output
-from assent.testing.scripted_model import call, calls, say
+from sayso.agent.models import HostedApproval, ModelReply
+from sayso.schema import Signature
+from sayso.testing.openai_server import Cut, FakeOpenAI, HttpError, Output
+from sayso.testing.scripted_model import call, calls, say
 
 Body = dict[str, Any]
 

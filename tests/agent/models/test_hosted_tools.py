@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from assent.agent.models import (
+from sayso.agent.models import (
     HostedApproval,
     ModelError,
     ModelReply,
     ModelRequest,
     OpenAIResponses,
 )
-from assent.testing.openai_server import FakeOpenAI, Output
+from sayso.testing.openai_server import FakeOpenAI, Output
 
 HI = {"role": "user", "content": "Hi"}
 MCP = {

@@ -13,8 +13,8 @@ from dataclasses import replace
 import openai
 import pytest
 
-from assent.agent import models
-from assent.agent.models import (
+from sayso.agent import models
+from sayso.agent.models import (
     Model,
     ModelError,
     ModelRequest,
@@ -22,8 +22,8 @@ from assent.agent.models import (
     OpenAIResponses,
     resolve,
 )
-from assent.errors import AssentError
-from assent.testing.openai_server import Cut, FakeOpenAI, HttpError, Slow
+from sayso.errors import SaysoError
+from sayso.testing.openai_server import Cut, FakeOpenAI, HttpError, Slow
 
 ASKING = ModelRequest(messages=[{"role": "user", "content": "Hi"}])
 
@@ -60,7 +60,7 @@ async def test_errors_that_say_what_to_do(
     server.add(HttpError(status, "No."))
     with pytest.raises(ModelError, match=hint) as caught:
         await either.reply(ASKING)
-    assert isinstance(caught.value, AssentError)
+    assert isinstance(caught.value, SaysoError)
 
 
 async def test_a_bad_request_is_the_servers_word(server: FakeOpenAI, chat: OpenAIChat) -> None:
@@ -174,7 +174,7 @@ async def test_a_client_that_is_given_stays_open(server: FakeOpenAI) -> None:
 
 
 def test_a_sync_client_is_refused() -> None:
-    with openai.OpenAI(api_key="test") as client, pytest.raises(AssentError, match="AsyncOpenAI"):
+    with openai.OpenAI(api_key="test") as client, pytest.raises(SaysoError, match="AsyncOpenAI"):
         OpenAIChat("m", client=client)
 
 
@@ -226,8 +226,8 @@ def test_objects_that_are_no_model() -> None:
 def test_the_package_is_loaded_late() -> None:
     code = (
         "import sys\n"
-        "from assent.agent.models import resolve\n"
-        "import assent.testing.openai_server, assent.testing.scripted_model\n"
+        "from sayso.agent.models import resolve\n"
+        "import sayso.testing.openai_server, sayso.testing.scripted_model\n"
         "resolve('openai:gpt-4o')\n"
         "assert 'openai' not in sys.modules\n"
     )
@@ -239,7 +239,7 @@ def test_a_missing_package_says_what_to_type(
     monkeypatch: pytest.MonkeyPatch, cls: type[OpenAIChat]
 ) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(AssentError, match=r'pip install "assent\[openai\]"'):
+    with pytest.raises(SaysoError, match=r'pip install "sayso\[openai\]"'):
         cls("m")
-    with pytest.raises(AssentError, match=r'pip install "assent\[openai\]"'):
+    with pytest.raises(SaysoError, match=r'pip install "sayso\[openai\]"'):
         models.client.load_openai()

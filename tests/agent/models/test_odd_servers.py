@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from assent.agent.models import ModelError, ModelReply, ModelRequest, OpenAIChat, OpenAIResponses
-from assent.testing.openai_server import FakeOpenAI, Raw
+from sayso.agent.models import ModelError, ModelReply, ModelRequest, OpenAIChat, OpenAIResponses
+from sayso.testing.openai_server import FakeOpenAI, Raw
 
 HI = {"role": "user", "content": "Hi"}
 ASKING = ModelRequest(messages=[HI])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assent.agent.models import (
+from sayso.agent.models import (
     ModelCall,
     ModelError,
     ModelReply,
@@ -16,9 +16,9 @@ from assent.agent.models import (
     TextDelta,
     ToolFace,
 )
-from assent.schema import Signature
-from assent.testing.openai_server import FakeOpenAI
-from assent.testing.scripted_model import call, calls, refuse, say
+from sayso.schema import Signature
+from sayso.testing.openai_server import FakeOpenAI
+from sayso.testing.scripted_model import call, calls, refuse, say
 
 
 def pay(amount: int, note: str = "") -> str:

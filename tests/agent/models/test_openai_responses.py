@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assent.agent.models import (
+from sayso.agent.models import (
     ModelCall,
     ModelError,
     ModelReply,
@@ -16,8 +16,8 @@ from assent.agent.models import (
     OpenAIResponses,
     ToolFace,
 )
-from assent.testing.openai_server import FakeOpenAI, Output
-from assent.testing.scripted_model import call, calls, refuse
+from sayso.testing.openai_server import FakeOpenAI, Output
+from sayso.testing.scripted_model import call, calls, refuse
 
 PAY = ToolFace(
     "pay",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assent.testing.openai_schemas import schema_fault
+from sayso.testing.openai_schemas import schema_fault
 
 STRICT = {
     "type": "object",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from assent.agent.models import Model, ModelError, ModelReply, ModelRequest, TextDelta, resolve
-from assent.testing.scripted_model import ScriptedModel, call, calls, refuse, say
+from sayso.agent.models import Model, ModelError, ModelReply, ModelRequest, TextDelta, resolve
+from sayso.testing.scripted_model import ScriptedModel, call, calls, refuse, say
 
 HI = {"role": "user", "content": "Hi"}
 ASKING = ModelRequest(messages=[HI])

@@ -76,7 +76,7 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
   });
   if (out) return null;
   if (me.error) return <Failed what="Your account" error={me.error} retry={me.reload} />;
-  if (!me.data || stray) return <Skeleton label="Loading Assent" />;
+  if (!me.data || stray) return <Skeleton label="Loading Sayso" />;
   return (
     <MeContext value={me.data}>
       <a className="skip" href="#main">

@@ -88,7 +88,7 @@ export function TopBar({ path, onHelp }: { path: string; onHelp: () => void }): 
             <rect className="brand-box" width="32" height="32" rx="8" />
             <path className="brand-tick" d="M9 16.5l5 5 9-11" />
           </svg>
-          Assent
+          Sayso
         </Link>
         {me.environment && <span className="tag environment">{me.environment}</span>}
       </div>

@@ -63,7 +63,7 @@ export function UserMenu({ me }: { me: Me }): ReactElement {
               <Icon name="chevronLeft" /> Sign out
             </button>
           )}
-          <p className="menu-foot muted">Assent {me.version}</p>
+          <p className="menu-foot muted">Sayso {me.version}</p>
         </div>
       )}
     </div>

@@ -127,7 +127,7 @@ function Nobody({ others }: { others: string[] }): ReactElement {
           ? `${others.join(", ")} has a runner of its own: what it asks is in the inbox.`
           : "Agents elsewhere ask through the inbox. To chat with one here, start the server with it:"}
       </p>
-      {others.length === 0 && <code>assent serve module:agent</code>}
+      {others.length === 0 && <code>sayso serve module:agent</code>}
     </Empty>
   );
 }

@@ -54,7 +54,7 @@ interface Start {
 
 export function useThread({ agent, id, messages: first, known }: Start): Thread {
   const transport = useMemo(
-    () => new DefaultChatTransport<UIMessage>({ api: chatRoute(agent), headers: { "X-Assent": "1" } }),
+    () => new DefaultChatTransport<UIMessage>({ api: chatRoute(agent), headers: { "X-Sayso": "1" } }),
     [agent],
   );
   const answered = useRef(false);

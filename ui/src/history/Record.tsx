@@ -58,8 +58,8 @@ export function Record(): ReactElement {
               ))}
             </ul>
             <p>
-              Stop approving until it is known why. <code>assent audit verify</code> in a terminal says the same, and{" "}
-              <code>assent audit export</code> keeps what is there.
+              Stop approving until it is known why. <code>sayso audit verify</code> in a terminal says the same, and{" "}
+              <code>sayso audit export</code> keeps what is there.
             </p>
           </Notice>
         )}

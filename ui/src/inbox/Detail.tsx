@@ -32,7 +32,7 @@ interface Props {
   onRead: (request: Request) => void;
 }
 
-const RAIL = "assent.rail";
+const RAIL = "sayso.rail";
 
 /** Nobody's focus is taken when the page has only just been loaded. */
 let settled = false;

@@ -72,7 +72,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
   const alone = phone && !id;
   const ListTag = alone ? "main" : "section";
   useEffect(() => {
-    document.title = waiting ? `(${waiting}${inbox.next ? "+" : ""}) Inbox · Assent` : "Inbox · Assent";
+    document.title = waiting ? `(${waiting}${inbox.next ? "+" : ""}) Inbox · Sayso` : "Inbox · Sayso";
   }, [waiting, inbox.next]);
 
   const move = (by: 1 | -1) => {

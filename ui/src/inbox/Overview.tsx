@@ -104,9 +104,9 @@ function DemoHint(): ReactElement {
 
 function Connect(): ReactElement {
   const lines = [
-    "assent token create my-agent --role agent",
-    "export ASSENT_TOKEN=   # what it printed",
-    `curl -X POST ${location.origin}/api/requests -H "Authorization: Bearer $ASSENT_TOKEN" -H "Idempotency-Key: first" -H "Content-Type: application/json" -d '{"text": "May I go on?"}'`,
+    "sayso token create my-agent --role agent",
+    "export SAYSO_TOKEN=   # what it printed",
+    `curl -X POST ${location.origin}/api/requests -H "Authorization: Bearer $SAYSO_TOKEN" -H "Idempotency-Key: first" -H "Content-Type: application/json" -d '{"text": "May I go on?"}'`,
   ];
   return (
     <section className="hint card" aria-label="Connect a first agent">

@@ -75,7 +75,7 @@ export default function GrantsPage(): ReactElement {
   const [asking, setAsking] = useState<Grant | null>(null);
   useChanges(() => grants.reload(), 400);
   useEffect(() => {
-    document.title = "Standing grants · Assent";
+    document.title = "Standing grants · Sayso";
   }, []);
   const revoke = async (grant: Grant) => {
     setAsking(null);

@@ -47,9 +47,9 @@ export default function LoginPage(): ReactElement {
           <rect className="brand-box" width="32" height="32" rx="8" />
           <path className="brand-tick" d="M9 16.5l5 5 9-11" />
         </svg>
-        <h1>Sign in to Assent</h1>
+        <h1>Sign in to Sayso</h1>
         <p className="muted">
-          Open the link that <code>assent serve</code> printed when it started, or paste a token here.
+          Open the link that <code>sayso serve</code> printed when it started, or paste a token here.
         </p>
         <label className="field">
           <span className="field-label">Token</span>
@@ -72,7 +72,7 @@ export default function LoginPage(): ReactElement {
           {busy ? "Signing in…" : "Sign in"}
         </Button>
         <p className="muted small">
-          Make one with <code>assent token create NAME --role reviewer</code>.
+          Make one with <code>sayso token create NAME --role reviewer</code>.
         </p>
       </form>
     </main>

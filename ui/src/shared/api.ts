@@ -79,7 +79,7 @@ async function failure(response: Response): Promise<ApiError> {
 export async function call<T>(path: string, options: Options = {}): Promise<T> {
   const method = options.method ?? "GET";
   const headers: Record<string, string> = { Accept: "application/json" };
-  if (method !== "GET") headers["X-Assent"] = "1";
+  if (method !== "GET") headers["X-Sayso"] = "1";
   if (options.body !== undefined) headers["Content-Type"] = "application/json";
   let response: Response;
   try {

@@ -99,13 +99,13 @@ export function actorOf(actor: string): string {
     case "attempt":
       return `Attempt ${shown}`;
     case "engine":
-      return "Assent";
+      return "Sayso";
     case "clock":
       return "The time";
     case "policy":
       return shown ? `The rule ${shown}` : "The policy";
     default:
-      return visible(actor) || "Assent";
+      return visible(actor) || "Sayso";
   }
 }
 

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useSyncExternalStore } from "react";
 import { recall, remember } from "./theme";
 
-const KEY = "assent.shortcuts";
+const KEY = "sayso.shortcuts";
 let enabled = typeof localStorage === "undefined" || recall(KEY) !== "off";
 const watchers = new Set<() => void>();
 

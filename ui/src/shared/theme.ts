@@ -3,7 +3,7 @@
 import { useState } from "react";
 
 export type Theme = "system" | "light" | "dark";
-const KEY = "assent.theme";
+const KEY = "sayso.theme";
 
 export function useTheme(): [Theme, (theme: Theme) => void] {
   const [theme, setTheme] = useState<Theme>(() => (document.documentElement.dataset.theme as Theme) ?? "system");

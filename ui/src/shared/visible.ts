@@ -1,5 +1,5 @@
 /**
- * Text that reaches the page without having passed the server's `assent.text`: what a tool wrote
+ * Text that reaches the page without having passed the server's `sayso.text`: what a tool wrote
  * down in the demo, or what a person types into an edit. Hidden characters are written out.
  */
 

@@ -1,5 +1,0 @@
-"""The door for agents."""
-
-from assent.gate.gate import Gate
-
-__all__ = ["Gate"]

@@ -1,0 +1,172 @@
+"""Sayso: a durable yes or no for AI agents.
+
+The public names, each imported on first use: ``import sayso`` itself loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sayso.agent import Agent, Context, RunState
+    from sayso.agent.ask_user import ask_user, ask_user_for
+    from sayso.agent.models.base import ModelError
+    from sayso.agent.tool import tool
+    from sayso.errors import (
+        AlreadyDecided,
+        CallFailed,
+        Cancelled,
+        Conflict,
+        Denied,
+        Expired,
+        InDoubt,
+        InvalidCall,
+        InvalidDecision,
+        InvalidPolicy,
+        KeyMissing,
+        NotAllowed,
+        NotFound,
+        Paused,
+        Refused,
+        Rejected,
+        SaysoError,
+        StoreError,
+        StoreVersion,
+        Superseded,
+        Tampered,
+        TooMany,
+        Unauthenticated,
+    )
+    from sayso.gate import Gate
+    from sayso.inbox import Inbox
+    from sayso.policy import Policy, Rule
+    from sayso.types import (
+        Approve,
+        Decision,
+        Edit,
+        Grant,
+        Option,
+        Question,
+        Reject,
+        Request,
+        Respond,
+        Reviewer,
+        Risk,
+        ToolCall,
+        Verdict,
+    )
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "sayso.agent": ("Agent", "Context", "RunState", "ask_user", "ask_user_for", "tool"),
+    "sayso.agent.models.base": ("ModelError",),
+    "sayso.errors": (
+        "AlreadyDecided",
+        "SaysoError",
+        "CallFailed",
+        "Cancelled",
+        "Conflict",
+        "Denied",
+        "Expired",
+        "InDoubt",
+        "InvalidCall",
+        "InvalidDecision",
+        "InvalidPolicy",
+        "KeyMissing",
+        "NotAllowed",
+        "NotFound",
+        "Paused",
+        "Refused",
+        "Rejected",
+        "StoreError",
+        "StoreVersion",
+        "Superseded",
+        "Tampered",
+        "TooMany",
+        "Unauthenticated",
+    ),
+    "sayso.gate": ("Gate",),
+    "sayso.inbox": ("Inbox",),
+    "sayso.policy": ("Policy", "Rule"),
+    "sayso.types": (
+        "Approve",
+        "Decision",
+        "Edit",
+        "Grant",
+        "Option",
+        "Question",
+        "Reject",
+        "Request",
+        "Respond",
+        "Reviewer",
+        "Risk",
+        "ToolCall",
+        "Verdict",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Agent",
+    "AlreadyDecided",
+    "Approve",
+    "CallFailed",
+    "Cancelled",
+    "Conflict",
+    "Context",
+    "Decision",
+    "Denied",
+    "Edit",
+    "Expired",
+    "Gate",
+    "Grant",
+    "InDoubt",
+    "Inbox",
+    "InvalidCall",
+    "InvalidDecision",
+    "InvalidPolicy",
+    "KeyMissing",
+    "ModelError",
+    "NotAllowed",
+    "NotFound",
+    "Option",
+    "Paused",
+    "Policy",
+    "Question",
+    "Refused",
+    "Reject",
+    "Rejected",
+    "Request",
+    "Respond",
+    "Reviewer",
+    "Risk",
+    "Rule",
+    "RunState",
+    "SaysoError",
+    "StoreError",
+    "StoreVersion",
+    "Superseded",
+    "Tampered",
+    "TooMany",
+    "ToolCall",
+    "Unauthenticated",
+    "Verdict",
+    "ask_user",
+    "ask_user_for",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sayso' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,283 @@
+"""A workflow of the framework that waits for people: its ``request_info`` events are requests.
+
+The framework's own checkpoints say where the workflow stands; what people said stands in the gate's
+store. An answer is given to the workflow from the last checkpoint on, and only if that checkpoint
+still waits for it, so that nothing is answered twice. Rules stand in front of the functions of the
+agents in the workflow; where there are none, only what the framework asks about is a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent_framework import (
+    AgentExecutor,
+    AgentResponse,
+    ChatContext,
+    ChatMiddleware,
+    CheckpointStorage,
+    Content,
+    FileCheckpointStorage,
+    FunctionInvocationContext,
+    RawAgent,
+    Workflow,
+    WorkflowEvent,
+    WorkflowExecutor,
+    WorkflowRunResult,
+    WorkflowRunState,
+)
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from sayso import codec
+from sayso.adapters.agent_framework.below import check_layers
+from sayso.adapters.agent_framework.gated import Gated, driven
+from sayso.adapters.agent_framework.heard import CHANNEL
+from sayso.adapters.agent_framework.talk import Talk
+from sayso.adapters.agent_framework.tools import open_tools
+from sayso.errors import Paused, Refused, SaysoError
+from sayso.gate import Gate
+from sayso.gate.driven import Driven
+from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool
+from sayso.inbox import Inbox
+from sayso.policy import Policy
+from sayso.rows import CallStatus
+from sayso.twin import look
+from sayso.types import Json, Question
+
+Checkpoints = str | Path | Callable[[str], CheckpointStorage]
+
+_WAITS = (CallStatus.ASKED, CallStatus.IN_DOUBT)
+#: A person will not answer: the request is taken back, and the workflow goes on without it.
+_NO_ANSWER = object()
+
+
+class GuardedWorkflow(Driven):
+    """What ``guard`` gives for a workflow, or for a function that builds one."""
+
+    channel = CHANNEL
+
+    def __init__(
+        self,
+        workflow: Workflow | Callable[[], Workflow],
+        gate: Gate,
+        policy: Policy | None = None,
+        *,
+        checkpoints: Checkpoints,
+    ) -> None:
+        super().__init__(gate, Inbox(gate.store))
+        self.policy = policy
+        self._workflow = workflow
+        self._checkpoints = checkpoints
+
+    async def begin(self, input: Any, thread: str) -> Any:
+        talk = Talk(self.gate, thread)
+        await talk.load()
+        await talk.put(input)
+        return await _Step(self, talk).begin(input)
+
+    async def go_on(self, thread: str) -> Any:
+        talk = Talk(self.gate, thread)
+        await talk.load()
+        if talk.answer is not None:
+            return talk.answer["output"]
+        return await _Step(self, talk).go_on()
+
+    def build(self) -> Workflow:
+        """The workflow, a fresh one where there is a function to build it."""
+        workflow = self._workflow if isinstance(self._workflow, Workflow) else self._workflow()
+        self._guard_agents(workflow, bool((self.policy or self.gate.policy).rules))
+        return workflow
+
+    def _guard_agents(self, workflow: Workflow, ruled: bool) -> None:
+        """Where there are rules, they stand in front of the functions of every agent in it."""
+        for executor in workflow.executors.values():
+            if isinstance(executor, WorkflowExecutor):
+                self._guard_agents(executor.workflow, ruled)
+            agent = executor.agent if isinstance(executor, AgentExecutor) else None
+            if not isinstance(agent, RawAgent):
+                continue
+            if ruled and not _comes_by(agent, self.gate):
+                check_layers(agent)
+                agent.middleware = [*(agent.middleware or ()), _Inside(self.gate, self.policy)]
+            given = agent.middleware or ()
+            opens = any(isinstance(one, _Opening) for one in given)
+            if _comes_by(agent, self.gate) and not opens:
+                agent.middleware = [*given, _Opening(self.gate)]
+
+    def storage(self, talk: Talk) -> CheckpointStorage:
+        """Where the checkpoints of one turn of one thread are."""
+        name = f"{codec.sha256(talk.thread.encode())[:16]}-{talk.turn}"
+        if callable(self._checkpoints):
+            return self._checkpoints(name)
+        return FileCheckpointStorage(Path(self._checkpoints) / name)
+
+
+class _Inside(Gated):
+    """The gate in an agent of somebody else's: without a guarded workflow around, it does
+    nothing."""
+
+    async def process(
+        self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
+        if driven(self.gate):
+            await super().process(context, call_next)
+        else:
+            await call_next()
+
+
+class _Opening(ChatMiddleware):
+    """Has the framework make calls of ``always_require`` functions at once, so that only the gate
+    asks about them."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        if driven(self._gate):
+            open_tools(context.options, bodiless=False)
+        await call_next()
+
+
+class _Step:
+    """One drive of one thread."""
+
+    def __init__(self, guarded: GuardedWorkflow, talk: Talk) -> None:
+        self.gate = guarded.gate
+        self.talk = talk
+        self.workflow = guarded.build()
+        self.storage = guarded.storage(talk)
+        self.thread = ForeignThread(self.gate, talk.thread, policy=guarded.policy)
+
+    async def begin(self, input: Any) -> Any:
+        return await self._after(await self.workflow.run(input, checkpoint_storage=self.storage))
+
+    async def go_on(self) -> Any:
+        latest = await self.storage.get_latest(workflow_name=self.workflow.name)
+        if latest is None:
+            return await self.begin(self.talk.given)
+        pending = latest.pending_request_info_events
+        if not pending:
+            # It was cut short between two checkpoints, and goes on from the last.
+            return await self._after(await self._run(checkpoint_id=latest.checkpoint_id))
+        return await self._answer(latest.checkpoint_id, pending)
+
+    async def _run(self, **options: Any) -> WorkflowRunResult:
+        result: WorkflowRunResult = await self.workflow.run(
+            checkpoint_storage=self.storage, **options
+        )
+        return result
+
+    async def _after(self, result: WorkflowRunResult) -> Any:
+        """The answer, if the workflow waits for nobody."""
+        self.talk.outputs += [_plain(output) for output in result.get_outputs()]
+        latest = await self.storage.get_latest(workflow_name=self.workflow.name)
+        pending = {} if latest is None else latest.pending_request_info_events
+        _check_kept(result, pending)
+        if latest is not None and pending:
+            await self.talk.keep()
+            return await self._answer(latest.checkpoint_id, pending)
+        outputs = self.talk.outputs
+        output = outputs[0] if len(outputs) == 1 else outputs
+        await self.talk.end([], output)
+        return output
+
+    async def _answer(self, checkpoint: str, pending: Mapping[str, WorkflowEvent[Any]]) -> Any:
+        """Give the workflow what was decided; the rest keeps waiting."""
+        said = {id: await self._settled(id, event) for id, event in pending.items()}
+        answers = {id: answer for id, answer in said.items() if answer is not None}
+        if not answers:
+            raise Paused(self.thread.run, ())
+        refused = [id for id, answer in answers.items() if answer is _NO_ANSWER]
+        if refused:
+            return await self._after(
+                await self.workflow.cancel_pending_requests(
+                    refused, checkpoint_id=checkpoint, checkpoint_storage=self.storage
+                )
+            )
+        return await self._after(await self._run(responses=answers, checkpoint_id=checkpoint))
+
+    # -- what people say to an event
+
+    async def _settled(self, id: str, event: WorkflowEvent[Any]) -> Any:
+        """The answer to an event; nothing while people are needed for it."""
+        data = event.data
+        try:
+            if isinstance(data, Content) and data.type == "function_approval_request":
+                return await self._approval(id, data, event.source_executor_id)
+            return await self._question(id, event)
+        except Paused:
+            return None
+        except Refused:
+            return _NO_ANSWER
+
+    async def _approval(self, id: str, request: Content, executor: str) -> Content | None:
+        about = request.additional_properties.get("sayso")
+        if about is not None:  # asked about by the gate already, which has the last word
+            row = await look(self.gate.store, self.gate.store.call, about["request"])
+            waits = row is not None and row.status in _WAITS
+            return None if waits else request.to_function_approval_response(True)
+        made = request.function_call
+        assert made is not None
+        found = self.workflow.executors.get(executor)
+        agent = found.agent if isinstance(found, AgentExecutor) else None
+        if not made.hosted and _comes_by(agent, self.gate):
+            # ``always_require``: the framework asks before the gate does, which can do more.
+            return request.to_function_approval_response(True)
+        call = ForeignCall(
+            id=f"{self.talk.turn}/{id}",
+            tool=ForeignTool(
+                name=made.name or "", needs_approval=True, possible=("approve", "reject")
+            ),
+            args=dict(made.parse_arguments() or {}),
+            run=_said_yes,
+        )
+        outcome = await self.thread.outcome(call)
+        return request.to_function_approval_response(outcome.ok)
+
+    async def _question(self, id: str, event: WorkflowEvent[Any]) -> Any:
+        wanted: TypeAdapter[Any] = TypeAdapter(event.response_type)
+        question = Question(_text(event.data), schema=wanted.json_schema())
+        with self.thread.scope(f"{self.talk.turn}/").inside():
+            answer = await self.gate.ask(question, key=id, wait=0)
+        return wanted.validate_python(answer)
+
+
+def _comes_by(agent: Any, gate: Gate) -> bool:
+    """Whether each call of an agent in the workflow comes to a gate on this store."""
+    gates = [one for one in getattr(agent, "middleware", None) or () if isinstance(one, Gated)]
+    return any(one.gate.store.incarnation == gate.store.incarnation for one in gates)
+
+
+def _check_kept(result: WorkflowRunResult, pending: Mapping[str, Any]) -> None:
+    """The framework only logs a checkpoint that failed; what nobody can resume must not wait."""
+    waits = result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+    asked = {event.request_id for event in result.get_request_info_events()}
+    if asked - pending.keys() or (waits and not pending):
+        raise SaysoError(
+            "the workflow waits for people, and its state could not be stored (the log says why): "
+            "give the classes of its messages to agent_framework.register_checkpoint_type"
+        )
+
+
+async def _said_yes(args: dict[str, Any]) -> bool:
+    return True  # the agent in the workflow makes the call as soon as it is told
+
+
+def _text(data: Any) -> str:
+    """What is asked, in words: the data itself, or all that it holds."""
+    if isinstance(data, str):
+        return data
+    shown = to_jsonable_python(data, fallback=str)
+    for name in ("question", "prompt", "message", "text"):
+        if isinstance(shown, dict) and isinstance(shown.get(name), str) and len(shown) == 1:
+            return str(shown[name])
+    return codec.dumps(shown)
+
+
+def _plain(output: Any) -> Json:
+    if isinstance(output, AgentResponse):
+        return output.text
+    return to_jsonable_python(output, by_alias=True, fallback=str)

@@ -1,0 +1,174 @@
+"""A tool that asks a person, and the ways to get the question there.
+
+A *requester* is an async function that is given a ``HumanInputRequest`` and gets it to somebody,
+who answers with ``set_response``, from any thread and at any time. Whoever awaits ``response`` gets
+the answer, also when it came first; the first answer counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, TypeAlias
+
+import dspy
+
+from sayso.errors import AlreadyDecided, Expired
+from sayso.gate import Gate
+from sayso.types import Question
+
+
+class HumanInputRequest:
+    """A question, and an answer that can be awaited by many, from any loop, before or after."""
+
+    def __init__(self, question: str) -> None:
+        self.question = question
+        self._lock = threading.Lock()
+        self._answer: str | None = None
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._when_answered: list[Callable[[], None]] = []
+
+    @property
+    def answered(self) -> bool:
+        """Whether somebody has answered."""
+        return self._answer is not None
+
+    async def response(self, timeout: float | None = None) -> str:
+        """Wait for the answer; ``Expired`` if none came within the given seconds."""
+        loop = asyncio.get_running_loop()
+        waiting = loop.create_future()
+        with self._lock:
+            if self._answer is not None:
+                return self._answer
+            self._waiting.append((loop, waiting))
+        try:
+            async with asyncio.timeout(timeout):
+                await waiting
+        except TimeoutError:
+            raise Expired(f"nobody answered within {timeout:g} seconds: {self.question}") from None
+        assert self._answer is not None
+        return self._answer
+
+    def set_response(self, response: str) -> None:
+        """Answer, and wake whoever waits; the same answer again changes nothing."""
+        if not isinstance(response, str):
+            raise TypeError(f"an answer is text, not {type(response).__name__}")
+        with self._lock:
+            if self._answer is not None:
+                if self._answer == response:
+                    return
+                raise AlreadyDecided("somebody has answered this question already")
+            self._answer = response
+            waiting, self._waiting = self._waiting, []
+        for loop, future in waiting:
+            _wake(loop, future)
+        for done in self._when_answered:
+            done()
+
+    def when_answered(self, done: Callable[[], None]) -> None:
+        """Call this as soon as there is an answer."""
+        with self._lock:
+            if self._answer is None:
+                self._when_answered.append(done)
+                return
+        done()
+
+
+def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    def wake() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    try:
+        loop.call_soon_threadsafe(wake)
+    except RuntimeError:
+        return  # that loop is gone, and so is who waited on it
+
+
+Requester: TypeAlias = Callable[[HumanInputRequest], Awaitable[None]]
+
+
+class AskingTool(dspy.Tool):  # type: ignore[misc]  # DSPy has no types
+    """A tool that only asks a person: without a rule for it, nobody is asked about the asking."""
+
+
+def human_in_the_loop(
+    requester: Requester, *, timeout: float | None = None, name: str = "ask_human"
+) -> dspy.Tool:
+    """A tool with which an agent asks a person; after ``timeout`` seconds it is told nobody did."""
+
+    async def ask_human(question: str) -> str:
+        """Ask the user a question, and get the answer."""
+        request = HumanInputRequest(question)
+        await requester(request)
+        return await request.response(timeout)
+
+    return AskingTool(ask_human, name=name)
+
+
+async def console_requester(request: HumanInputRequest) -> None:
+    """Ask in the terminal; the loop goes on meanwhile."""
+    answer = await asyncio.to_thread(input, f"\n{request.question}\n> ")
+    request.set_response(answer)
+
+
+def create_queue_requester(
+    request_queue: asyncio.Queue[Any], pending_requests: MutableMapping[str, Any]
+) -> Requester:
+    """Put questions on a queue, and keep them by their id until they are answered.
+
+    A web app sends what is on the queue to its page, and answers with
+    ``pending_requests[id]["request"].set_response(...)``, which also takes it out. For a page that
+    comes later there is ``still_open(pending_requests)``.
+    """
+
+    async def queue_requester(request: HumanInputRequest) -> None:
+        request_id = str(uuid.uuid4())
+        pending_requests[request_id] = {
+            "request": request,
+            "question": request.question,
+            "sent": False,
+        }
+        request.when_answered(lambda: pending_requests.pop(request_id, None))
+        await request_queue.put(_item(request_id, request.question))
+        if request_id in pending_requests:
+            pending_requests[request_id]["sent"] = True
+
+    return queue_requester
+
+
+def still_open(pending_requests: MutableMapping[str, Any]) -> list[dict[str, str]]:
+    """What nobody has answered yet, in the form in which it went to the queue."""
+    return [_item(name, entry["question"]) for name, entry in list(pending_requests.items())]
+
+
+def _item(request_id: str, question: str) -> dict[str, str]:
+    return {"type": "human_input", "id": request_id, "question": question}
+
+
+def inbox_requester(gate: Gate, **options: Any) -> Requester:
+    """Ask in the inbox: the question is kept, and may be answered in a week by another process.
+
+    Inside a guarded agent the run pauses; elsewhere the gate's ``wait`` says how long to stay.
+    ``options`` are those of ``gate.ask``.
+    """
+
+    async def requester(request: HumanInputRequest) -> None:
+        request.set_response(str(await gate.ask(Question(request.question), **options)))
+
+    return requester
+
+
+def scripted_requester(answers: Iterable[str]) -> Requester:
+    """Answers from a list, for tests, and for compiling and evaluating a program."""
+    left = iter(answers)
+
+    async def requester(request: HumanInputRequest) -> None:
+        answer = next(left, None)
+        if answer is None:
+            raise Expired(f"the script has no more answers, and was asked: {request.question}")
+        request.set_response(answer)
+
+    return requester

@@ -1,0 +1,104 @@
+"""What a running tool may know of its call, and how it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from sayso import codec
+from sayso.gate import Gate
+from sayso.gate.options import AskOptions
+from sayso.gate.scope import RunScope
+from sayso.rows import Call
+from sayso.twin import twin
+from sayso.types import DecisionMade, Json, Question
+from sayso.views import decision_made
+
+if TYPE_CHECKING:
+    from sayso.agent.job import Job
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Given to a tool whose first parameter asks for it; the model never sees it.
+
+    ``ask`` and ``approve`` pause the run. When it resumes, the tool starts at its top, earlier
+    answers come from the store, and ``once`` keeps earlier effects from repeating.
+    """
+
+    run: str
+    thread: str
+    #: The person on whose behalf the run was started.
+    requester: str
+    call_id: str
+    #: The same for every attempt: for services that take an idempotency key.
+    key: str
+    attempt: int
+    messages: Sequence[Mapping[str, Json]]
+    decision: DecisionMade | None
+    #: The arguments before a person edited them.
+    edited_from: Mapping[str, Json] | None
+    deps: Any
+    _gate: Gate
+    _scope: RunScope
+
+    async def ask(self, question: Question | str, **options: Unpack[AskOptions]) -> Any:
+        """Ask a person something; the run pauses until they answer."""
+        with self._scope.inside():
+            return await self._gate.ask(question, **options)
+
+    async def approve(
+        self,
+        text: str,
+        details: Mapping[str, Json] | None = None,
+        **options: Unpack[AskOptions],
+    ) -> bool:
+        """Ask yes or no; the run pauses until somebody says."""
+        with self._scope.inside():
+            return await self._gate.approve(text, details, **options)
+
+    async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run a step once, however often the tool starts."""
+        with self._scope.inside():
+            return await self._gate.once(key, function, *args, **kwargs)
+
+    ask_sync = twin(ask)
+    approve_sync = twin(approve)
+    once_sync = twin(once)
+
+
+def scope_of(call: Call, job: Job) -> RunScope:
+    """The run of one started call, for what it asks on its way."""
+    return RunScope(
+        job.gate,
+        call.run,
+        job.requester,
+        thread=call.thread,
+        prefix=f"{call.key}/",
+        owner=job.owner,
+        steps=True,
+    )
+
+
+def context_of(
+    call: Call, job: Job, said: Sequence[Mapping[str, Json]], scope: RunScope
+) -> Context:
+    """The context of one started call."""
+    return Context(
+        run=call.run,
+        thread=call.thread,
+        requester=job.requester,
+        call_id=call.id,
+        key=call.id,
+        attempt=call.attempt,
+        messages=tuple(MappingProxyType(message) for message in said),
+        decision=decision_made(call),
+        edited_from=None if call.original is None else codec.loads(call.original),
+        deps=job.deps,
+        _gate=job.gate,
+        _scope=scope,
+    )

@@ -1,0 +1,145 @@
+"""The whole record: every chain, every seal, and the rows that must agree with them.
+
+One chain is read at a time, page by page; what is kept are names, never events: of the threads, the
+runs, and the calls of one thread.
+
+The store may be in use meanwhile. Rows and events are written together but read apart, so what
+looks wrong is read again until it has stood still: only then it is a problem.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sayso.audit.reading import DAMAGE, PAGE, Unreadable, chain_of, pages, threads_of
+from sayso.audit.report import MOST_PROBLEMS, Problem, Problems, Report
+from sayso.audit.seals import Seals
+from sayso.audit.system import SystemFacts, standing_problems
+from sayso.audit.walk import Walk
+from sayso.rows import SYSTEM_THREAD, Call, Event, Thread
+from sayso.stores.base import Query, Store
+
+_TRIES = 10
+
+
+def verify(store: Store) -> Report:
+    """Read everything that a store has and name what is not as it was written."""
+    return _Audit(store).report()
+
+
+class _Audit:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._problems = Problems()
+        self._seals = Seals(store, self._problems)
+        self._system = SystemFacts(store, self._seals)
+        self._threads: set[str] = set()
+        self._runs: Counter[str] = Counter()
+        self._spent: Counter[str] = Counter()
+        self._events = self._unsealed = 0
+
+    def report(self) -> Report:
+        if self._store.restored():
+            self._say(
+                "the store went back in time: a copy was put back, or its newest rows were cut"
+            )
+        self._system.catch_up()
+        self._walk_threads()
+        self._missing_threads()
+        self._lone_events()
+        self._lone_calls()
+        self._standing()
+        return Report(
+            threads=len(self._threads),
+            events=self._events,
+            seals=self._seals.count,
+            unsealed=self._unsealed,
+            problems=self._problems.first(),
+            found=self._problems.found,
+        )
+
+    def _say(self, what: str, thread: str = "", seq: int = 0, pos: int = 0) -> None:
+        self._problems.add(Problem(thread, seq, pos, what))
+
+    def _say_of_table(self, what: str, thread: str = "") -> None:
+        self._problems.add(Problem(thread, 0, 0, what), table=True)
+
+    # -- chains
+
+    def _walk_threads(self) -> None:
+        previous = ""
+        try:
+            for thread in threads_of(self._store):
+                self._threads.add(thread.id)
+                self._thread(thread)
+                previous = thread.id
+        except Unreadable as error:
+            self._say(f"the threads after {previous!r} cannot be read: {error}")
+
+    def _thread(self, thread: Thread) -> None:
+        walk = Walk(self._store, thread, self._seals, self._system)
+        walk.go()
+        self._events += walk.events
+        self._unsealed += walk.unsealed
+        self._runs.update(walk.runs)
+        self._spent.update(walk.spent)
+        self._problems.merge(walk.problems)
+
+    # -- what belongs to nothing
+
+    def _missing(self, threads: set[str]) -> set[str]:
+        """Those of the threads that have no row even now; some may have begun since the listing."""
+        try:
+            return threads and threads - {thread.id for thread in threads_of(self._store)}
+        except Unreadable:
+            return set()  # told already
+
+    def _missing_threads(self) -> None:
+        for thread in self._missing(self._seals.heads.keys() - self._threads):
+            head = self._seals.heads[thread]
+            if not self._store.chain(thread, 0, 1):
+                what = f"the whole thread is missing: seal {head.n} has its rows up to {head.seq}"
+                self._say(what, thread, 1)
+
+    def _lone_events(self) -> None:
+        lone: dict[str, Event] = {}
+        try:
+            for _, event in pages(self._store.events, lambda pair: pair[0], "", PAGE):
+                if event.thread not in self._threads and len(lone) < MOST_PROBLEMS:
+                    lone.setdefault(event.thread, event)
+        except Unreadable as error:
+            if not self._problems.found:
+                self._say(f"the events after position {error.after} cannot be read: {error}")
+        for thread in self._missing(set(lone)):
+            event = lone[thread]
+            self._say("its thread has no row", str(thread), event.seq, event.pos)
+
+    def _lone_calls(self) -> None:
+        try:
+            for _, call in pages(self._calls, lambda pair: pair[0], 0, PAGE):
+                self._runs[call.run] -= 1
+            for run, count in self._runs.items():
+                for call in self._store.calls_of(run) if count < 0 else ():
+                    self._made(call)
+        except Unreadable as error:
+            if not self._problems.found:
+                self._say_of_table(f"the calls after number {error.after} cannot be read: {error}")
+
+    def _calls(self, after: int, limit: int) -> list[tuple[int, Call]]:
+        return self._store.page(Query(status="all", after=after, limit=limit))
+
+    def _made(self, call: Call) -> None:
+        """A call that is in the table must have an event that says so."""
+        if not any(event.call == call.id for event in chain_of(self._store, call.thread)):
+            self._say_of_table(f"call {call.id} is in the table, and nobody made it", call.thread)
+
+    def _standing(self) -> None:
+        try:
+            for _ in range(_TRIES):
+                found = standing_problems(self._store, self._system, self._spent)
+                if not found or not self._system.catch_up():
+                    break
+        except DAMAGE as error:
+            found = [Problem(SYSTEM_THREAD, 0, 0, f"grants or tokens cannot be read: {error}")]
+        for problem in found:
+            self._problems.add(problem, table=True)

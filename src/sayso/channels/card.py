@@ -1,0 +1,282 @@
+"""A request drawn as a card: what will run, for whom, how risky, and until when.
+
+The order is that of the decision: title, warnings, what will run, then what others say about it.
+The agent's own words come last, and are called unverified.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from sayso import text
+from sayso.channels.layout import Line, block, listed, name, numbered
+from sayso.hiding import declared
+from sayso.rows import Event
+from sayso.types import DecisionMade, Json, Request, moment
+
+RISKY = ("high", "critical")
+_TITLE_STYLE = dict.fromkeys(RISKY, "bold red")
+
+_TITLES = {"approval": "APPROVE?", "question": "QUESTION", "in_doubt": "IN DOUBT"}
+_AROUND = 3  # unchanged lines around a change
+_LONG = 2_000  # lines, beyond which a diff may be less than minimal in order to be quick
+
+
+def card(request: Request, now: datetime) -> list[Line]:
+    """The whole card, one inert line after the other."""
+    lines = [*title(request, now), *_warnings(request), *_facts(request, now)]
+    if request.question is not None:
+        lines += _question(request)
+    elif request.tool is None:
+        lines += _bare_approval(request)
+    else:
+        lines += _arguments(request)
+    lines += _result(request)
+    lines += _said("Description", request.description)
+    lines += _preview(request)
+    lines += _said("The agent says (not verified)", request.note)
+    lines += _closing(request)
+    return lines
+
+
+def title(request: Request, now: datetime) -> Iterator[Line]:
+    """What is asked, how risky it is, and when it ends."""
+    what = _TITLES[request.kind] if request.status == "pending" else request.status.upper()
+    subject = name(request.tool) if request.tool else ""
+    level = request.risk.level
+    ends = _ends(request.expires_at, now) if request.status == "pending" else ""
+    parts = (what, subject, f"risk {level.upper()}", ends)
+    yield Line("  ".join(part for part in parts if part), _TITLE_STYLE.get(level, "bold"))
+
+
+def _ends(ends: datetime | None, now: datetime) -> str:
+    if ends is None:
+        return ""
+    if ends <= now:
+        return f"expired {clock(ends, now)}"
+    return f"expires {clock(ends, now)} (in {length(ends, now)})"
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """A time as people of this machine read it; the day only if it is not today."""
+    local, today = at.astimezone(), now.astimezone().date()
+    return f"{local:%H:%M}" if local.date() == today else f"{local:%Y-%m-%d %H:%M}"
+
+
+def length(later: datetime, earlier: datetime) -> str:
+    """How much time lies between, in its largest unit."""
+    seconds = int(abs((later - earlier).total_seconds()))
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _warnings(request: Request) -> Iterator[Line]:
+    shown = [request.args, request.note, request.description, request.preview, request.tool]
+    shown += [request.agent, request.run, request.original]
+    if request.question is not None:
+        shown += [request.question.text]
+        shown += [[o.label, o.description, o.answer] for o in request.question.options]
+    for note in text.notes(shown):
+        yield Line(note, "bold yellow", "! ", "bold yellow")
+    if request.kind == "in_doubt":
+        words = "It was started, and nobody knows how it ended: it may have had its effect."
+        yield Line(words, "bold yellow", "! ", "bold yellow")
+
+
+def _facts(request: Request, now: datetime) -> Iterator[Line]:
+    asked = f"{name(request.agent)}, run {name(request.run)}"
+    if request.thread != request.run:
+        asked += f", thread {name(request.thread)}"
+    yield _fact("agent", asked)
+    at = f"{clock(request.created_at, now)} ({length(now, request.created_at)} ago)"
+    yield _fact("asked", f"{at} for {name(request.requester)}" if request.requester else at)
+    if request.risk.reasons:
+        yield _fact("risk", "; ".join(map(text.inline, request.risk.reasons)))
+    if request.reviewers:
+        yield _fact("decides", ", ".join(map(name, request.reviewers)))
+    if request.quorum > 1:
+        yield _fact("votes", _votes(request))
+
+
+def _fact(label: str, value: str, style: str = "") -> Line:
+    return Line(value, style, f"  {label:<8} ")
+
+
+def _votes(request: Request) -> str:
+    people = ", ".join(name(vote.by) for vote in request.votes)
+    count = f"{len(request.votes)} of {request.quorum} people"
+    return f"{count}: {people}" if people else count
+
+
+def _arguments(request: Request) -> Iterator[Line]:
+    yield Line("")
+    ran = request.execution.status in ("running", "done", "failed", "in_doubt")
+    yield Line("What was started" if ran else "What will run", "bold")
+    args = declared(request.args, request.schema)
+    yield from numbered(args) if args else [_fact("", "(no arguments)")]
+    if request.original is not None:
+        yield Line("")
+        yield Line("Edited by a person: what changed", "bold")
+        yield from diff(declared(request.original, request.schema), args)
+
+
+def _bare_approval(request: Request) -> Iterator[Line]:
+    """A text and its details, as ``gate.approve`` stores them."""
+    yield Line("")
+    yield Line("What is to be approved", "bold")
+    yield from block(str(request.args.get("text", "")))
+    if request.args.get("details"):
+        yield from numbered(request.args["details"])
+
+
+def _question(request: Request) -> Iterator[Line]:
+    question = request.question
+    assert question is not None
+    yield Line("")
+    yield Line("The question", "bold")
+    yield from block(question.text)
+    for number, option in enumerate(question.options, 1):
+        yield Line(text.inline(option.label), "bold", f"  {number:>2}) ", "bold")
+        if option.value is not None and option.value != option.label:
+            yield from _indented(option.value)
+        if option.description:
+            yield from block(option.description, gutter="      │ ")
+    if question.schema:
+        yield Line("The answer has to fit this JSON Schema", "bold")
+        yield from numbered(dict(question.schema))
+
+
+def _indented(value: Json) -> Iterator[Line]:
+    for row in listed(value):
+        yield Line(row, "", "      = ")
+
+
+def _said(heading: str, words: str) -> Iterator[Line]:
+    if words:
+        yield Line("")
+        yield Line(heading, "bold")
+        yield from block(words)
+
+
+def _preview(request: Request) -> Iterator[Line]:
+    if request.preview is not None:
+        yield Line("")
+        yield Line("Preview (made by the tool's own code, not part of the digest)", "bold")
+        yield from numbered(request.preview)
+
+
+def _result(request: Request) -> Iterator[Line]:
+    execution = request.execution
+    if request.status == "cancelled":
+        yield from _said("It was called off", str(execution.result or ""))
+        return
+    if execution.status not in ("done", "failed") and request.status != "responded":
+        return
+    yield Line("")
+    yield Line({"failed": "It failed"}.get(execution.status, "Its result"), "bold")
+    decided = request.decision
+    if request.status == "responded" and decided is not None and decided.value is not None:
+        yield from numbered(decided.value)
+    else:
+        yield from numbered(execution.result)
+
+
+def _closing(request: Request) -> Iterator[Line]:
+    yield Line("")
+    if request.decision is not None:
+        yield from decision(request.decision)
+    yield _fact("request", name(request.id))
+    if request.revision > 1:
+        yield _fact("revision", str(request.revision))
+    yield _fact("digest", request.digest)
+
+
+def decision(decided: DecisionMade) -> Iterator[Line]:
+    """Who decided what, when, and through what."""
+    at = decided.at.astimezone()
+    how = ", ".join(name(part) for part in (decided.channel, decided.assurance) if part)
+    words = f"{decided.type} by {name(decided.by)}, {at:%Y-%m-%d %H:%M:%S} ({how})"
+    yield _fact("decision", words, "bold")
+    if decided.message:
+        yield from block(decided.message, gutter="           │ ")
+
+
+def diff(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[Line]:
+    """What an edit changes, line by line; the sign stands in the gutter."""
+    old, new = listed(_in_order_of(dict(after), dict(before))), listed(dict(after))
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(new) > _LONG)
+    for group in matcher.get_grouped_opcodes(_AROUND):
+        span = f"from line {group[0][3] + 1}"
+        yield Line(span, "dim", "  ")
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                yield from _signed(new[j1:j2], " ", "")
+            else:
+                yield from _signed(old[i1:i2], "-", "red")
+                yield from _signed(new[j1:j2], "+", "green")
+
+
+def _in_order_of(model: Json, value: Json) -> Json:
+    """The value with its keys in the model's order: order is not a change."""
+    if isinstance(model, dict) and isinstance(value, dict):
+        keys = [key for key in model if key in value]
+        known = {key: _in_order_of(model[key], value[key]) for key in keys}
+        return known | {key: part for key, part in value.items() if key not in known}
+    if isinstance(model, list) and isinstance(value, list):
+        pairs = zip(model, value, strict=False)
+        return [*(_in_order_of(*pair) for pair in pairs), *value[len(model) :]]
+    return value
+
+
+def _signed(lines: Sequence[str], sign: str, style: str) -> Iterator[Line]:
+    for line in lines:
+        yield Line(line, style, f"  {sign} ", style or "dim")
+
+
+def details(request: Request, events: Iterable[Event], before: Sequence[Request]) -> list[Line]:
+    """What stands behind the card: who may decide, what happened so far, and the tool's schema."""
+    lines = [
+        _fact("run", f"{name(request.run)}, thread {name(request.thread)}"),
+        *background(request, events, before),
+    ]
+    if request.tool is not None and request.schema is not None:
+        lines += [Line("Schema of the arguments", "bold"), *numbered(dict(request.schema))]
+    return lines
+
+
+def background(
+    request: Request, events: Iterable[Event], before: Sequence[Request]
+) -> Iterator[Line]:
+    """Under which rule it was asked, what happened so far, and how others like it ended."""
+    yield _fact("rule", name(request.rule) if request.rule else "(none)")
+    yield _fact("answers", " or ".join(request.allowed))
+    yield _fact("decides", ", ".join(map(name, request.reviewers)) or "anybody")
+    yield _fact("votes", _votes(request) if request.quorum > 1 else "one is enough")
+    if request.tool is not None:
+        yield _fact("earlier", earlier(before))
+    yield Line("")
+    yield Line("History", "bold")
+    yield from map(_event, events)
+
+
+def earlier(requests: Sequence[Request]) -> str:
+    """How the last requests of the same tool ended."""
+    counts: dict[str, int] = {}
+    for request in requests:
+        counts[request.status] = counts.get(request.status, 0) + 1
+    ended = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return f"of this tool {ended}" if ended else "none of this tool"
+
+
+def _event(event: Event) -> Line:
+    at = moment(event.at).astimezone()
+    return Line(f"{at:%Y-%m-%d %H:%M:%S}  {event.type}  {name(event.actor)}", "", "  ")
+
+
+def utc_now() -> datetime:
+    """Now; a card is drawn by the reader's clock."""
+    return datetime.now(UTC)

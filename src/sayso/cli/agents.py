@@ -1,0 +1,135 @@
+"""``module:attribute``: the agent that a command is told to use."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from sayso.agent import Agent
+from sayso.agent.resumable import Resumable, elsewhere, store_of
+from sayso.cli.exits import Usage
+from sayso.cli.options import DEFAULT_STORE
+from sayso.errors import NotFound, SaysoError
+from sayso.stores import open_store
+from sayso.stores.base import Store
+from sayso.types import Request
+
+_FORM = "write it as module:attribute, such as sayso.demo:agent"
+
+
+def load_agent(target: str, store: str | Store) -> Agent:
+    """An agent of ours, or what a function without arguments makes; it is lent a store."""
+    agent = load_resumable(target, store)
+    if not isinstance(agent, Agent):
+        raise Usage(
+            f"{target} is {_kind(agent)}; only a sayso.Agent can be talked to here. Start it in "
+            "Python with its run(...), and decide with `sayso inbox`"
+        )
+    return agent
+
+
+def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumable]]:
+    """Agents, and the one store that all of them are on.
+
+    Where nobody said which (neither ``--store`` nor ``SAYSO_STORE``), it is the agents' own. A
+    worker on another store than its agents would wait for ever.
+    """
+    agents = [_loaded(target) for target in targets]
+    own = [store for agent in agents if (store := store_of(agent)) is not None]
+    unsaid = url == DEFAULT_STORE and not os.environ.get("SAYSO_STORE")
+    kept = own[0] if own and unsaid else open_store(url)
+    for agent in agents:
+        if [other.name for other in agents].count(agent.name) > 1:
+            raise Usage(f"two agents are called {agent.name!r}: rename one")
+        if isinstance(agent, Agent):
+            agent.lend(kept)
+        if wrong := elsewhere(agent, kept):
+            raise Usage(f"{wrong}: give --store, or let your code name none")
+    return kept, agents
+
+
+def load_resumable(target: str, store: str | Store) -> Resumable:
+    """An agent, ours or behind an adapter; one of ours that names no store is lent this one."""
+    agent = _loaded(target)
+    if isinstance(agent, Agent):
+        agent.lend(store)
+    return agent
+
+
+def _loaded(target: str) -> Resumable:
+    module_name, colon, attribute = target.partition(":")
+    if not colon or not module_name or not attribute:
+        raise Usage(f"{target!r} names no agent: {_FORM}")
+    value: Any = _module(module_name)
+    for part in attribute.split("."):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            raise NotFound(f"module {module_name!r} has no attribute {attribute!r}") from None
+    return value if _is_agent(value) else _made(target, value)
+
+
+def _is_agent(value: Any) -> bool:
+    return not isinstance(value, type) and isinstance(value, Resumable)
+
+
+def take_over(agent: Agent) -> None:
+    """Whoever drives the agent shows its requests: nothing else asks or prints in this terminal."""
+    from sayso.channels.terminal import TerminalChannel  # brings rich, which no server needs
+
+    others = [c for c in agent.gate.channels if not isinstance(c, TerminalChannel)]
+    agent.gate.channels = (*others, _shown_here)
+
+
+async def _shown_here(request: Request) -> None:
+    """The command itself shows what waits."""
+
+
+def _module(name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)  # as `python -m` does
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            message = f"no module is called {name!r}, here or among what is installed"
+            raise NotFound(message) from None
+        raise _unusable(f"module {name!r} cannot be imported", error) from error
+    except Exception as error:
+        raise _unusable(f"module {name!r} cannot be imported", error) from error
+
+
+def _made(target: str, value: Any) -> Resumable:
+    if isinstance(value, type) or not callable(value):
+        raise Usage(f"{target} is {_kind(value)}, not a sayso.Agent or a function that makes one")
+    try:
+        made = value()
+    except SaysoError:
+        raise
+    except Exception as error:
+        raise _unusable(f"{target}() made no agent", error) from error
+    if inspect.isawaitable(made):
+        if inspect.iscoroutine(made):
+            made.close()  # it is not going to be awaited
+        raise Usage(
+            f"{target} is an async function, and what it opens would belong to a loop that ends "
+            "with it: write a plain one, an agent is made without awaiting anything"
+        )
+    if not _is_agent(made):
+        raise Usage(f"{target}() gave {_kind(made)}, not a sayso.Agent")
+    agent: Resumable = made
+    return agent
+
+
+def _kind(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def _unusable(what: str, error: Exception) -> SaysoError:
+    return Usage(f"{what}: {type(error).__name__}: {error}")

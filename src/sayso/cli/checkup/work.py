@@ -1,0 +1,98 @@
+"""What waits in a store, and whether anybody is there to take it further."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from sayso.channels.layout import name
+from sayso.cli.checkup.check import Check, Rows, span
+from sayso.stores.base import Query, Store
+from sayso.text import many
+from sayso.types import Micros
+
+_MOST = 10_000
+_NAMED = 5
+#: A worker looks every five seconds; what waits for longer than this waits for nobody.
+_GRACE = 60.0
+
+# What a person or the clock has settled, and no process has taken since. An agent of ours has a
+# digest; other runs are taken further by the code that asked, whenever that comes back.
+_DUE = (
+    "SELECT agent, agent_digest <> '', count(*), min(ready_at) FROM run "
+    "WHERE ready_at <= ? AND owner IS NULL GROUP BY 1, 2 ORDER BY 4"
+)
+# In these words the index of what waits is found, on either database.
+_EXPIRED = (
+    "SELECT count(*), min(expires_at) FROM call "
+    "WHERE shelf IN ('asked', 'in_doubt') AND shelf = 'asked' "
+    "AND coalesce(expires_at, 4611686018427387904) <= ?"
+)
+_UNSEALED = "SELECT coalesce(sum(seq - sealed), 0) FROM thread WHERE seq > sealed"
+_LAPSED = "SELECT count(*), min(ready_at) FROM run WHERE ready_at <= ? AND owner IS NOT NULL"
+
+
+def waiting(store: Store, rows: Rows) -> Iterator[Check]:
+    """How much waits for people."""
+    yield Check("waiting", "note", f"{_count(store, None, 'request')} pending")
+    doubts = _count(store, "in_doubt", "call")
+    state: Literal["note", "wrong"] = "note" if doubts.startswith("0 ") else "wrong"
+    yield Check("in doubt", state, f"{doubts}: see `sayso inbox --kind in_doubt`")
+
+
+def _count(store: Store, kind: str | None, noun: str) -> str:
+    """How many wait; counted up to a limit, because a page is cheap and a count is not."""
+    count, after = 0, None
+    while count < _MOST:
+        page = store.page(Query(kind=kind, after=after, limit=500))
+        count += len(page)
+        if len(page) < 500:
+            return many(count, noun)
+        after = page[-1][0]
+    return f"{count:,} {noun}s or more"
+
+
+def overdue(store: Store, rows: Rows) -> Iterator[Check]:
+    """Ends and leases that have passed, and that nobody has closed."""
+    now = store.now()
+    ((expired, first),) = rows(_EXPIRED, (now,))
+    ((lapsed, oldest),) = rows(_LAPSED, (now,))
+    seconds = _late(now, *[at for at in (first, oldest) if at is not None])
+    words = f"{many(expired, 'request')} and {many(lapsed, 'lease')} past their end"
+    if seconds > _GRACE:
+        words += f", for {span(seconds)}: start `sayso serve` or `sayso worker`, which close them"
+        yield Check("overdue", "wrong", f"{words}; `sayso inbox` does it once")
+    else:
+        yield Check("overdue", "note", words)
+
+
+def due(store: Store, rows: Rows) -> Iterator[Check]:
+    """Runs that could go on, and nobody takes them further."""
+    now = store.now()
+    late = [row for row in rows(_DUE, (now,)) if _late(now, row[3]) > _GRACE]
+    for agent, _, count, since in [row for row in late if row[1]][:_NAMED]:
+        words = (
+            f"{many(count, 'run')} of {name(agent)} could go on for {span(_late(now, since))}, "
+            "and no worker does it: start `sayso worker` with that agent, or see its log"
+        )
+        yield Check("due", "wrong", words)
+    others = [row for row in late if not row[1]]
+    if others:
+        count = sum(row[2] for row in others)
+        whose = ", ".join(name(row[0]) for row in others[:_NAMED])
+        whose += ", …" * (len(others) > _NAMED)
+        words = f"decided, until the code that asked comes back: {many(count, 'run')} of {whose}"
+        yield Check("due", "note", words)
+    if not late:
+        yield Check("due", "ok", "no run waits for a worker")
+
+
+def _late(now: Micros, *times: Micros) -> float:
+    return (now - min(times)) / 1_000_000 if times else 0.0
+
+
+def sealed(store: Store, rows: Rows) -> Iterator[Check]:
+    """How much of the record no seal protects yet."""
+    ((unsealed,),) = rows(_UNSEALED, ())
+    words = f"{many(unsealed, 'event')} since the last seal; `sayso audit verify` checks them all"
+    yield Check("record", "note", words)

@@ -1,0 +1,31 @@
+"""Where ``sayso`` begins.
+
+What runs for long starts often, too, after a crash or an update, and somebody waits for it. So a
+server and a worker are not kept by the commands that they do not need.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from importlib import import_module
+
+from sayso.cli.shell import new_app, run
+
+_ALONE = {"serve": "sayso.cli.serving", "worker": "sayso.cli.working"}
+
+
+def main() -> None:
+    """Run the command line."""
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name in _ALONE:
+        gc.disable()  # until it is up: nothing of what is loaded now is garbage
+        app = new_app()
+        app.command(name)(getattr(import_module(_ALONE[name]), name))
+    else:
+        from sayso.cli.main import app
+    run(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""A gate whose store is on another machine, behind a server."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
+
+from sayso import codec
+from sayso.client.client import DEFAULT_PATIENCE, Client
+from sayso.client.life import RemoteLife
+from sayso.client.options import RemoteAskOptions, RemoteGuardOptions
+from sayso.errors import InvalidCall, Rejected
+from sayso.gate.options import (
+    UNSET,
+    check_known,
+    checked_name,
+    checked_wait,
+    checked_words,
+    terms_from,
+)
+from sayso.gate.plan import Plan
+from sayso.gate.scope import RunScope, current
+from sayso.twin import twin
+from sayso.types import Json, Question, Request, Terms
+from sayso.views import kept_question
+
+if TYPE_CHECKING:
+    from sayso.gate import Gate
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_LEASE = 30.0
+
+
+class RemoteGate:
+    """Ask a server before acting, and run here what was approved there, once.
+
+    ``token`` is a token with the role ``agent``. ``wait`` says how long a call waits for people:
+    ``None`` for ever, ``0`` not at all (``Paused`` is raised at once). ``lease`` is how long a
+    call that runs here may show no sign of life before the server puts it in doubt; ``patience``
+    how many seconds to go on trying while the server cannot be reached (``None``: for ever).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        agent: str | None = None,
+        wait: float | None = None,
+        lease: float = DEFAULT_LEASE,
+        patience: float | None = DEFAULT_PATIENCE,
+    ) -> None:
+        self.client = Client(url, token, agent=agent, patience=patience)
+        self.lease = lease
+        self._wait = checked_wait(wait)
+        # What a run asks of its gate; the server has the leases, and ends a run by itself.
+        self.owner = secrets.token_hex(8)
+        self.closed = False
+
+    def run(self, name: str, *, requester: str = "") -> RemoteRun:
+        """Name the run that the calls inside ``with`` or ``async with`` belong to."""
+        return RemoteRun(self._as_gate(), name, requester)
+
+    # -- guarding functions
+
+    @overload
+    def guard(self, function: F, /) -> F: ...
+    @overload
+    def guard(self, /, **options: Unpack[RemoteGuardOptions]) -> Callable[[F], F]: ...
+    def guard(self, function: Any = None, /, **options: Unpack[RemoteGuardOptions]) -> Any:
+        """Ask before this function runs: ``@remote.guard`` or ``@remote.guard(risk="high", …)``.
+
+        Whether a person is asked at all is up to the server's policy; without one, always. What
+        is said here can only make that stricter.
+        """
+        check_known(options, RemoteGuardOptions)
+        if options.get("needs_approval", True) is not True:
+            raise TypeError(
+                "needs_approval: only True here; which calls pass without a person is up to the "
+                "server's policy"
+            )
+        if function is None:
+            return lambda target: self._guarded(target, options)
+        return self._guarded(function, options)
+
+    def _guarded(self, function: Callable[..., Any], options: RemoteGuardOptions) -> Any:
+        from sayso.client.guard import RemoteGuard  # brings pydantic
+        from sayso.gate.guard import tool_of
+        from sayso.schema import Signature
+
+        key = options.get("key")
+        if key is not None and not callable(key):
+            raise TypeError("key= of a guarded function is a function of its arguments")
+        description = options.get("description")
+        signature = Signature.of(function, name=options.get("name"), description=description)
+        return RemoteGuard(
+            gate=self._as_gate(),
+            remote=self,
+            options=_of_terms(options),
+            function=function,
+            signature=signature,
+            tool=tool_of(signature, ""),
+            own=terms_from(options),
+            needs_approval=True,
+            binds=None,
+            preview=None,
+            note=checked_words(options.get("note") or "", "note"),
+            key=key,
+            wait=self._wait_of(options),
+        ).wrap()
+
+    # -- asking
+
+    async def ask(self, question: Question | str, **options: Unpack[RemoteAskOptions]) -> Any:
+        """Ask a person something and give the answer; ``Rejected`` if they will not answer."""
+        if isinstance(question, str):
+            question = Question(question)
+        if not isinstance(question, Question):
+            raise InvalidCall("ask with a text or a sayso.Question", "question")
+        return await self._put("question", kept_question(question), options)
+
+    async def approve(
+        self,
+        text: str,
+        details: Mapping[str, Json] | None = None,
+        **options: Unpack[RemoteAskOptions],
+    ) -> bool:
+        """Ask yes or no about a text and its details, which are both in the digest."""
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidCall("say what is to be approved", "text")
+        try:
+            await self._put("approval", {"text": text, "details": dict(details or {})}, options)
+        except Rejected:
+            return False
+        return True
+
+    async def _put(self, kind: str, content: dict[str, Json], options: RemoteAskOptions) -> Any:
+        check_known(options, RemoteAskOptions)
+        scope = self.scope()
+        data = codec.canonical(content)
+        key = options.get("key")
+        plan = Plan(
+            key=scope.key(f"{kind}:{codec.sha256(data)[:32]}")
+            if key is None
+            else scope.named_key(checked_name(key, "key")),
+            kind=kind,
+            args=data.decode(),
+            terms=_judged_there,
+            note=checked_words(options.get("note") or "", "note"),
+            wait=self._wait_of(options),
+        )
+        return await RemoteLife(self, scope, plan, _of_terms(options)).outcome()
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        self.closed = True
+        await self.client.close()
+
+    # -- twins
+
+    ask_sync = twin(ask)
+    approve_sync = twin(approve)
+    close_sync = twin(close)
+
+    # -- for the life of a call
+
+    def scope(self) -> RunScope:
+        """The innermost run of this gate, or a fresh one for one call alone."""
+        return current(self._as_gate())
+
+    def nested(self, request: Request) -> RemoteRun:
+        """The run of what a running function asks: its own, since this one is taken by it."""
+        return RemoteRun(self._as_gate(), request.id, request.requester)
+
+    def _wait_of(self, options: Mapping[str, Any]) -> float | None:
+        wait = options.get("wait", UNSET)
+        return self._wait if wait is UNSET else checked_wait(wait)
+
+    def _as_gate(self) -> Gate:
+        """Runs and guards were written for a gate; of it they use here only what we have too."""
+        return cast("Gate", self)
+
+    async def __aenter__(self) -> RemoteGate:
+        return self
+
+    async def __aexit__(
+        self, kind: Any, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __enter__(self) -> RemoteGate:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close_sync()
+
+
+class RemoteRun(RunScope):
+    """A run whose calls are rows on a server, which ends it when nothing of it is open."""
+
+    def _finish(self, error: BaseException | None) -> None:
+        """Nothing to do here."""
+
+
+async def _judged_there(_: dict[str, Any]) -> Terms:
+    raise AssertionError("the server judges")
+
+
+def _of_terms(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that travel with the request; key, note and wait are the plan's."""
+    own = ("wait", "key", "note", "name", "needs_approval")
+    return {name: value for name, value in options.items() if name not in own}

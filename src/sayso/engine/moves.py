@@ -1,0 +1,103 @@
+"""Every legal move of a call and of a run, in two tables.
+
+The theory in short. A call is one row with one status, and the row moves only along the arrows
+below; a look-up that fails is an illegal move, raises, and leaves the row as it was. Who may cause
+a move, and when, is decided by the functions around these tables; whether it exists at all, only
+here. The chart in ``docs/state-machine.md`` is drawn from them.
+
+Three moves deserve a word:
+
+* ``running → ready``: the call itself asked a person something and paused. It has not failed and
+  is not in doubt; it starts again at its top when the answer is there.
+* ``in_doubt → ready``: a person said "run it again". It is not ``running`` yet: a process that dies
+  before the new start must not leave a second doubt behind.
+* ``ready → in_doubt``: after a restore from backup nobody knows whether it ran since the backup.
+"""
+
+from __future__ import annotations
+
+from sayso.errors import SaysoError
+from sayso.rows import Call, CallStatus, Run, RunStatus
+
+_S = CallStatus
+
+MOVES: dict[CallStatus | None, dict[CallStatus, str]] = {
+    None: {
+        _S.ASKED: "policy: ask",
+        _S.READY: "policy: allow, or a grant",
+        _S.REJECTED: "policy: deny",
+    },
+    _S.ASKED: {
+        _S.READY: "approve, or edit",
+        _S.REJECTED: "reject",
+        _S.RESPONDED: "respond",
+        _S.EXPIRED: "nobody decided in time",
+        _S.CANCELLED: "cancel",
+        _S.SUPERSEDED: "new input",
+    },
+    _S.READY: {
+        _S.RUNNING: "start",
+        _S.ASKED: "approval outlived, grant spent, tool or policy changed",
+        _S.CANCELLED: "cancel",
+        _S.SUPERSEDED: "new input",
+        _S.IN_DOUBT: "recover after a restore",
+    },
+    _S.RUNNING: {
+        _S.DONE: "result recorded",
+        _S.FAILED: "it raised",
+        _S.IN_DOUBT: "lease lapsed, timed out or interrupted",
+        _S.READY: "the call itself asked and paused",
+    },
+    _S.IN_DOUBT: {
+        _S.DONE: "it did run (respond), or its late result",
+        _S.READY: "run it again (approve), or idempotent",
+        _S.FAILED: "give up (reject), or its late failure",
+    },
+    _S.DONE: {},
+    _S.FAILED: {},
+    _S.REJECTED: {},
+    _S.RESPONDED: {},
+    _S.EXPIRED: {},
+    _S.CANCELLED: {},
+    _S.SUPERSEDED: {},
+}
+
+_R = RunStatus
+
+RUN_MOVES: dict[RunStatus, dict[RunStatus, str]] = {
+    _R.RUNNING: {
+        _R.PAUSED: "only people can go on",
+        _R.DONE: "finished",
+        _R.FAILED: "raised",
+        _R.CANCELLED: "cancel",
+    },
+    _R.PAUSED: {
+        _R.RUNNING: "resume",
+        _R.DONE: "finished",
+        _R.FAILED: "raised",
+        _R.CANCELLED: "cancel",
+    },
+    _R.DONE: {_R.RUNNING: "entered again with a new call"},
+    _R.FAILED: {_R.RUNNING: "entered again with a new call"},
+    _R.CANCELLED: {},
+}
+
+
+class IllegalMove(SaysoError):
+    """A move that is not in the table: a defect in Sayso, never in its caller."""
+
+
+def moved(call: Call, to: CallStatus) -> Call:
+    """The call in its new status, if the table has the move."""
+    if to not in MOVES[call.status]:
+        raise IllegalMove(f"call {call.id}: {call.status} → {to} is not a legal move; report it")
+    return call._replace(status=to)
+
+
+def run_moved(run: Run, to: RunStatus) -> Run:
+    """The run in its new status, if the table has the move; staying put is always legal."""
+    if to == run.status:
+        return run
+    if to not in RUN_MOVES[run.status]:
+        raise IllegalMove(f"run {run.id}: {run.status} → {to} is not a legal move; report it")
+    return run._replace(status=to)

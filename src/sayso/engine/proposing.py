@@ -1,0 +1,196 @@
+"""How a call comes to be: put to a person, allowed at once, or refused."""
+
+from __future__ import annotations
+
+from sayso.engine.asking import ask, ask_again, envelope, signed
+from sayso.engine.commands import NewCall, Propose, Reask
+from sayso.engine.running import begin, lease_run, settle
+from sayso.engine.standing import genuine, speaks_for
+from sayso.engine.work import Work
+from sayso.errors import Cancelled, Conflict, InvalidCall
+from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Run, RunStatus
+from sayso.types import Decided, Grant, Verdict
+
+
+def propose(work: Work, command: Propose) -> tuple[Call, ...]:
+    """Open the run, append what was said, and take in each call once."""
+    _open_run(work, command)
+    _check_still_ours(work, command)
+    for message in command.messages:
+        work.say(message)
+    work.tools.extend(command.tools)
+    calls = tuple(_take_in(work, command, new) for new in command.calls)
+    settle(work, hold=command.hold, wake_seen=command.wake_seen, waits=command.waits)
+    return calls
+
+
+def _check_still_ours(work: Work, command: Propose) -> None:
+    """Refuse words that answer a conversation which somebody else has taken further."""
+    if command.token is not None and work.the_run().token != command.token:
+        raise Conflict(f"run {command.run} was taken over by another process; its outcome counts")
+    if command.after is not None and work.thread.messages != command.after:
+        raise Conflict(f"thread {command.thread} went on meanwhile: read it again")
+
+
+def _open_run(work: Work, command: Propose) -> Run:
+    run = work.run
+    if run is None:
+        if command.thread == SYSTEM_THREAD:
+            raise InvalidCall("names that begin with @ are kept for the store itself", "thread")
+        run = Run(
+            id=command.run,
+            thread=command.thread,
+            agent=command.agent,
+            created=work.now,
+            requester=command.requester,
+            agent_digest=command.agent_digest,
+            parent_call=command.parent_call,
+            snapshot=command.snapshot,
+        )
+        work.new_run = True
+        if not work.thread.owner:
+            work.thread = work.thread._replace(owner=command.requester)
+        return work.put_run(run)
+    if run.status == RunStatus.CANCELLED or run.stop:
+        raise Cancelled(f"run {run.id} was cancelled: {run.stop}; start another run")
+    if run.status not in LIVE and not command.waits:  # who lets go late wakes nothing up
+        work.set_run(RunStatus.RUNNING, output=None)
+    if command.snapshot is not None:
+        work.put_run(work.the_run()._replace(snapshot=command.snapshot))
+    return work.the_run()
+
+
+def _take_in(work: Work, command: Propose, new: NewCall) -> Call:
+    known = work.by_key(new.key)
+    if known is not None:
+        first = known.args if known.original is None else known.original
+        if (first, known.kind, known.tool) != (new.args, new.kind, new.tool):
+            raise Conflict(
+                f"call {new.key!r} of run {command.run} was made before with other content "
+                f"(request {known.id}); use another key for another call"
+            )
+        return known
+    call = _new_call(work, command, new)
+    verdict = new.terms.verdict
+    if verdict is Verdict.DENY:
+        return _denied(work, call)
+    if verdict is Verdict.ALLOW:
+        return _allowed(work, command, call, "allow", f"policy:{new.terms.rule}", None)
+    grant = _granted(work, call)
+    if grant is not None:
+        return _allowed(work, command, call, "grant", grant.by, grant.id)
+    return ask(work, work.add_call(call._replace(status=CallStatus.ASKED)), "asked")
+
+
+def _new_call(work: Work, command: Propose, new: NewCall) -> Call:
+    return Call(
+        id=new.id,
+        run=command.run,
+        thread=command.thread,
+        key=new.key,
+        kind=new.kind,
+        agent=command.agent,
+        tool=new.tool,
+        tool_digest=new.tool_digest,
+        args=new.args,
+        args_hash=new.args_hash,
+        nonce=new.nonce,
+        terms=new.terms,
+        created=work.now,
+        requester=work.the_run().requester,
+        binds=new.binds,
+        note=new.note,
+        preview=new.preview,
+    )
+
+
+def _digested(work: Work, call: Call) -> Call:
+    return call._replace(digest=work.means.digest(envelope(call)))
+
+
+def _denied(work: Work, call: Call) -> Call:
+    by = f"policy:{call.terms.rule}"
+    call = _digested(work, call)
+    decision = Decided(
+        type="deny",
+        by=by,
+        at=work.now,
+        channel="policy",
+        assurance="code",
+        digest=call.digest,
+        signature="",
+        message=call.terms.description,
+    )
+    call = call._replace(status=CallStatus.REJECTED, decision=decision)
+    work.add_call(call)
+    work.emit(
+        "denied", actor=by, call=call, digest=call.digest, tool=call.tool, args=call.args_hash
+    )
+    return call
+
+
+def _allowed(
+    work: Work, command: Propose, call: Call, type: str, by: str, grant: str | None
+) -> Call:
+    call = _digested(work, call)
+    decision = Decided(
+        type=type,
+        by=by,
+        at=work.now,
+        channel="policy",
+        assurance="code",
+        digest=call.digest,
+        signature=signed(work, call.digest, type, by),
+    )
+    call = work.add_call(
+        call._replace(
+            status=CallStatus.READY,
+            decision=decision,
+            grant=grant,
+            valid_until=work.now + round(call.terms.valid_for * 1_000_000),
+        )
+    )
+    work.emit(
+        "allowed", actor=by, call=call, digest=call.digest, tool=call.tool, args=call.args_hash
+    )
+    if command.owner is None or not lease_run(work, command.owner, command.lease):
+        return call
+    return begin(work, call)
+
+
+def _granted(work: Work, call: Call) -> Grant | None:
+    # A grant never beats a quorum: two people cannot be replaced by one standing yes.
+    if call.terms.quorum > 1 or call.kind != "approval":
+        return None
+    for grant in work.grants.values():
+        fits = grant.agent == call.agent and grant.tool_digest == call.tool_digest
+        fits = fits and grant.live(work.now) and genuine(work, grant)
+        if fits and speaks_for(grant, call) and work.means.matches(grant.scope, call.args):
+            return grant
+    return None
+
+
+def reask(work: Work, command: Reask) -> Call:
+    """Put a ready call to people again, under what holds now; the old approval is void.
+
+    Of a call that waits for people already, only the preview is made anew.
+    """
+    call = work.the_call(command.call)
+    if call.status is CallStatus.ASKED and command.preview is not None:
+        return work.put_call(call._replace(preview=command.preview))
+    if call.status is not CallStatus.READY:
+        return call
+    if command.tool is not None:
+        work.tools.append(command.tool)
+        call = call._replace(tool_digest=command.tool.digest)
+    if command.terms is not None:
+        call = call._replace(terms=command.terms)
+    if command.binds is not None:
+        call = call._replace(binds=command.binds)
+    if command.preview is not None:
+        call = call._replace(preview=command.preview)
+    if command.args is not None:
+        call = call._replace(args=command.args, args_hash=command.args_hash)
+    call = ask_again(work, call, command.reason)
+    settle(work)
+    return call

@@ -1,0 +1,172 @@
+"""Everything that Sayso raises, as one tree.
+
+    SaysoError
+    ├── Refused              nothing ran, and somebody or something said no
+    │   ├── Rejected         a person said no, or will not answer
+    │   ├── Denied           the policy said no; nobody was asked
+    │   ├── Expired          nobody decided in time
+    │   ├── Cancelled        the run or the request was called off
+    │   └── Superseded       new input made the request pointless
+    ├── NotFound             no request, run, thread, grant or token has that id
+    ├── Conflict             what you saw is not what is there now
+    │   └── AlreadyDecided   somebody else's decision won; it says whose
+    ├── NotAllowed           this person, role or assurance may not do that
+    │   └── Unauthenticated  nobody is signed in here
+    ├── TooMany              too much at once; it says when to try again
+    ├── InvalidDecision      the decision does not fit the request
+    ├── InvalidCall          the arguments, question or schema cannot be asked about
+    ├── InvalidPolicy        a policy file or rule that cannot be read
+    ├── CallFailed           the call ran and raised, now or in an earlier process
+    ├── InDoubt              the call started, and nobody knows how it ended
+    ├── Tampered             a stored row does not match its digest or signature
+    ├── KeyMissing           signing was asked for, and there is no key to sign with
+    ├── ModelError           the model could not be reached, or refused the request
+    └── StoreError           the store cannot be read or written
+        └── StoreVersion     the store was written by a newer version
+
+``Paused`` stands outside the tree: it derives from ``BaseException``, so that a framework that
+turns every exception of a tool into text for the model cannot swallow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sayso.types import Request
+
+
+class SaysoError(Exception):
+    """The base of all errors; every message says what to do."""
+
+
+class Refused(SaysoError):
+    """Nothing ran: a person, the policy or the clock said no."""
+
+    def __init__(self, message: str, request: Request | None = None) -> None:
+        super().__init__(message)
+        self.request = request
+
+
+class Rejected(Refused):
+    """A person said no; the message holds the reason."""
+
+
+class Denied(Refused):
+    """The policy forbids the call; nobody was asked."""
+
+
+class Expired(Refused):
+    """Nobody decided in time."""
+
+
+class Cancelled(Refused):
+    """The run or the request was called off."""
+
+
+class Superseded(Refused):
+    """Newer input took the place of the request."""
+
+
+class NotFound(SaysoError):
+    """Nothing has that id."""
+
+
+class Conflict(SaysoError):
+    """What was seen is not what is there now; read it again."""
+
+
+class AlreadyDecided(Conflict):
+    """Somebody else's decision won."""
+
+    def __init__(self, message: str, request: Request | None = None) -> None:
+        super().__init__(message)
+        self.request = request
+
+
+class NotAllowed(SaysoError):
+    """This person may not do that."""
+
+
+class Unauthenticated(NotAllowed):
+    """Nobody is signed in, or with something that does not count."""
+
+
+class TooMany(SaysoError):
+    """Too many requests are open, or come too fast; ``wait`` is how many seconds to wait."""
+
+    def __init__(self, message: str, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class InvalidDecision(SaysoError):
+    """The decision does not fit the request; ``path`` names the field where one is at fault."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class InvalidCall(SaysoError):
+    """The call or question cannot be asked about; ``path`` names the value at fault."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class InvalidPolicy(SaysoError):
+    """A rule or a policy file that cannot be read."""
+
+
+class CallFailed(SaysoError):
+    """The call ran and raised; the message holds what it said."""
+
+
+class InDoubt(SaysoError):
+    """The call started, its end is unknown, and it was given up."""
+
+    def __init__(self, message: str, request: Request | None = None) -> None:
+        super().__init__(message)
+        self.request = request
+
+
+class Tampered(SaysoError):
+    """A stored row does not match its digest or its signature; it was not run."""
+
+
+class KeyMissing(SaysoError):
+    """There is no key to sign or verify with."""
+
+
+class StoreError(SaysoError):
+    """The store cannot be read or written; nothing was changed."""
+
+
+class StoreVersion(StoreError):
+    """The store was written by a newer version of Sayso."""
+
+
+class Paused(BaseException):
+    """Not an error: the run waits for people. ``run`` is the name to come back with."""
+
+    def __init__(self, run: str, requests: Sequence[Request]) -> None:
+        self.run = run
+        self.requests = tuple(requests)
+        ids = ", ".join(request.id for request in self.requests)
+        super().__init__(
+            f"run {run!r} waits for {ids}; decide (sayso inbox), then come back "
+            f"with the same run: gate.run({run!r})"
+        )
+
+
+def told(error: BaseException) -> str:
+    """An error as text that can be stored, whatever it says of itself."""
+    try:
+        said = str(error)
+    except Exception:
+        said = "it cannot say what happened"
+    whole = f"{type(error).__name__}: {said}".replace("\0", "\\x00")
+    return whole.encode("utf-8", "backslashreplace").decode()

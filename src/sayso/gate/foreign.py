@@ -1,0 +1,364 @@
+"""The calls of somebody else's agent at a gate.
+
+A framework has its own loop, its own tools and its own idea of a conversation. What an adapter
+brings to the gate is a ``ForeignCall``: the framework's tool, the arguments that the model wrote,
+and how the framework runs it. ``ForeignThread`` finds each call again by its natural key, the
+framework's thread and the framework's id of the call, and from the first time on only the row
+counts: the *stored* arguments run, once, and the result is stored before it is given back.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sayso import codec
+from sayso.engine.commands import NewCall, Propose
+from sayso.errors import CallFailed, InDoubt, InvalidCall, Refused
+from sayso.gate import words
+from sayso.gate.calls import CallLife
+from sayso.gate.foreign_tool import ForeignTool as ForeignTool
+from sayso.gate.foreign_tool import narrowed
+from sayso.gate.inside import runs_here
+from sayso.gate.once import once_plan
+from sayso.gate.plan import Plan
+from sayso.gate.recheck import called_off
+from sayso.gate.scope import RunScope, open_scopes
+from sayso.gate.words import in_text
+from sayso.policy import Policy
+from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
+from sayso.stores.base import Query, Store
+from sayso.twin import look, write
+from sayso.types import Json, Request, Terms, ToolCall, Verdict
+from sayso.views import request_of
+
+if TYPE_CHECKING:
+    from sayso.gate.gate import Gate
+
+MOST_WAITING = 500
+_REUSED = (
+    "Nothing was run: the id of this call belongs to another one, which was made before. "
+    "Make the call again."
+)
+
+
+async def _nowhere(args: dict[str, Json]) -> Any:
+    raise InvalidCall("this call has no effect of its own")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignCall:
+    """One call that the framework's model made."""
+
+    #: The framework's own id of the call.
+    id: str
+    tool: ForeignTool
+    args: Mapping[str, Json]
+    #: Runs the tool in the framework's way, with the arguments it is given and no others.
+    run: Callable[[dict[str, Json]], Awaitable[Any]] = _nowhere
+    #: A result as JSON, and back.
+    dump: Callable[[Any], Json] = lambda value: value
+    load: Callable[[Json], Any] = lambda stored: stored
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a call ended: with a result, of the tool or of a person in its place, or without."""
+
+    ok: bool
+    #: What the tool gave, live or read back; of a person's answer, that; else nothing.
+    value: Any
+    #: What the model is told.
+    text: str
+    #: Other arguments ran than the model wrote; ``notice`` says so.
+    notice: str = ""
+    #: The row; nothing if the call could not be asked about.
+    call: Call | None = None
+    #: Somebody said no, to the call or to what it asked in its body.
+    refused: bool = False
+
+    @property
+    def by_person(self) -> bool:
+        """Whether a person gave the result, and the tool (for all we know) did not."""
+        decision = None if self.call is None else self.call.decision
+        return self.ok and decision is not None and decision.type == "respond"
+
+
+class ForeignThread:
+    """One thread of a framework's agent: its run in the store, and the calls in it.
+
+    Inside a drive (``sayso.gate.driven``) it works under the drive's lease; without one, each
+    call takes a lease of its own.
+    """
+
+    def __init__(
+        self, gate: Gate, thread: str, *, requester: str = "", policy: Policy | None = None
+    ) -> None:
+        self.gate = gate
+        self.store = gate.store
+        self.thread = thread
+        self.policy = policy
+        around = _around(gate, thread)
+        self.run = run_of(gate.store, gate.agent, thread) if around is None else around.name
+        self.requester = requester if around is None else around.requester
+        self._owner = "" if around is None else around.owner
+        self._hold = around is not None and around.hold
+
+    @property
+    def driven(self) -> bool:
+        """Whether somebody drives the thread around here, who will also say how it ended."""
+        return self._hold
+
+    # -- asking
+
+    async def ask(self, calls: Sequence[ForeignCall]) -> tuple[Request, ...]:
+        """Put those calls of a turn that need people to them, in one commit, before the framework
+        stops. What needs nobody, or cannot be read, is left to ``outcome``."""
+        planned = [await self._new(call) for call in calls if self.row(call.id) is None]
+        new = [call for call in planned if call is not None]
+        if new:
+            by_name = {call.tool.name: call.tool.stored for call in calls}
+            command = Propose(
+                thread=self.thread,
+                run=self.run,
+                agent=self.gate.agent,
+                calls=tuple(new),
+                tools=tuple(by_name[name] for name in dict.fromkeys(c.tool for c in new)),
+                requester=self.requester,
+                hold=self._hold,
+            )
+            (rows,) = await write(self.store, command)
+            ours = {call.id for call in new}
+            for row in rows:
+                if row.status is CallStatus.ASKED and row.id in ours:
+                    request = await look(self.store, self._request, row)
+                    await self.gate.tell(request, 10.0)
+        return await self.waiting([call.id for call in calls])
+
+    async def _new(self, call: ForeignCall) -> NewCall | None:
+        try:
+            args = call.tool.intake(call.args)
+        except InvalidCall:
+            return None
+        terms = await self._terms(call.tool, codec.loads(args))
+        if terms.verdict is Verdict.ALLOW:
+            return None
+        return NewCall(
+            id="req_" + secrets.token_hex(8),
+            key=call.id,
+            kind="approval",
+            tool=call.tool.name,
+            tool_digest=call.tool.stored.digest,
+            args=args,
+            args_hash=codec.sha256(args.encode()),
+            nonce=secrets.token_hex(16),
+            terms=terms,
+            note=in_text(call.note),
+        )
+
+    async def _terms(self, tool: ForeignTool, args: dict[str, Json]) -> Terms:
+        call = ToolCall(tool.name, args)
+        terms = await self.gate.judge(call, tool.own, tool.needs_approval, self.policy)
+        return terms if tool.possible is None else narrowed(terms, tool.possible)
+
+    # -- carrying out
+
+    async def outcome(self, call: ForeignCall) -> Outcome:
+        """Take a call to its end, or raise ``Paused`` where people are needed first."""
+        row = await look(self.store, self.row, call.id)
+        if row is not None and runs_here(row.id):  # in the body of that call: no waiting for it
+            return Outcome(ok=False, value=None, text=_REUSED, call=row)
+        try:
+            wrote = call.tool.intake(call.args)
+        except InvalidCall as error:
+            if row is None:
+                return Outcome(ok=False, value=None, text=f"The call cannot be read: {error}")
+            wrote = ""
+        if row is not None:
+            other = await self._other(row, call, wrote)
+            if other:
+                return Outcome(ok=False, value=None, text=other, call=row)
+        plan = self._plan(call, wrote if row is None else row.args)
+        scope = self.scope(f"{call.id}/")
+        value: Any = None
+        refused = False
+        try:
+            value = await CallLife(self.gate, scope, plan).outcome()
+        except (Refused, InDoubt, CallFailed) as no:  # the row says it, in words
+            refused = isinstance(no, Refused)
+            if await look(self.store, self.row, call.id) is None:
+                raise  # the run was called off before it had one
+        ended = await look(self.store, self.row, call.id)
+        assert ended is not None
+        return replace(_outcome(ended, value, wrote), refused=refused)
+
+    async def _other(self, row: Call, call: ForeignCall, wrote: str) -> str:
+        """What to tell the model where the row is not the call that the framework makes now; what
+        the tool of today does not take is called off on the way."""
+        if row.tool != call.tool.name:
+            await self._call_off(row, f"the framework makes it a call of {call.tool.name}")
+            return _REUSED
+        if row.status not in OPEN:
+            first = codec.loads(row.args if row.original is None else row.original)
+            # Whatever a newer tool adds, the model wrote what it wrote.
+            now = codec.loads(wrote) if wrote else {}
+            said = {name: now.get(name, value) for name, value in call.args.items()}
+            return "" if said.items() <= first.items() else _REUSED
+        if row.tool_digest != call.tool.stored.digest:
+            try:
+                call.tool.intake(codec.loads(row.args))
+            except InvalidCall:
+                await self._call_off(row, "the tool changed, and takes other arguments now")
+        return ""
+
+    def _plan(self, call: ForeignCall, args: str) -> Plan:
+        from pydantic_core import to_json
+
+        from sayso.gate.guard import known_inside
+
+        async def effect(row: Call) -> tuple[Any, str]:
+            with known_inside(row):
+                value = await call.run(call.tool.passed(codec.loads(row.args)))
+            try:
+                text = to_json(call.dump(value), inf_nan_mode="strings", fallback=str).decode()
+            except Exception:  # it ran, and that counts, however odd its result
+                text = _told(call, value)
+                value = call.load(codec.loads(text))
+            return value, text
+
+        return Plan(
+            key=call.id,
+            kind="approval",
+            args=args,
+            terms=lambda values: self._terms(call.tool, values),
+            policy=(self.policy or self.gate.policy).digest,
+            tool=call.tool.stored,
+            tool_name=call.tool.name,
+            note=in_text(call.note),
+            reads=lambda text: call.tool.intake(codec.loads(text)),
+            effect=effect,
+            load=lambda text: call.load(codec.loads(text)),
+        )
+
+    async def gone(self, id: str, name: str) -> Outcome:
+        """The framework has no such tool (any more): nothing runs, whatever was decided."""
+        row = await look(self.store, self.row, id)
+        if row is not None:
+            await self._call_off(row, f"the tool {name} is not there any more")
+        return Outcome(ok=False, value=None, text=f"There is no tool {name!r}; nothing was run.")
+
+    async def _call_off(self, row: Call, reason: str) -> None:
+        if row.status not in (CallStatus.READY, CallStatus.ASKED):
+            return
+        await write(self.store, called_off(row, reason))
+
+    async def once(self, key: str, step: Callable[[], Awaitable[Json]]) -> Json:
+        """Take a step of the adapter's own once, however often the framework comes by here. It may
+        be repeated if a process dies in the middle of it."""
+
+        async def effect(_: Call) -> tuple[Json, str]:
+            value = await step()
+            return value, codec.canonical(value).decode()
+
+        plan = once_plan(key, effect, row_key=key, idempotent=True)
+        return await CallLife(self.gate, self.scope(), plan).outcome()
+
+    # -- looking
+
+    def scope(self, prefix: str = "") -> RunScope:
+        """The run as the gate's own functions see it; ``prefix`` keeps the keys of a call apart."""
+        return RunScope(
+            self.gate,
+            self.run,
+            self.requester,
+            thread=self.thread,
+            prefix=prefix,
+            owner=self._owner,
+            hold=self._hold,
+        )
+
+    def row(self, id: str) -> Call | None:
+        """The row of a call."""
+        return self.store.call_by_key(self.run, id)
+
+    def row_before(self, id: str) -> Call | None:
+        """The same, also where the run that made the call was called off since."""
+        return self.row(id) or made_before(self.store, self.gate.agent, self.thread, id)
+
+    async def waiting(self, ids: Sequence[str]) -> tuple[Request, ...]:
+        """What people are asked about these calls and inside them, in the order of the calls."""
+        query = Query(status="pending", run=self.run, limit=MOST_WAITING)
+        rows = [row for _, row in await look(self.store, self.store.page, query)]
+        found = [row for id in ids for row in rows if row.key == id or row.key.startswith(f"{id}/")]
+        return tuple(self._request(row) for row in found)
+
+    def _request(self, row: Call) -> Request:
+        return request_of(row, self.store.tool(row.tool_digest) if row.tool_digest else None)
+
+
+def run_of(store: Store, agent: str, thread: str) -> str:
+    """The run of an agent's thread: the same for good, unless somebody called the whole run off."""
+    runs = runs_of(store, agent, thread)
+    if runs and not _called_off(runs[-1]):
+        return runs[-1].id
+    return f"{agent}:{thread}" + (f"#{len(runs) + 1}" if runs else "")
+
+
+def runs_of(store: Store, agent: str, thread: str) -> list[Run]:
+    """The runs that a thread has had, in order; all but the last were called off."""
+    found: list[Run] = []
+    name = base = f"{agent}:{thread}"
+    while (run := store.run(name)) is not None:
+        found.append(run)
+        if not _called_off(run):
+            break
+        name = f"{base}#{len(found) + 1}"
+    return found
+
+
+def _called_off(run: Run) -> bool:
+    """Whether nothing can be added to a run: it was called off, and has ended since."""
+    return run.status is RunStatus.CANCELLED or (bool(run.stop) and run.status not in LIVE)
+
+
+def made_before(store: Store, agent: str, thread: str, id: str) -> Call | None:
+    """The row of a call that was made on a thread, also in a run that was called off since."""
+    runs = reversed(runs_of(store, agent, thread))
+    return next((row for run in runs if (row := store.call_by_key(run.id, id))), None)
+
+
+def _around(gate: Gate, thread: str) -> RunScope | None:
+    """The run of this thread that is being driven around here, perhaps by an outer agent."""
+    for scope in reversed(open_scopes()):
+        same = scope.gate.store.incarnation == gate.store.incarnation
+        if scope.thread == thread and same and not scope.steps:
+            return scope
+    return None
+
+
+def _told(call: ForeignCall, value: Any) -> str:
+    """A result that has no JSON form, in one: half a surrogate pair becomes a question mark, and
+    what else cannot be stored is what it says of itself."""
+    try:
+        text = json.dumps(call.dump(value), ensure_ascii=False, allow_nan=False, default=in_text)
+        return text.encode(errors="replace").decode()
+    except Exception:
+        return codec.dumps(in_text(value))
+
+
+def _outcome(row: Call, value: Any, wrote: str) -> Outcome:
+    if not words.went_well(row):
+        return Outcome(ok=False, value=None, text=words.why_not(row), call=row)
+    stored = codec.loads(row.result or "null")
+    if row.decision is not None and row.decision.type == "respond":
+        return Outcome(ok=True, value=stored, text=words.as_text(stored), call=row)
+    notice = words.what_ran(row) if row.original is not None else ""
+    if not notice and wrote != row.args:
+        notice = f"What ran is the call that was approved, with {row.args}."
+    text = words.as_text(stored)
+    told = f"{notice} Its result: {text}" if notice else text
+    return Outcome(ok=True, value=value, text=told, notice=notice, call=row)

@@ -1,0 +1,319 @@
+"""The door for agents, and for any code: check, ask, wait, run once."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, Unpack, overload
+
+from sayso import codec, text
+from sayso.errors import InvalidCall, NotFound, Rejected
+from sayso.gate.calls import CallLife
+from sayso.gate.judge import judge
+from sayso.gate.once import check_step, once_plan
+from sayso.gate.options import (
+    UNSET,
+    AskOptions,
+    GuardOptions,
+    Wait,
+    check_known,
+    checked_channels,
+    checked_functions,
+    checked_lease,
+    checked_name,
+    checked_needs,
+    checked_wait,
+    checked_words,
+    own_terms,
+    question_terms,
+)
+from sayso.gate.plan import Plan
+from sayso.gate.policies import PolicyInForce
+from sayso.gate.scope import RunScope, current
+from sayso.gate.telling import Channel, deliver, is_interactive
+from sayso.policy import Policy, Predicate
+from sayso.rows import Call
+from sayso.stores import open_store
+from sayso.stores.base import Store
+from sayso.stores.inner import call_off
+from sayso.twin import drive, hop, twin
+from sayso.types import Json, Question, Request, Terms, ToolCall, moment
+from sayso.views import kept_question
+
+log = logging.getLogger("sayso.gate")
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+DEFAULT_LEASE = 30.0
+
+
+class Gate:
+    """Ask before acting, ask a person something, and run what was approved once.
+
+    ``store`` is a URL or a store. ``policy`` is a ``Policy`` or the path of a TOML file. ``wait``
+    says how long a call waits for people: ``None`` for ever, ``0`` not at all (``Paused`` is
+    raised at once); the default is ``None`` in a terminal and ``0`` elsewhere. ``channels`` are
+    async callables that get each new request to somebody.
+    """
+
+    def __init__(
+        self,
+        store: str | Store = "memory://",
+        *,
+        policy: Policy | str | Path | None = None,
+        agent: str = "gate",
+        wait: Wait = UNSET,
+        channels: Iterable[Channel] = (),
+        lease: float = DEFAULT_LEASE,
+    ) -> None:
+        self.store = open_store(store)
+        self.agent = checked_name(agent, "agent")
+        self.channels = checked_channels(channels)
+        self.lease = checked_lease(lease)
+        self.lease_micros = round(lease * 1_000_000)
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.closed = False
+        self._has_policy = policy is not None
+        self._policy = PolicyInForce(policy, self.store)
+        self._wait = _default_wait() if wait is UNSET else checked_wait(wait)
+
+    def __repr__(self) -> str:
+        return f"Gate({self.store.url!r}, agent={self.agent!r})"
+
+    def run(self, name: str, *, requester: str = "") -> RunScope:
+        """Name the run that the calls inside ``with`` or ``async with`` belong to."""
+        return RunScope(self, name, requester)
+
+    # -- guarding functions
+
+    @overload
+    def guard(self, function: F, /) -> F: ...
+    @overload
+    def guard(self, /, **options: Unpack[GuardOptions]) -> Callable[[F], F]: ...
+    def guard(self, function: Any = None, /, **options: Unpack[GuardOptions]) -> Any:
+        """Ask before this function runs: ``@gate.guard`` or ``@gate.guard(needs_approval=…, …)``.
+
+        Without ``needs_approval`` the gate's policy decides, and without a policy every call is
+        asked about. ``needs_approval`` is yes, no, or a predicate over the arguments; ``allowed``
+        says which decisions may be made; ``idempotent`` that it may run again after a crash;
+        ``binds`` gives facts of the surroundings that must not change between approval and start;
+        ``preview`` shows what would happen. The other options are those of ``ask``.
+        """
+        check_known(options, GuardOptions)
+        if function is None:
+            return lambda target: self._guarded(target, options)
+        return self._guarded(function, options)
+
+    def _guarded(self, function: Callable[..., Any], options: GuardOptions) -> Any:
+        from sayso.gate.guard import Guard, tool_of  # brings pydantic
+        from sayso.schema import Signature
+
+        description = options.get("description")
+        if description is not None:
+            checked_words(description, "description")
+        checked_functions(options)
+        signature = Signature.of(function, name=options.get("name"), description=description)
+        return Guard(
+            gate=self,
+            function=function,
+            signature=signature,
+            tool=tool_of(signature, options.get("version", "")),
+            own=own_terms(options, idempotent=options.get("idempotent", False)),
+            needs_approval=checked_needs(options.get("needs_approval", not self._has_policy)),
+            binds=options.get("binds"),
+            preview=options.get("preview"),
+            note=checked_words(options.get("note") or "", "note"),
+            key=_key_function(options.get("key")),
+            wait=self._wait_of(options.get("wait", UNSET)),
+        ).wrap()
+
+    # -- asking
+
+    async def ask(self, question: Question | str, **options: Unpack[AskOptions]) -> Any:
+        """Ask a person something and give the answer; ``Rejected`` if they will not answer."""
+        if isinstance(question, str):
+            question = Question(question)
+        if not isinstance(question, Question):
+            raise InvalidCall("ask with a text or a sayso.Question", "question")
+        if question.schema is not None:
+            from sayso import schema
+
+            schema.check_schema(question.schema)
+        return await self._put("question", kept_question(question), ("respond", "reject"), options)
+
+    async def approve(
+        self,
+        text: str,
+        details: Mapping[str, Json] | None = None,
+        **options: Unpack[AskOptions],
+    ) -> bool:
+        """Ask yes or no about a text and its details, which are both in the digest."""
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidCall("say what is to be approved", "text")
+        if not isinstance(details, Mapping | None):
+            raise InvalidCall("details are an object: names and values", "details")
+        content = {"text": text, "details": dict(details or {})}
+        try:
+            await self._put("approval", content, ("approve", "reject"), options)
+        except Rejected:
+            return False
+        return True
+
+    async def _put(
+        self, kind: str, content: dict[str, Json], allowed: tuple[str, ...], options: AskOptions
+    ) -> Any:
+        check_known(options, AskOptions)
+        own = question_terms(kind, allowed, options)
+        scope = current(self)
+        data = codec.canonical(content)
+        name = f"{kind}:{codec.sha256(data)[:32]}"
+        key = options.get("key")
+
+        async def terms(_: dict[str, Any]) -> Terms:
+            return own
+
+        plan = Plan(
+            key=scope.key(name) if key is None else scope.named_key(checked_name(key, "key")),
+            kind=kind,
+            args=data.decode(),
+            terms=terms,
+            note=checked_words(options.get("note") or "", "note"),
+            wait=self._wait_of(options.get("wait", UNSET)),
+            named=key is not None,
+        )
+        return await CallLife(self, scope, plan).outcome()
+
+    async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run this step of a named run once; later entries of the run get its stored result."""
+        scope = current(self)
+        if scope.fresh and not scope.running:
+            raise InvalidCall(
+                "once() belongs into a named run: with gate.run('order-17'): ...", "run"
+            )
+        check_step(function)
+        checked_name(key, "key")
+
+        async def effect(call: Call) -> tuple[Any, str]:
+            value: Any = function(*args, **kwargs)
+            if inspect.isawaitable(value):
+                waiting = value
+                value = await drive(lambda: _awaited(waiting))
+            return value, codec.canonical(value).decode()
+
+        row_key = scope.named_key(f"once:{key}")
+        plan = once_plan(key, effect, row_key=row_key, wait=self._wait)
+        result: T = await CallLife(self, scope, plan).outcome()
+        return result
+
+    async def cancel(self, run: str, *, by: str = "code", reason: str = "") -> None:
+        """Call off a run: what has not started never will; what runs finishes and is recorded."""
+        await hop(self._stop, run, by, reason, False)
+
+    async def supersede(self, run: str, *, by: str = "code", reason: str = "") -> None:
+        """End a run because newer input took its place."""
+        await hop(self._stop, run, by, reason or "newer input", True)
+
+    def _stop(self, name: str, by: str, reason: str, superseded: bool) -> None:
+        run = self.store.run(name)
+        if run is None:
+            raise NotFound(f"no run {name!r}")
+        call_off(self.store, run, by, reason, superseded=superseded)
+
+    # -- twins
+
+    ask_sync = twin(ask)
+    approve_sync = twin(approve)
+    once_sync = twin(once)
+    cancel_sync = twin(cancel)
+    supersede_sync = twin(supersede)
+
+    # -- for the life of a call
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self._policy.current()
+
+    async def judge(
+        self,
+        call: ToolCall,
+        own: Terms,
+        needs_approval: bool | Predicate,
+        policy: Policy | None = None,
+    ) -> Terms:
+        """What the policy in force says of a call, or the one given."""
+        policy = self.policy if policy is None else policy
+        now = moment(self.store.now())
+        return await judge(
+            policy.judge(call, agent=self.agent, now=now, own=own, needs_approval=needs_approval)
+        )
+
+    async def tell(self, request: Request, patience: float, again: bool = False) -> bool:
+        """Hand a request to the channels, and wait so many seconds for them; true if any was told.
+
+        A channel with a true ``interactive`` has the person in front of it: it is told again when
+        the run comes back, and waited for as long as the person takes.
+        """
+        told = [c for c in self.channels if not again or is_interactive(c)]
+        if told:
+            await deliver(told, request, patience)
+        elif not again:
+            _hint(request, self.store.url)
+        return bool(told)
+
+    @property
+    def interactive(self) -> bool:
+        """Whether one of the channels has a person in front of it."""
+        return any(map(is_interactive, self.channels))
+
+    def _wait_of(self, wait: Wait) -> float | None:
+        return self._wait if wait is UNSET else checked_wait(wait)
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.closed = True
+        self.store.close()
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _key_function(key: object) -> Callable[[dict[str, Json]], str] | None:
+    if key is None or callable(key):
+        return key
+    raise TypeError("key= of a guarded function is a function of its arguments: lambda args: ...")
+
+
+async def _awaited(value: Awaitable[T]) -> T:
+    return await value
+
+
+def _in_terminal() -> bool:
+    try:
+        return sys.stdin.isatty() and sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def _default_wait() -> float | None:
+    return None if _in_terminal() else 0.0
+
+
+def _hint(request: Request, store: str) -> None:
+    if _in_terminal():
+        what = text.inline(request.tool or request.kind)
+        how = f"{request.id}; to decide: sayso inbox --decide --store {store}"
+        if store.startswith("memory:"):
+            how = "only this process can decide it: name a store, or give the gate channels"
+        print(f"sayso: {what} waits for a person: {how}", file=sys.stderr)

@@ -1,0 +1,201 @@
+"""Guarding a plain function: its calls become rows, its arguments are stored, and it runs once."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sayso import codec
+from sayso.errors import SaysoError, told
+from sayso.gate.calls import CallLife
+from sayso.gate.options import bound_facts, checked_name
+from sayso.gate.plan import Plan
+from sayso.gate.scope import RunScope, current
+from sayso.policy import Predicate
+from sayso.rows import Call, Tool
+from sayso.schema import Signature
+from sayso.twin import drive, hop, in_thread, on_loop, run_sync
+from sayso.types import DecisionMade, Json, Terms, ToolCall
+from sayso.views import decision_made
+
+if TYPE_CHECKING:
+    from sayso.gate.gate import Gate
+
+PREVIEW_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ThisCall:
+    """What a running function may know of its own call."""
+
+    run: str
+    id: str
+    #: The same for every attempt of this call: give it to services that take an idempotency key.
+    key: str
+    attempt: int
+    decision: DecisionMade | None
+    original: Mapping[str, Json] | None
+
+
+_this_call: contextvars.ContextVar[ThisCall | None] = contextvars.ContextVar(
+    "sayso_this_call", default=None
+)
+
+
+def this_call() -> ThisCall:
+    """The call that is running here; only inside a guarded function."""
+    call = _this_call.get()
+    if call is None:
+        raise SaysoError("this_call() works inside a guarded function only")
+    return call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """One guarded function: its face, its terms, and how its calls are made."""
+
+    gate: Gate
+    function: Callable[..., Any]
+    signature: Signature
+    tool: Tool
+    own: Terms
+    needs_approval: bool | Predicate
+    binds: Callable[[], Mapping[str, Json]] | None
+    preview: Callable[..., Json] | None
+    note: str
+    key: Callable[[dict[str, Json]], str] | None
+    wait: float | None
+
+    def wrap(self) -> Callable[..., Any]:
+        """The function that is called from now on."""
+        if inspect.iscoroutinefunction(self.function):
+
+            @functools.wraps(self.function)
+            async def guarded(*args: Any, **kwargs: Any) -> Any:
+                return await self._call(args, kwargs)
+
+        else:
+
+            @functools.wraps(self.function)
+            def guarded(*args: Any, **kwargs: Any) -> Any:
+                if on_loop():
+                    raise SaysoError(
+                        f"{self.tool.name}() is guarded and not async, and would block the "
+                        f"running event loop: await asyncio.to_thread({self.tool.name}, ...), "
+                        "or make it async"
+                    )
+                return run_sync(self._call(args, kwargs))
+
+        guarded.guard = self  # type: ignore[attr-defined]
+        return guarded
+
+    async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        scope = current(self.gate)
+        plan = self._plan(scope, self.signature.bind(args, kwargs))
+        plan = replace(plan, policy=self.gate.policy.digest)
+        return await CallLife(self.gate, scope, plan).outcome()
+
+    def _plan(self, scope: RunScope, values: dict[str, Any]) -> Plan:
+        data = self.signature.intake(values)
+        whole = codec.loads(data)
+        # By what was passed, before defaults: a default that changes does not make another call.
+        passed = codec.sha256(
+            codec.dumps([[name, whole[name]] for name in sorted(values)]).encode()
+        )
+        content = f"{self.tool.name}:{passed[:32]}"
+        named = self._named(codec.loads(data))
+        return Plan(
+            key=scope.key(content)
+            if named is None
+            else scope.named_key(f"{self.tool.name}:{named}"),
+            named=named is not None,
+            kind="approval",
+            args=data.decode(),
+            terms=self._terms,
+            tool=self.tool,
+            tool_name=self.tool.name,
+            binds="" if self.binds is None else codec.canonical(bound_facts(self.binds)).decode(),
+            note=self.note,
+            preview=None if self.preview is None else functools.partial(self._preview, data),
+            reads=self._reads,
+            effect=self._effect,
+            load=self.signature.load_result,
+            wait=self.wait,
+        )
+
+    def _named(self, args: dict[str, Json]) -> str | None:
+        """What the caller knows this call by, made of its arguments; nothing if by its content."""
+        named: object = self.key(args) if self.key is not None else None
+        if named is None:
+            return None
+        return checked_name(str(named) if isinstance(named, int) else named, "key")
+
+    async def _terms(self, args: dict[str, Any]) -> Terms:
+        call = ToolCall(self.tool.name, args)
+        return await self.gate.judge(call, self.own, self.needs_approval)
+
+    def _reads(self, args: str) -> str:
+        return self.signature.intake_json(codec.loads(args)).decode()
+
+    async def _effect(self, call: Call) -> tuple[Any, str]:
+        """Run from the stored bytes, and nothing else."""
+        args, kwargs = self.signature.load(call.args.encode())
+        with known_inside(call):
+            value = self.function(*args, **kwargs)
+            if inspect.isawaitable(value):
+                value = await drive(functools.partial(_awaited, value))
+        # What is given back now is what every later entry will get.
+        text = self.signature.dump_result(value)
+        return self.signature.load_result(text), text
+
+    async def _preview(self, data: bytes) -> str:
+        """What would happen, as the preview says; never needed in order to decide."""
+        return await hop(self._previewed, data)
+
+    def _previewed(self, data: bytes) -> str:
+        args, kwargs = self.signature.load(data)
+        preview = self.preview
+        assert preview is not None
+        try:
+            shown = in_thread(lambda: preview(*args, **kwargs), PREVIEW_SECONDS)
+            return codec.canonical(shown).decode()
+        except Exception as error:
+            return codec.dumps(f"no preview: {told(error)}")
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+@contextmanager
+def known_inside(call: Call) -> Iterator[None]:
+    """What runs in here may know its call: ``this_call()``."""
+    original = None if call.original is None else codec.loads(call.original)
+    seen = ThisCall(call.run, call.id, call.id, call.attempt, decision_made(call), original)
+    token = _this_call.set(seen)
+    try:
+        yield
+    finally:
+        _this_call.reset(token)
+
+
+def tool_of(signature: Signature, version: str) -> Tool:
+    """The stored face of a tool; its digest covers name, schema, description and version."""
+    face = {"parameters": signature.parameters, "returns": signature.returns}
+    whole = {
+        "name": signature.name,
+        "schema": face,
+        "description": signature.description,
+        "version": version,
+    }
+    return Tool(
+        digest=codec.sha256(codec.canonical(whole)),
+        name=signature.name,
+        schema=codec.dumps(face),
+        description=signature.description,
+    )

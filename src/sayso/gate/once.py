@@ -1,0 +1,52 @@
+"""A step that runs once: a call that needs nobody, under a key of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sayso import codec
+from sayso.errors import InvalidCall
+from sayso.gate.plan import Plan
+from sayso.rows import Call, Tool
+from sayso.types import Terms, Verdict
+
+
+def check_step(function: object) -> None:
+    """Refuse what is no function before it is written down that the step has failed."""
+    if callable(function):
+        return
+    if inspect.iscoroutine(function):
+        function.close()
+    kind = type(function).__name__
+    raise InvalidCall(
+        f"once() calls the step itself: give it a function and its arguments, not a {kind}",
+        "function",
+    )
+
+
+def once_plan(
+    key: str,
+    effect: Callable[[Call], Awaitable[tuple[Any, str]]],
+    *,
+    row_key: str,
+    wait: float | None = 0,
+    idempotent: bool = False,
+) -> Plan:
+    """The plan of such a step; ``row_key`` is what its row is found by."""
+
+    async def terms(_: dict[str, Any]) -> Terms:
+        return Terms(verdict=Verdict.ALLOW, rule="once", idempotent=idempotent)
+
+    face = codec.dumps({"parameters": {}, "returns": None})
+    return Plan(
+        key=row_key,
+        kind="approval",
+        args=codec.canonical({"key": key}).decode(),
+        terms=terms,
+        tool=Tool(digest=codec.digest({"once": key}), name="once", schema=face),
+        tool_name="once",
+        effect=effect,
+        wait=wait,
+    )

@@ -1,0 +1,197 @@
+"""The run that a call belongs to: named by ``gate.run("order-17")``, or made for one call alone."""
+
+from __future__ import annotations
+
+import contextvars
+import heapq
+import re
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from sayso.engine.commands import Finish
+from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, told
+from sayso.gate.options import MAX_NAME, checked_words
+from sayso.rows import LIVE
+from sayso.twin import hop, on_loop, run_sync
+
+if TYPE_CHECKING:
+    from sayso.gate.gate import Gate
+
+_scopes: contextvars.ContextVar[tuple[RunScope, ...]] = contextvars.ContextVar(
+    "sayso_scopes", default=()
+)
+
+
+_MADE_FOR_ONE = re.compile("run_[0-9a-f]{16}")
+
+
+class RunScope:
+    """``async with gate.run("order-17"):`` or ``with …``: the calls inside belong to that run.
+
+    Come back with the same name, in any process, and every call that was made before is the same
+    call: its request, its decision, its stored result. The n-th time the same thing is called is a
+    call of its own, but not while the time before still waits: that is coming back, too.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        name: str,
+        requester: str,
+        *,
+        alone: bool = False,
+        thread: str = "",
+        prefix: str = "",
+        owner: str = "",
+        hold: bool = False,
+        steps: bool = False,
+    ) -> None:
+        if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
+            raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
+        checked_words(name, "run")
+        if name.startswith("@"):
+            raise InvalidCall("names that begin with @ are kept for the store itself", "run")
+        self.gate = gate
+        self.name = name
+        self.requester = checked_words(requester, "requester", MAX_NAME)
+        #: Made for one call, which also ends it.
+        self.alone = alone or (not prefix and bool(_MADE_FOR_ONE.fullmatch(name)))
+        #: Made just now, so that nothing of it can be in the store yet.
+        self.fresh = alone
+        #: An agent's tool asks within the run that called it, under a key of its own.
+        self.thread = thread or name
+        self.owner = owner or gate.owner
+        #: Somebody has the run's lease for longer than one call, and keeps it between them.
+        self.hold = hold
+        #: Entered for the steps of one call only: no framework drives this run.
+        self.steps = steps
+        self._prefix = prefix
+        #: How many calls of this entry run right now.
+        self.running = 0
+        self._counts: Counter[str] = Counter()
+        self._counted: dict[str, tuple[str, int]] = {}
+        #: The times of each content that ended in ``Paused``, and are still to come back to.
+        self._waiting: dict[str, list[int]] = {}
+        self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
+
+    def key(self, content: str) -> str:
+        """The natural key of a call: its content, and how often it was made in this entry."""
+        if waiting := self._waiting.get(content):
+            number = heapq.heappop(waiting)
+        else:
+            number = self._counts[content]
+            self._counts[content] += 1
+        key = f"{self._prefix}{content}#{number}"
+        self._counted[key] = (content, number)
+        return key
+
+    def still_waits(self, key: str) -> None:
+        """A call has paused: whoever calls the same again in this entry means that call."""
+        if key in self._counted:
+            content, number = self._counted.pop(key)
+            heapq.heappush(self._waiting.setdefault(content, []), number)
+
+    @property
+    def of_call(self) -> bool:
+        """Whether it is what one call asks and does in its body."""
+        return bool(self._prefix)
+
+    def named_key(self, name: str) -> str:
+        """The key of a call that its caller names."""
+        return self._prefix + name
+
+    def _enter(self) -> RunScope:
+        if self._token is not None:
+            raise SaysoError(f"run {self.name!r} is entered already: call gate.run(...) again")
+        self._token = _scopes.set((*_scopes.get(), self))
+        return self
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Everything asked in here belongs to this run; a group of tasks pauses like one."""
+        token = _scopes.set((*_scopes.get(), self))
+        self.running += 1
+        try:
+            yield
+        except BaseExceptionGroup as group:
+            raise _ungrouped(group) from None
+        finally:
+            self.running -= 1
+            _scopes.reset(token)
+
+    def _leave(self) -> None:
+        if self._token is not None:
+            _scopes.reset(self._token)
+            self._token = None
+
+    async def _exit(self, error: BaseException | None) -> None:
+        self._leave()
+        # Where the store is away, who wrote to it has waited for it: the run stays as it is.
+        if isinstance(error, Paused | StoreError) or self.gate.closed:
+            return
+        await hop(self._finish, error)
+
+    def _finish(self, error: BaseException | None) -> None:
+        run = self.gate.store.run(self.name)
+        if run is None or run.status not in LIVE:
+            return
+        status, output = "done", None
+        if error is not None:
+            status, output = "failed", told(error)
+        command = Finish(thread=run.thread, run=run.id, status=status, output=output)
+        self.gate.store.transact(command)
+
+    def __enter__(self) -> RunScope:
+        if on_loop():
+            raise SaysoError("on an event loop, write `async with gate.run(...)`")
+        return self._enter()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:
+        run_sync(self._exit(error))
+
+    async def __aenter__(self) -> RunScope:
+        return self._enter()
+
+    async def __aexit__(
+        self, kind: Any, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._exit(error)
+
+
+def current(gate: Gate) -> RunScope:
+    """The innermost run of this gate, or of another one on its store; or a fresh one for one call
+    alone."""
+    for scope in reversed(_scopes.get()):
+        if scope.gate is gate or _same_store(scope.gate, gate):
+            return scope
+    return RunScope(gate, "run_" + secrets.token_hex(8), "", alone=True)
+
+
+def _same_store(one: Gate, other: Gate) -> bool:
+    """Whether both write into the same store; a gate on a server has none here."""
+    mine, theirs = (getattr(gate, "store", None) for gate in (one, other))
+    return mine is not None and theirs is not None and mine.incarnation == theirs.incarnation
+
+
+def open_scopes() -> tuple[RunScope, ...]:
+    """The runs that are entered here, outermost first."""
+    return _scopes.get()
+
+
+def _ungrouped(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What a group of tasks came to: its errors, and a pause where there are no others."""
+    pauses, errors = group.split(Paused)
+    if pauses is None or errors is not None:
+        return errors or group
+    found = [one for one in _leaves(pauses) if isinstance(one, Paused)]
+    requests = {request.id: request for pause in found for request in pause.requests}
+    return Paused(found[0].run, tuple(requests.values()))
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for one in group.exceptions:
+        yield from _leaves(one) if isinstance(one, BaseExceptionGroup) else (one,)

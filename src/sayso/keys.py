@@ -1,0 +1,353 @@
+"""Keys: they prove that a decision was made by one who may, and that the record was not rewritten.
+
+A key is a line of text, in one of three forms::
+
+    hmac:<base64url of 32 or more random bytes>      signs and verifies (agent and store together)
+    ed25519:<base64url of a 32-byte seed>            signs and verifies (the server)
+    ed25519-public:<base64url of the public key>     verifies only (agents that run elsewhere)
+
+``python -m sayso.keys`` prints a new one; ``python -m sayso.keys ed25519`` prints a private key
+and its public half. Text of 32 or more ASCII characters without a colon, as secret managers make
+it, is taken as an HMAC secret too; it must be random, because nothing slows down guessing.
+
+A keyring is one or more keys, separated by commas or whitespace: the first signs, all verify. To
+rotate, put the new key in front and keep the old ones as long as their signatures are to count.
+
+Two things are made with a key, under separate domains, so that neither passes for the other:
+
+- a *signature*, ``<key id>.<base64url>``, over one decision or seal;
+- a *link*, the hash that joins one event of an audit chain to the next. An HMAC keyring makes keyed
+  links, ``<key id>.<hex>``: whoever can write the database but has no key cannot recompute the
+  chain. With Ed25519 every process appends but only the server signs, so links are plain
+  ``sha256.<hex>`` and the signed seals protect them. A keyring that starts with an HMAC key never
+  accepts a plain link, or an attacker could swap the keyed links for plain ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+
+from sayso.errors import KeyMissing, StoreError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+ENVIRONMENT = "SAYSO_KEY"
+_MINIMUM = 32  # bytes of an HMAC secret, or characters of a bare text
+
+_SIGN = b"sayso/v1/sign\0"
+_LINK = b"sayso/v1/link\0"
+_ID = b"sayso/v1/id\0"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HmacKey:
+    """A shared secret: whoever can check its signatures can also make them."""
+
+    id: str
+    _sign: bytes = field(repr=False)
+    _link: bytes = field(repr=False)
+    can_sign: ClassVar[bool] = True
+
+    @classmethod
+    def from_secret(cls, secret: bytes) -> HmacKey:
+        """Derive a key for each domain, so that no prefix has to be hashed on every call."""
+        public, sign, link = (hmac.digest(secret, name, "sha256") for name in (_ID, _SIGN, _LINK))
+        return cls(_key_id("hmac", public), sign, link)
+
+    def sign(self, data: bytes) -> str:
+        """Give the signature of ``data``."""
+        return f"{self.id}.{_encode(hmac.digest(self._sign, data, 'sha256'))}"
+
+    def verify(self, data: bytes, signature: str) -> bool:
+        """Say whether this key made ``signature`` over ``data``."""
+        return _equal(self.sign(data), signature)
+
+    def link(self, data: bytes) -> str:
+        """Give the keyed hash of ``data``."""
+        return f"{self.id}.{hmac.digest(self._link, data, 'sha256').hex()}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ed25519Key:
+    """A key pair, or only the half that verifies.
+
+    ``cryptography`` is imported where it is used: most processes have HMAC keys and start faster.
+    """
+
+    id: str
+    _public: ed25519.Ed25519PublicKey = field(repr=False)
+    _private: ed25519.Ed25519PrivateKey | None = field(repr=False)
+
+    @classmethod
+    def from_seed(cls, seed: bytes) -> Ed25519Key:
+        """Build the pair that signs."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        private = Ed25519PrivateKey.from_private_bytes(seed)
+        public = private.public_key()
+        return cls(_key_id("ed25519", public.public_bytes_raw()), public, private)
+
+    @classmethod
+    def from_public(cls, raw: bytes) -> Ed25519Key:
+        """Build the half that verifies; it has the same id as the pair."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        return cls(_key_id("ed25519", raw), Ed25519PublicKey.from_public_bytes(raw), None)
+
+    @property
+    def can_sign(self) -> bool:
+        """Whether the private half is here."""
+        return self._private is not None
+
+    @property
+    def public_text(self) -> str:
+        """The public half as text, to hand to agents."""
+        return f"ed25519-public:{_encode(self._public.public_bytes_raw())}"
+
+    def sign(self, data: bytes) -> str:
+        """Give the signature of ``data``; only the private half can."""
+        if self._private is None:
+            raise KeyMissing(
+                f"this process has only the public half of key {self.id}: decisions are signed by "
+                "the server, so send them there (its web app, HTTP API or command line); a worker "
+                "with tools that nobody is asked about needs the whole key"
+            )
+        return f"{self.id}.{_encode(self._private.sign(_SIGN + data))}"
+
+    def verify(self, data: bytes, signature: str) -> bool:
+        """Say whether this key made ``signature`` over ``data``."""
+        from cryptography.exceptions import InvalidSignature
+
+        key_id, _, text = signature.partition(".")
+        raw = _decode(text) if key_id == self.id else None
+        if raw is None:
+            return False
+        try:
+            self._public.verify(raw, _SIGN + data)
+        except InvalidSignature:
+            return False
+        return True
+
+    def link(self, data: bytes) -> str:
+        """Give the plain hash of ``data``, the same in every process."""
+        return f"sha256.{hashlib.sha256(_LINK + data).hexdigest()}"
+
+
+Key: TypeAlias = HmacKey | Ed25519Key
+
+_BUILDERS: dict[str, Callable[[bytes], Key]] = {
+    "hmac": HmacKey.from_secret,
+    "ed25519": Ed25519Key.from_seed,
+    "ed25519-public": Ed25519Key.from_public,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keyring:
+    """The keys of one process: the first signs, all verify."""
+
+    keys: tuple[Key, ...]
+    is_ephemeral: bool = False
+
+    @classmethod
+    def parse(cls, text: str, source: str = "the keyring") -> Keyring:
+        """Read keys separated by commas or whitespace; ``source`` names them in errors."""
+        words = text.replace(",", " ").split()
+        if not words:
+            raise KeyMissing(f"{source} is empty: run `python -m sayso.keys`, use what it prints")
+        return cls(tuple(_parse_key(word, f"{source}, key {n}") for n, word in enumerate(words, 1)))
+
+    @classmethod
+    def ephemeral(cls) -> Keyring:
+        """Make a random key that ends with the process."""
+        return cls((HmacKey.from_secret(os.urandom(_MINIMUM)),), is_ephemeral=True)
+
+    @classmethod
+    def beside(cls, path: Path) -> Keyring:
+        """Read the file ``<path>.key``, which is made on first use, for this user alone."""
+        # SQLite resolves links too: one database must have one key, whatever name it is opened by.
+        real = os.path.realpath(path)
+        file = f"{real}.key"
+        try:
+            if not os.path.lexists(file):
+                if os.path.exists(real) and os.path.getsize(real) > 0:
+                    raise KeyMissing(
+                        f"{real} is there, and its key file {file} is not: bring the file back, "
+                        f"or put the key into {ENVIRONMENT}"
+                    )
+                _create(file, new_key())
+            text = _read(file)
+        except OSError as error:
+            raise StoreError(
+                f"the key file {file} cannot be read or made ({error.strerror}): "
+                f"let this user write to its folder, or set {ENVIRONMENT}"
+            ) from error
+        return cls.parse(text, source=file)
+
+    @classmethod
+    def for_store(cls, path: Path | None, environ: Mapping[str, str] = os.environ) -> Keyring:
+        """Take ``SAYSO_KEY``, else the file beside the store's file."""
+        text = environ.get(ENVIRONMENT)
+        if text is not None:
+            return cls.parse(text, source=ENVIRONMENT)
+        if path is None:
+            raise KeyMissing(
+                f"{ENVIRONMENT} is not set, and this store has no file to keep a key beside: run "
+                f"`python -m sayso.keys` once, and set {ENVIRONMENT} to what it prints wherever "
+                "the store is opened"
+            )
+        return cls.beside(path)
+
+    @property
+    def primary_id(self) -> str:
+        """The id of the key that signs."""
+        return self.keys[0].id
+
+    @property
+    def can_sign(self) -> bool:
+        """Whether the first key has its private part."""
+        return self.keys[0].can_sign
+
+    def sign(self, data: bytes) -> str:
+        """Sign ``data`` with the first key: ``<key id>.<base64url>``."""
+        return self.keys[0].sign(data)
+
+    def verify(self, data: bytes, signature: str) -> bool:
+        """Say whether one of the keys signed ``data``; garbage is False, never an error."""
+        text = str(signature)  # a forged row may hold NULL or a blob
+        return any(key.verify(data, text) for key in self.keys)
+
+    def link(self, data: bytes) -> str:
+        """Hash one link of an audit chain: keyed if the first key is HMAC, else plain."""
+        return self.keys[0].link(data)
+
+    def check_link(self, data: bytes, link: str) -> bool:
+        """Say whether ``link`` is the hash of ``data`` that this keyring, or an old key, made."""
+        text = str(link)
+        if _equal(self.link(data), text):
+            return True
+        # An old Ed25519 key does not count: its plain links can be made without any key.
+        old = (key for key in self.keys[1:] if isinstance(key, HmacKey))
+        return any(_equal(key.link(data), text) for key in old)
+
+
+def new_key(kind: Literal["hmac", "ed25519"] = "hmac") -> str:
+    """Make a random key, as text."""
+    return f"{kind}:{_encode(os.urandom(32))}"
+
+
+def public_key(text: str) -> str:
+    """Give the public half of an ``ed25519:`` key, for the processes that only verify."""
+    key = Keyring.parse(text).keys[0]
+    if isinstance(key, HmacKey):
+        raise KeyMissing(
+            "an HMAC key has no public half: run `python -m sayso.keys ed25519` to make a pair"
+        )
+    return key.public_text
+
+
+def _parse_key(text: str, source: str) -> Key:
+    kind, colon, body = text.partition(":")
+    # A misspelt kind must not turn a public key into a secret: bare text holds no colon. Beyond
+    # ASCII the same characters may be typed as different bytes.
+    if not colon and len(text) >= _MINIMUM and text.isascii():
+        return HmacKey.from_secret(text.encode())
+    material = _decode(body.rstrip("=")) or b""
+    size_fits = len(material) >= _MINIMUM if kind == "hmac" else len(material) == 32
+    if kind not in _BUILDERS or not size_fits:
+        raise KeyMissing(
+            f"{source} cannot be used: run `python -m sayso.keys` and use what it prints "
+            f"(hmac:<base64url of {_MINIMUM} random bytes>), or give random text of {_MINIMUM} or "
+            "more ASCII characters without commas, spaces and colons"
+        )
+    return _BUILDERS[kind](material)
+
+
+def _key_id(kind: str, public: bytes) -> str:
+    return hashlib.sha256(_ID + kind.encode() + b"\0" + public).hexdigest()[:8]
+
+
+def _equal(expected: str, given: str) -> bool:
+    # compare_digest raises on other text.
+    return given.isascii() and hmac.compare_digest(expected, given)
+
+
+def _encode(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
+
+
+def _decode(text: str) -> bytes | None:
+    """Undo ``_encode``; no other spelling counts, so that a signature has one text only."""
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        return None
+    return raw if _encode(raw) == text else None
+
+
+def _create(file: str, text: str) -> None:
+    """Put ``text`` at ``file``, whole and on disk, unless somebody else was first."""
+    draft = f"{file}.{os.urandom(8).hex()}"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "w") as stream:
+            stream.write(f"{text}\n")
+            stream.flush()
+            os.fsync(descriptor)
+        # A link appears complete or not at all, and never replaces: the losers read the winner's.
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, file)
+    finally:
+        os.unlink(draft)
+    _sync_folder(os.path.dirname(file))
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(file: str) -> str:
+    if os.path.islink(file):
+        raise KeyMissing(
+            f"{file} is a symbolic link, and a key is read from a plain file only: "
+            f"put the file itself there, or set {ENVIRONMENT}"
+        )
+    with open(file, "rb", opener=_open_plain) as stream:
+        if os.fstat(stream.fileno()).st_mode & 0o077:
+            raise KeyMissing(f"{file} is open to other users, run: chmod 600 {shlex.quote(file)}")
+        return stream.read().decode("ascii", "replace")
+
+
+def _open_plain(file: str, flags: int) -> int:
+    # A link put there since the look is refused; a pipe does not make us wait.
+    return os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _main() -> None:
+    import argparse
+
+    parser = argparse.ArgumentParser("python -m sayso.keys", description="Print a new key.")
+    parser.add_argument("kind", nargs="?", default="hmac", choices=("hmac", "ed25519"))
+    kind = parser.parse_args().kind
+    key = new_key(kind)
+    print(key)
+    if kind == "ed25519":
+        print(public_key(key))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,265 @@
+"""One condition on one argument, as text: ``amount > 100``.
+
+    PATH OPERATOR LITERAL
+
+The path names one argument and may go into it: ``amount``, ``body.lines[0]``, ``head["reply-to"]``.
+The operator is one of ``== != < > in matches``. The literal is JSON. There is no ``and``, no ``or``
+and no function: what needs more is two rules, or a predicate in Python.
+
+Arguments are JSON, and so is the comparison: ``1`` equals ``1.0``, ``true`` is not ``1``. A path
+that is not there makes every condition false, except ``!=``. What cannot be compared at all raises,
+and a rule that raises asks.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sayso.errors import InvalidPolicy
+from sayso.types import Json
+
+OPERATORS = ("==", "!=", "<", ">", "in", "matches")
+
+_USE = f"use one of {' '.join(OPERATORS)}"
+_NAME = re.compile(r"[^\W\d][\w-]*")
+_INDEX = re.compile(r"\[\s*(\d{1,9})\s*\]")
+_QUOTED = re.compile(r'\[\s*("(?:[^"\\]|\\.)*")\s*\]')
+_OPERATOR = re.compile(r"[=!<>~]+|\w+|\S")
+_INSTEAD = {
+    "=": "for equality write ==",
+    ">=": "instead of amount >= 100 write amount > 99",
+    "<=": "instead of amount <= 100 write amount < 101",
+    "not": "to leave something out, put a rule for it before this one",
+    "contains": 'for a part of a text write body matches "*part*"',
+    "=~": "matches takes a glob, not a regular expression",
+}
+_SHOWN = 80
+
+
+class _Missing:
+    """The value of a path that is not in the arguments."""
+
+
+MISSING = _Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A predicate over the arguments that can say how it came to its answer."""
+
+    text: str
+    path: tuple[str | int, ...] = field(compare=False)
+    operator: str = field(compare=False)
+    literal: Json = field(compare=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Read the text, or say what to write instead."""
+        path, at = _path(text)
+        found = _OPERATOR.search(text, at)
+        operator = found[0] if found else ""
+        if operator not in OPERATORS:
+            raise _bad(text, _no_operator(operator))
+        literal = _literal(text, text[found.end() :] if found else "")
+        _check_literal(text, operator, literal)
+        return cls(text, path, operator, literal)
+
+    def __call__(self, args: Mapping[str, Json]) -> bool:
+        found = self._find(args)
+        if isinstance(found, _Missing):
+            return self.operator == "!="
+        return _COMPARE[self.operator](found, self.literal)
+
+    def say(self, args: Mapping[str, Json]) -> str:
+        """What the condition met in these arguments."""
+        found = self._find(args)
+        if isinstance(found, _Missing):
+            return f"where {self.text}: there is no {self.target}"
+        return f"where {self.text}: {self.target} is {_shown(found)}"
+
+    @property
+    def target(self) -> str:
+        """The path as one would write it."""
+        return _written(self.path)
+
+    def _find(self, args: Mapping[str, Json]) -> Json:
+        value: Json = args
+        for depth, step in enumerate(self.path):
+            try:
+                value = _inside(value, step)
+            except TypeError as error:
+                raise TypeError(f"{_written(self.path[:depth])} {error}") from None
+        return value
+
+
+def _inside(value: Json, step: str | int) -> Json:
+    """The value one step further in. Into null goes nothing: an optional object was left out."""
+    if value is None or isinstance(value, _Missing):
+        return MISSING
+    if isinstance(step, str):
+        if not isinstance(value, Mapping):
+            raise TypeError("is not an object")
+        return value.get(step, MISSING)
+    if not isinstance(value, list | tuple):
+        raise TypeError("is not a list")
+    return value[step] if step < len(value) else MISSING
+
+
+def _bad(text: str, advice: str) -> InvalidPolicy:
+    return InvalidPolicy(f"where={_cut(repr(text))}: {advice}")
+
+
+def _path(text: str) -> tuple[tuple[str | int, ...], int]:
+    begin = len(text) - len(text.lstrip())
+    first = _NAME.match(text, begin) or _QUOTED.match(text, begin)
+    if first is None:
+        raise _bad(text, "begin with the name of an argument, as in amount > 100")
+    path: list[str | int] = [_key(text, first[1]) if first.re is _QUOTED else first[0]]
+    at = first.end()
+    while at < len(text) and text[at] in ".[":
+        step, at = _step(text, at)
+        path.append(step)
+    return tuple(path), at
+
+
+def _step(text: str, at: int) -> tuple[str | int, int]:
+    if text[at] == ".":
+        name = _NAME.match(text, at + 1)
+        if name is None:
+            raise _bad(text, "after a dot comes a name, as in body.lines")
+        return name[0], name.end()
+    index = _INDEX.match(text, at)
+    if index is not None:
+        return int(index[1]), index.end()
+    quoted = _QUOTED.match(text, at)
+    if quoted is None:
+        raise _bad(text, 'in brackets write an index from 0 or a key in quotes: [0] or ["key"]')
+    return _key(text, quoted[1]), quoted.end()
+
+
+def _key(text: str, quoted: str) -> str:
+    try:
+        return str(json.loads(quoted))
+    except ValueError:
+        raise _bad(text, f"{quoted} is not a JSON string") from None
+
+
+def _no_operator(found: str) -> str:
+    if not found:
+        return f"there is no operator; {_USE}"
+    advice = _INSTEAD.get(found)
+    return f"no operator {found!r}; {_USE}" + (f" ({advice})" if advice else "")
+
+
+def _literal(text: str, written: str) -> Json:
+    if not written.strip():
+        raise _bad(text, 'there is nothing to compare with; write a number, "text" or a list')
+    try:
+        return json.loads(written, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        pass
+    if re.search(r"\b(and|or)\b|&&|\|\|", written):
+        raise _bad(text, "a rule has one condition; write another rule, or a predicate in Python")
+    shown = _cut(written.strip())
+    raise _bad(text, f'{shown} is not JSON: write 100, "text" in double quotes, true or ["a"]')
+
+
+def _refuse(constant: str) -> Json:
+    raise ValueError(constant)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(digits)
+    return number
+
+
+def _check_literal(text: str, operator: str, literal: Json) -> None:
+    if operator in ("<", ">") and not (_is_number(literal) or isinstance(literal, str)):
+        raise _bad(text, f"{operator} compares with a number or a text")
+    if operator == "in" and not (isinstance(literal, list) and literal):
+        raise _bad(text, 'in wants a list with something in it: ["users", "payments"]')
+    if operator == "matches" and not isinstance(literal, str):
+        raise _bad(text, 'matches wants a glob: "*@example.com"')
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def same(one: Json, other: Json) -> bool:
+    """Whether two JSON values are equal; to Python alone ``True`` would be ``1``."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def _less(one: Json, other: Json) -> bool:
+    if _is_number(one) and _is_number(other):
+        return bool(one < other)
+    if isinstance(one, str) and isinstance(other, str):
+        return one < other
+    raise TypeError(f"{_kind(one)} cannot be compared with {_kind(other)}")
+
+
+def _among(one: Json, listed: Json) -> bool:
+    return any(same(one, item) for item in listed)
+
+
+def _matches(one: Json, pattern: Json) -> bool:
+    if not isinstance(one, str):
+        raise TypeError(f"{_kind(one)} cannot be matched with a glob")
+    return fnmatch.fnmatchcase(one, pattern)
+
+
+_COMPARE: Mapping[str, Callable[[Json, Json], bool]] = {
+    "==": same,
+    "!=": lambda one, other: not same(one, other),
+    "<": _less,
+    ">": lambda one, other: _less(other, one),
+    "in": _among,
+    "matches": _matches,
+}
+
+
+def _kind(value: Json) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if _is_number(value):
+        return "a number"
+    if isinstance(value, str):
+        return "a text"
+    return "an object" if isinstance(value, Mapping) else "a list"
+
+
+def _written(path: tuple[str | int, ...]) -> str:
+    shown = ""
+    for step in path:
+        if isinstance(step, int):
+            shown += f"[{step}]"
+        elif _NAME.fullmatch(step):
+            shown += f".{step}" if shown else step
+        else:
+            shown += f"[{json.dumps(step)}]"
+    return shown
+
+
+def _shown(value: Json) -> str:
+    """A value as ASCII JSON on one line, cut: it came from an agent, and this is a hint only."""
+    return _cut(json.dumps(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"

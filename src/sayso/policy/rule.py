@@ -1,0 +1,300 @@
+"""One rule of a policy: which calls it means, and what it demands for them."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Awaitable, Callable, Iterable, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from sayso.errors import InvalidPolicy
+from sayso.policy.condition import Condition
+from sayso.types import ASSURANCE, DECISIONS, RISKS, Json, Risk, ToolCall, Verdict
+
+Args: TypeAlias = dict[str, Json]
+Predicate: TypeAlias = Callable[[Args], bool | Awaitable[bool]]
+Describe: TypeAlias = Callable[[ToolCall], str]
+Seconds: TypeAlias = float | timedelta | str
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)", re.ASCII)
+_LENGTH = re.compile(r"(\d{1,10}(?:\.\d{1,6})?)(s|m|h|d)", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_MOST_PEOPLE = 100
+
+#: What only a rule that asks can mean; beside allow or deny it is a mistake.
+_ASKING = (
+    "allowed",
+    "reviewers",
+    "quorum",
+    "requester_decides",
+    "assurance",
+    "expires_in",
+    "on_expiry",
+)
+
+
+def seconds(value: Seconds | None, name: str) -> float | None:
+    """A positive length of time in seconds: a number, a timedelta, or "90s", "15m", "24h", "7d"."""
+    if value is None:
+        return None
+    length: object = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(length, str):
+        match = _LENGTH.fullmatch(length)
+        length = float(match[1]) * _UNITS[match[2]] if match else None
+    if isinstance(length, bool) or not isinstance(length, int | float) or not 0 < length < 1e10:
+        raise InvalidPolicy(
+            f'{name}={value!r}: give a positive number of seconds, "15m", "24h" or "7d"'
+        )
+    return float(length)
+
+
+def names(value: object, name: str) -> tuple[str, ...]:
+    """One name or several, each once, none of them empty or padded."""
+    if isinstance(value, Set):
+        value = sorted(value, key=str)  # a set has another order in each process; a digest has one
+    listed = (
+        tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+    )
+    if not all(isinstance(item, str) and item and item == item.strip() for item in listed):
+        raise InvalidPolicy(f"{name}={value!r}: give texts, not empty and without spaces around")
+    return tuple(dict.fromkeys(listed))
+
+
+def some_names(value: object, name: str, otherwise: str) -> tuple[str, ...]:
+    """At least one name: an empty list would silently mean nobody, or everybody."""
+    listed = names(value, name)
+    if not listed:
+        raise InvalidPolicy(f"{name}={value!r}: name at least one, or leave it out {otherwise}")
+    return listed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Calls that fit every condition given here get this verdict under these terms.
+
+    Conditions: ``tool`` and ``agent`` (a name or a glob, or several), ``when`` (a predicate over a
+    fresh copy of the arguments, sync or async) or ``where`` (one condition as text, such as
+    "amount > 100"), ``hours`` ("09:00-17:30", may cross midnight) and ``days`` ("mon", …), both in
+    ``timezone``. Terms that are left out keep what the tool itself declares.
+    """
+
+    tool: str | Iterable[str] = field(default="*", kw_only=False)
+    agent: str | Iterable[str] = "*"
+    when: Predicate | None = None
+    where: str | None = None
+    hours: str | None = None
+    days: str | Iterable[str] | None = None
+    timezone: str = "UTC"
+    verdict: str = Verdict.ASK
+    name: str = ""
+    allowed: Iterable[str] | None = None
+    description: str | Describe | None = None
+    reviewers: str | Iterable[str] | None = None
+    quorum: int | None = None
+    requester_decides: bool | None = None
+    assurance: str | None = None
+    risk: Risk | str | None = None
+    reasons: str | Iterable[str] = ()
+    expires_in: Seconds | None = None
+    on_expiry: str | None = None
+    valid_for: Seconds | None = None
+    _zone: tzinfo = field(default=UTC, init=False, repr=False, compare=False)
+    _span: tuple[int, int] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._check_texts()
+        self._set(tool=some_names(self.tool, "tool", "for all tools"))
+        self._set(agent=some_names(self.agent, "agent", "for all agents"))
+        self._check_verdict()
+        self._check_predicate()
+        self._check_people()
+        self._check_risk()
+        self._check_expiry()
+        self._check_time()
+        self._check_asking()
+
+    def _set(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _check_texts(self) -> None:
+        for name in ("name", "where", "timezone", "hours"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise InvalidPolicy(f"{name}={value!r}: give a text")
+        describes = self.description is None or isinstance(self.description, str)
+        if not describes and not callable(self.description):
+            raise InvalidPolicy(
+                f"description={self.description!r}: give a text or a function of the call"
+            )
+
+    def _check_verdict(self) -> None:
+        try:
+            self._set(verdict=Verdict(self.verdict))
+        except ValueError:
+            raise InvalidPolicy(f"verdict={self.verdict!r}: use allow, ask or deny") from None
+
+    def _check_predicate(self) -> None:
+        if isinstance(self.when, Condition):  # made from `where`, which may have been replaced
+            self._set(when=None)
+        if self.when is not None and not callable(self.when):
+            raise InvalidPolicy(f"when={self.when!r}: give a function of the arguments")
+        if self.where is not None and self.when is not None:
+            raise InvalidPolicy("a rule has when= or where=, not both: put all of it into when=")
+        if self.where is not None:
+            self._set(when=Condition.parse(self.where))
+
+    def _check_people(self) -> None:
+        if self.allowed is not None:
+            self._set(allowed=allowed_decisions(self.allowed))
+        if self.quorum is not None and (
+            type(self.quorum) is not int or not 1 <= self.quorum <= _MOST_PEOPLE
+        ):
+            raise InvalidPolicy(
+                f"quorum={self.quorum!r}: give a whole number of people, 1 to {_MOST_PEOPLE}"
+            )
+        if (self.quorum or 1) > 1 and self.allowed is not None and "approve" not in self.allowed:
+            raise InvalidPolicy(
+                f"quorum={self.quorum}: only approvals are counted, and approve is not allowed "
+                f"here ({', '.join(self.allowed)}): leave the quorum out, one answer is enough"
+            )
+        if self.reviewers is not None:
+            self._set(reviewers=_reviewers(self.reviewers, self.quorum or 1))
+        if type(self.requester_decides) not in (bool, type(None)):
+            raise InvalidPolicy(f"requester_decides={self.requester_decides!r}: use true or false")
+        if self.assurance is not None and self.assurance not in ASSURANCE:
+            raise InvalidPolicy(f"assurance={self.assurance!r}: use {', '.join(ASSURANCE)}")
+
+    def _check_risk(self) -> None:
+        reasons = names(self.reasons, "reasons")
+        self._set(reasons=reasons)
+        if self.risk is None and reasons:
+            raise InvalidPolicy(f"reasons={self.reasons!r}: say how high the risk= is, too")
+        if self.risk is None:
+            return
+        given = self.risk if isinstance(self.risk, Risk) else Risk(_level(self.risk))
+        both = dict.fromkeys((*names(given.reasons, "reasons"), *reasons))
+        self._set(risk=Risk(given.level, tuple(both)))
+
+    def _check_expiry(self) -> None:
+        if self.on_expiry not in (None, "reject", "cancel"):
+            raise InvalidPolicy(
+                f"on_expiry={self.on_expiry!r}: use reject or cancel; time never approves"
+            )
+        self._set(expires_in=seconds(self.expires_in, "expires_in"))
+        self._set(valid_for=seconds(self.valid_for, "valid_for"))
+
+    def _check_time(self) -> None:
+        if self.days is not None:
+            self._set(days=_weekdays(self.days))
+        try:
+            self._set(_zone=UTC if self.timezone == "UTC" else ZoneInfo(self.timezone))
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise InvalidPolicy(
+                f"timezone={self.timezone!r}: use a name such as Europe/Berlin"
+            ) from None
+        if self.hours is not None:
+            self._set(_span=_span(self.hours))
+
+    def _check_asking(self) -> None:
+        useless = [name for name in _ASKING if getattr(self, name) is not None]
+        if self.verdict is not Verdict.ASK and useless:
+            raise InvalidPolicy(
+                f'verdict="{self.verdict}" asks nobody: leave out {", ".join(useless)}, '
+                'or use verdict="ask"'
+            )
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it means every call of its tools by its agents, at any time."""
+        return self.when is None and self.hours is None and self.days is None
+
+    def concerns(self, tool: str, agent: str) -> bool:
+        """Whether it may mean calls of this tool by this agent."""
+        return _any_glob(self.tool, tool) and _any_glob(self.agent, agent)
+
+    def unmet(self, call: ToolCall, agent: str, now: datetime) -> str:
+        """The first condition that the call does not meet ("tool", "agent", "days", "hours").
+
+        Empty if it meets them all; the predicate is the caller's business.
+        """
+        if not _any_glob(self.tool, call.name):
+            return "tool"
+        if not _any_glob(self.agent, agent):
+            return "agent"
+        if self._span is None and self.days is None:
+            return ""
+        return self._unmet_time(self.local(now))
+
+    def fits(self, call: ToolCall, agent: str, now: datetime) -> bool:
+        """Whether name, agent and time fit."""
+        return not self.unmet(call, agent, now)
+
+    def local(self, now: datetime) -> datetime:
+        """That time on the clock of this rule's time zone."""
+        if now.tzinfo is None:
+            raise ValueError("now needs a time zone: datetime.now(UTC)")
+        return now.astimezone(self._zone)
+
+    def _unmet_time(self, local: datetime) -> str:
+        start, end = self._span or (0, 24 * 60)
+        minute = local.hour * 60 + local.minute
+        after_midnight = end < start and minute < end
+        # The small hours belong to the evening before: "fri" 22:00-06:00 ends on Saturday.
+        today = DAYS[(local.weekday() - after_midnight) % 7]
+        if self.days is not None and today not in self.days:
+            return "days"
+        inside = after_midnight or (start <= minute if end < start else start <= minute < end)
+        return "" if inside else "hours"
+
+
+def allowed_decisions(value: Iterable[str]) -> tuple[str, ...]:
+    """The decisions that may be made, checked and in a fixed order."""
+    wanted = names(value, "allowed")
+    wrong = [name for name in wanted if name not in DECISIONS]
+    if wrong or not wanted:
+        raise InvalidPolicy(f"allowed={wanted!r}: use some of {', '.join(DECISIONS)}")
+    return tuple(name for name in DECISIONS if name in wanted)
+
+
+def _reviewers(value: object, quorum: int) -> tuple[str, ...]:
+    listed = some_names(value, "reviewers", "for everybody")
+    groups = [name for name in listed if name.startswith("group:")]
+    if "group:" in groups:
+        raise InvalidPolicy("reviewers: write the group's name after group:, as in group:finance")
+    if not groups and len(listed) < quorum:
+        raise InvalidPolicy(f"quorum={quorum}: there are only {len(listed)} reviewers to reach it")
+    return listed
+
+
+def _level(value: object) -> str:
+    if not isinstance(value, str) or value not in RISKS:
+        raise InvalidPolicy(f"risk={value!r}: use {', '.join(RISKS)}")
+    return value
+
+
+def _weekdays(value: object) -> tuple[str, ...]:
+    listed = some_names(value, "days", "for every day")
+    wrong = [day for day in listed if day not in DAYS]
+    if wrong:
+        raise InvalidPolicy(f"days={wrong!r}: use {', '.join(DAYS)}")
+    return tuple(day for day in DAYS if day in listed)
+
+
+def _span(hours: str) -> tuple[int, int]:
+    match = _HOURS.fullmatch(hours)
+    h1, m1, h2, m2 = map(int, match.groups()) if match else (0, 0, 0, 0)
+    start, end = h1 * 60 + m1, h2 * 60 + m2
+    if match is None or end > 24 * 60:
+        raise InvalidPolicy(f"hours={hours!r}: write them as 09:00-17:30")
+    if start == end:
+        raise InvalidPolicy(f"hours={hours!r}: begin and end are the same")
+    return start, end
+
+
+def _any_glob(patterns: str | Iterable[str], name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,87 @@
+"""What holds after an edit: the old terms and the new ones at once.
+
+The edited arguments are put to the policy again, and it may only tighten. Each term has an order,
+and the stricter end of it wins:
+
+    verdict, quorum, assurance, risk     the higher one
+    expires_in, valid_for                the shorter one
+    requester_decides, idempotent        only if both say so
+    on_expiry                            cancel before reject
+    allowed                              what both allow; if that is nothing, reject
+    reviewers                            who stands in both lists; an empty list is everybody
+
+Two lists of reviewers that share no name have no stricter end: a policy knows names and groups, not
+who is in them. Then the new list holds, because it is the policy's word on what would really run.
+The old list is not passed over: only somebody in it could make the edit. The vote of an editor who
+is not in the new list must not count.
+
+``rule`` names both rules, ``policy`` is the digest of the one that looked last, and ``description``
+tells of the new arguments; none of the three is a demand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sayso.types import ASSURANCE, RISKS, Risk, Terms, Verdict
+
+_VERDICTS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
+
+
+def tightened(old: Terms, new: Terms) -> Terms:
+    """Both terms at once: after an edit the policy may only demand more than before."""
+    return Terms(
+        verdict=max(old.verdict, new.verdict, key=_VERDICTS.index),
+        rule=_both_rules(old.rule, new.rule),
+        policy=new.policy,
+        description=new.description,
+        allowed=tuple(name for name in old.allowed if name in new.allowed) or ("reject",),
+        reviewers=_shared(old.reviewers, new.reviewers),
+        quorum=max(old.quorum, new.quorum),
+        requester_decides=old.requester_decides and new.requester_decides,
+        assurance=max(old.assurance, new.assurance, key=ASSURANCE.index),
+        risk=_worse(old.risk, new.risk),
+        expires_in=_sooner(old.expires_in, new.expires_in),
+        on_expiry="cancel" if "cancel" in (old.on_expiry, new.on_expiry) else "reject",
+        valid_for=min(old.valid_for, new.valid_for),
+        idempotent=old.idempotent and new.idempotent,
+    )
+
+
+def stricter(old: Terms, new: Terms) -> bool:
+    """Whether the new terms demand anything that the old ones did not."""
+    return _demands(tightened(old, new)) != _demands(old)
+
+
+def _demands(terms: Terms) -> Terms:
+    """The terms without their words, and without an order where order means nothing."""
+    return replace(
+        terms,
+        rule="",
+        policy="",
+        description="",
+        risk=Risk(terms.risk.level),
+        reviewers=tuple(sorted(terms.reviewers)),
+        allowed=tuple(sorted(terms.allowed)),
+    )
+
+
+def _both_rules(old: str, new: str) -> str:
+    both = dict.fromkeys((*old.split(", "), *new.split(", ")))
+    return ", ".join(name for name in both if name)
+
+
+def _shared(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    if not old or not new:
+        return old or new
+    return tuple(name for name in old if name in new) or new
+
+
+def _worse(old: Risk, new: Risk) -> Risk:
+    level = max(old.level, new.level, key=RISKS.index)
+    return Risk(level, tuple(dict.fromkeys((*old.reasons, *new.reasons))))
+
+
+def _sooner(old: float | None, new: float | None) -> float | None:
+    ends = [end for end in (old, new) if end is not None]
+    return min(ends, default=None)

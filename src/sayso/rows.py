@@ -1,0 +1,179 @@
+"""The rows that remember: one per call, run, thread, tool, token and fact.
+
+Pure values like ``sayso.types``; a store writes them, the engine changes them, nobody else does.
+They are named tuples rather than dataclasses because one transaction makes dozens of them, and a
+tuple is made and changed (``_replace``) in a fifth of the time.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from sayso.types import Decided, Micros, Terms, Vote
+
+#: The thread whose chain holds what belongs to no conversation: grants, tokens, recoveries.
+SYSTEM_THREAD = "@system"
+
+
+class CallStatus(StrEnum):
+    """Where one call stands; the legal moves between these are in ``sayso.engine.moves``."""
+
+    ASKED = "asked"
+    READY = "ready"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    IN_DOUBT = "in_doubt"
+    REJECTED = "rejected"
+    RESPONDED = "responded"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    SUPERSEDED = "superseded"
+
+
+#: The states that a call can still leave.
+OPEN = frozenset({CallStatus.ASKED, CallStatus.READY, CallStatus.RUNNING, CallStatus.IN_DOUBT})
+
+
+class RunStatus(StrEnum):
+    """Where one run stands."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+LIVE = frozenset({RunStatus.RUNNING, RunStatus.PAUSED})
+
+
+class Call(NamedTuple):
+    """One row: a call that an agent made, and all that became of it."""
+
+    id: str
+    run: str
+    thread: str
+    key: str
+    kind: str
+    agent: str
+    tool: str
+    tool_digest: str
+    args: str
+    args_hash: str
+    nonce: str
+    terms: Terms
+    created: Micros
+    #: Who wanted the run, kept here too, so that a list of requests reads one table.
+    requester: str = ""
+    digest: str = ""
+    rev: int = 1
+    binds: str = ""
+    note: str = ""
+    preview: str = ""
+    status: CallStatus = CallStatus.READY
+    asked: bool = False
+    original: str | None = None
+    expires_at: Micros | None = None
+    votes: tuple[Vote, ...] = ()
+    decision: Decided | None = None
+    valid_until: Micros | None = None
+    grant: str | None = None
+    attempt: int = 0
+    token: int = 0
+    result: str | None = None
+
+
+class Run(NamedTuple):
+    """One execution of an agent; also its own entry in the queue.
+
+    ``ready_at`` is when somebody may take it; while ``owner`` works on it, that is the end of the
+    lease. The four counters say how many of its calls are open, so that no command needs to count
+    rows.
+    """
+
+    id: str
+    thread: str
+    agent: str
+    created: Micros
+    agent_digest: str = ""
+    requester: str = ""
+    parent_call: str | None = None
+    status: RunStatus = RunStatus.RUNNING
+    stop: str = ""
+    wake: int = 0
+    token: int = 0
+    owner: str | None = None
+    ready_at: Micros | None = None
+    asked: int = 0
+    ready: int = 0
+    active: int = 0
+    doubted: int = 0
+    snapshot: str | None = None
+    output: str | None = None
+
+
+class Thread(NamedTuple):
+    """One conversation: the lock that every write takes, and the head of its chain."""
+
+    id: str
+    owner: str = ""
+    messages: int = 0
+    seq: int = 0
+    head: str = ""
+    mac: str = ""
+    sealed: int = 0
+
+
+class Tool(NamedTuple):
+    """The face of a tool as it was when a call was made, stored once per digest."""
+
+    digest: str
+    name: str
+    schema: str
+    description: str = ""
+
+
+ROLES: tuple[str, ...] = ("agent", "chat", "reviewer", "admin")
+
+
+class Principal(NamedTuple):
+    """Somebody with a token; only the token's hash is kept."""
+
+    id: str
+    token_hash: str
+    person: str
+    role: str
+    created: Micros
+    groups: tuple[str, ...] = ()
+    ends: Micros | None = None
+    revoked: Micros | None = None
+    signature: str = ""
+
+    def live(self, now: Micros) -> bool:
+        """Whether the token is still good at that time."""
+        return self.revoked is None and (self.ends is None or now < self.ends)
+
+
+class Event(NamedTuple):
+    """A fact that is only ever added: one link of its thread's chain."""
+
+    thread: str
+    seq: int
+    at: Micros
+    type: str
+    actor: str
+    body: str | None
+    digest: str
+    hash: str
+    run: str = ""
+    call: str = ""
+    pos: int = 0
+
+
+class Message(NamedTuple):
+    """One entry of a conversation, appended and never rewritten."""
+
+    run: str
+    body: str

@@ -1,0 +1,150 @@
+"""Pydantic models of a signature: one for its arguments, one for its result."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import NoneType
+from typing import Annotated, Any, Literal, NoReturn, Optional, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
+from pydantic.errors import (
+    PydanticInvalidForJsonSchema,
+    PydanticUndefinedAnnotation,
+    PydanticUserError,
+)
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+
+from sayso.schema.strict import is_open, nodes
+from sayso.schema.typed_dicts import readable
+
+_BASE64 = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+# As constants, NaN and Infinity reach the codec, which refuses them by their path.
+_ARGUMENTS = ConfigDict(**_BASE64, extra="forbid", ser_json_inf_nan="constants")
+_EMPTY = inspect.Parameter.empty
+_UNBUILDABLE = (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError)
+
+
+class Result(RootModel[Any]):
+    """A result of any type; a function with a return annotation has a subclass of this."""
+
+    model_config = ConfigDict(**_BASE64, ser_json_inf_nan="strings")
+
+
+def arguments(
+    tool: str, call: inspect.Signature, meanings: Mapping[str, str]
+) -> tuple[type[BaseModel], dict[str, Any]]:
+    """Return the model of the arguments and their JSON Schema, or TypeError with advice."""
+    parameters = list(call.parameters.values())
+    try:
+        model, schema = _build(tool, parameters)
+    except _UNBUILDABLE:
+        for parameter in parameters:
+            _refuse_culprit(tool, parameter)
+        raise
+    _complete(tool, schema, meanings)
+    return model, schema
+
+
+def result(tool: str, annotation: Any) -> tuple[type[Result], dict[str, Any] | None]:
+    """Return the model of the result and its JSON Schema, if there is an annotation."""
+    if annotation is _EMPTY:
+        return Result, None
+    try:
+        model = create_model("Result", __base__=Result, root=(readable(annotation), ...))
+        return model, _schema(model)
+    except _UNBUILDABLE as error:
+        raise TypeError(
+            f"{tool}() returns {inspect.formatannotation(annotation)}, which cannot be stored as "
+            f"JSON ({_first_line(error)}); return plain data, a dataclass or a pydantic model"
+        ) from error
+
+
+def extra_keys(schema: dict[str, Any]) -> Literal["forbid"] | None:
+    """Forbid unknown keys at every level, unless a class asks for them (``extra="allow"``)."""
+    found = nodes(schema, schema.get("$defs", {}))
+    return None if any("properties" in node and is_open(node) for node in found) else "forbid"
+
+
+def _build(
+    tool: str, parameters: list[inspect.Parameter]
+) -> tuple[type[BaseModel], dict[str, Any]]:
+    # Numbered fields with the parameter as alias: models do not take every name for a field.
+    fields: dict[str, Any] = {f"p{i}": _field(item) for i, item in enumerate(parameters)}
+    model = create_model(tool, __config__=_ARGUMENTS, **fields)
+    schema = _schema(model)
+    schema.setdefault("properties", {})
+    return model, schema
+
+
+def _field(parameter: inspect.Parameter) -> tuple[Any, FieldInfo]:
+    name, default = parameter.name, parameter.default
+    annotation = Any if parameter.annotation is _EMPTY else readable(parameter.annotation)
+    if default is _EMPTY:
+        return annotation, Field(alias=name)
+    if isinstance(default, FieldInfo):
+        return Annotated[annotation, default], Field(alias=name)
+    if default is None and not _admits_none(annotation):
+        annotation = Optional[annotation]  # noqa: UP045  # also for what has no | operator
+    return annotation, Field(alias=name, default=default, validate_default=True)
+
+
+def _admits_none(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    return annotation in (Any, object, None, NoneType) or NoneType in get_args(annotation)
+
+
+class _Generator(GenerateJsonSchema):
+    """Leaves out the titles that repeat names, and refuses what pydantic only warns about."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> NoReturn:
+        raise PydanticInvalidForJsonSchema(detail)
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema(by_alias=True, schema_generator=_Generator)
+    schema.pop("title", None)  # the name of our own class
+    return schema
+
+
+def _refuse_culprit(tool: str, parameter: inspect.Parameter) -> None:
+    try:
+        _build(tool, [parameter])
+    except _UNBUILDABLE as error:
+        raise TypeError(
+            f"the parameter {parameter.name!r} of {tool}() has no JSON form "
+            f"({_first_line(error)}); take plain data, and get other objects from outside the call"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _complete(tool: str, schema: dict[str, Any], meanings: Mapping[str, str]) -> None:
+    definitions = schema.get("$defs", {})
+    for name, node in schema["properties"].items():
+        for inner in nodes(node, definitions):
+            _refuse_unstorable(tool, name, inner)
+        if name in meanings:
+            node.setdefault("description", meanings[name])
+    if extra_keys(schema):
+        for node in nodes(schema, definitions):
+            if "properties" in node:
+                node["additionalProperties"] = False
+
+
+def _refuse_unstorable(tool: str, parameter: str, node: dict[str, Any]) -> None:
+    if node.get("uniqueItems") is True:
+        fault = "is a set, whose order changes from run to run; take a list"
+    elif node.get("writeOnly") is True and node.get("format") == "password":
+        fault = "is a secret type, which hides its value from its JSON form; take a str"
+        fault += ", and declare it: Annotated[str, Field(json_schema_extra={'writeOnly': True})]"
+    else:
+        return
+    raise TypeError(f"the parameter {parameter!r} of {tool}() {fault}")

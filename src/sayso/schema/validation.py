@@ -1,0 +1,245 @@
+"""Check JSON values against stored JSON Schemas (Draft 2020-12), never leaving the machine.
+
+Depth is bounded before the stack is full: where the interpreter's own limit strikes inside a
+library written in Rust (jsonschema keeps references in one), that library panics, and a panic is no
+``Exception``. Time is bounded as well, since schemas come from agents on other machines: patterns
+are searched for by an engine that never goes back, and the rest is given up after a while.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from sayso import codec
+from sayso.errors import InvalidCall
+from sayso.schema import keywords
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+MAX_SCHEMA_BYTES = 256 * 1024
+MAX_SCHEMA_DEPTH = 50
+MAX_ERRORS = 20
+MAX_MESSAGE = 200
+MAX_SECONDS = 5.0
+
+# The values of these keywords are data: a "$ref" inside them points nowhere.
+_DATA = frozenset({"const", "default", "enum", "examples"})
+# From urllib and re, on addresses and patterns that jsonschema passes on to them unchecked.
+_UNEXPECTED = (ValueError, OverflowError)
+#: When the check that goes on in this thread has to end.
+_clock = threading.local()
+
+
+class _TooLong(Exception):
+    """A check took longer than it may."""
+
+
+def errors(
+    schema: Mapping[str, Any], value: Any, *, limit: int = MAX_ERRORS
+) -> list[tuple[str, str]]:
+    """Return what is wrong with the value as (path, message) pairs; empty when it is valid."""
+    from referencing.exceptions import Unresolvable
+
+    validator = _validator(_bytes(schema))
+    _clock.ends = time.monotonic() + MAX_SECONDS
+    try:
+        found = islice(validator.iter_errors(value), limit)
+        return [wrong for item in found for wrong in _placed(item)]
+    except Unresolvable as error:
+        raise _unknown_ref(error.ref) from None
+    except RecursionError:
+        return [("", "nested too deeply to be checked")]
+    except _TooLong:
+        return [("", "takes too long to be checked against this schema")]
+    except _UNEXPECTED:
+        return [("", "cannot be checked against this schema")]
+
+
+def _placed(item: Any) -> list[tuple[str, str]]:
+    """What is wrong, at the very field: also one that is missing, or should not be there."""
+    path, rules = list(item.absolute_path), item.schema
+    names: list[str] = []
+    said = _short(item.message)
+    if item.validator == "required":
+        names = [n for n in item.validator_value if item.message == f"{n!r} is a required property"]
+        said = "this is required"
+    elif item.validator == "additionalProperties" and item.validator_value is False:
+        patterns = rules.get("patternProperties", {})
+        known = rules.get("properties", {})
+        names = [n for n in item.instance if n not in known and not patterns]
+        said = "there is no such field"
+    if names:
+        return [(codec.path_text([*path, name]), said) for name in names]
+    return [(codec.path_text(path), _short(item.message))]
+
+
+def matches(schema: Mapping[str, Any], value: Any) -> bool:
+    """Say whether the value is valid under the schema."""
+    return not errors(schema, value, limit=1)
+
+
+def check_schema(schema: object) -> None:
+    """Raise InvalidCall unless this is a JSON Schema that can be stored and checked against."""
+    if not isinstance(schema, Mapping):
+        raise InvalidCall("a schema is a JSON object, such as {'type': 'string'}")
+    _validator(_bytes(schema))
+
+
+def foreign_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of an agent on another machine, checked, without patterns that may take for ever.
+
+    Those look around or back, as in ``^(?!x)``; they are left to the agent, which runs the call.
+    """
+    check_schema(schema)
+    if {"patternProperties", "unevaluatedProperties"} <= set(_names(schema)):
+        raise InvalidCall("patternProperties and unevaluatedProperties: use one of them")
+    kept: dict[str, Any] = _in_time(dict(schema))
+    return kept
+
+
+def _in_time(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_in_time(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    for pattern in node.get("patternProperties", ()):
+        if isinstance(pattern, str) and keywords.linear(pattern) is None:
+            raise InvalidCall(
+                f"the pattern {_short(pattern)!r} may take too long to be checked: write it "
+                "without look-around, back-references and very large repeats"
+            )
+    slow = isinstance(node.get("pattern"), str) and keywords.linear(node["pattern"]) is None
+    return {
+        name: item if name in _DATA else _in_time(item)
+        for name, item in node.items()
+        if not (slow and name == "pattern")
+    }
+
+
+def _bytes(schema: Mapping[str, Any]) -> bytes:
+    data = codec.canonical(dict(schema))
+    if len(data) > MAX_SCHEMA_BYTES:
+        raise InvalidCall(f"the schema has more than {MAX_SCHEMA_BYTES:,} bytes; make it smaller")
+    return data
+
+
+@functools.lru_cache(maxsize=128)
+def _validator(data: bytes) -> Validator:
+    from referencing import Registry
+
+    schema = codec.loads(data)
+    _check(schema)
+    kind = _validator_class()
+    # An explicit registry, because jsonschema's own default fetches remote references.
+    return kind(schema, registry=Registry(), format_checker=kind.FORMAT_CHECKER)
+
+
+@functools.cache
+def _validator_class() -> type[Validator]:
+    """Return the validator of Draft 2020-12, but stopping in time where references go round."""
+    from jsonschema import Draft202012Validator, validators
+
+    def bounded(keyword: str, follow: Callable[..., Any]) -> Callable[..., Any]:
+        refers = keyword in ("$ref", "$dynamicRef")
+
+        def follow_if_room(*args: Any) -> Any:
+            if refers:
+                _leave_room()
+            if time.monotonic() > _clock.ends:
+                raise _TooLong
+            return follow(*args)
+
+        return follow_if_room
+
+    ours = {**Draft202012Validator.VALIDATORS, **keywords.OURS}
+    wrapped = {keyword: bounded(keyword, follow) for keyword, follow in ours.items()}
+    kind: type[Validator] = validators.extend(Draft202012Validator, wrapped)  # type: ignore[no-untyped-call]
+    return kind
+
+
+def _leave_room() -> None:
+    try:
+        sys._getframe(sys.getrecursionlimit() // 2)
+    except ValueError:  # the stack is not that deep
+        return
+    raise RecursionError
+
+
+def _check(schema: dict[str, Any]) -> None:
+    """Raise InvalidCall for a schema that is too deep, malformed or refers to another document."""
+    from jsonschema import Draft202012Validator, SchemaError
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
+    _check_depth(schema)
+    try:
+        Draft202012Validator.check_schema(schema)
+        resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
+        for ref in _refs(schema):
+            resolver.lookup(ref)
+    except SchemaError as error:
+        path = codec.path_text(error.absolute_path)
+        message = f"not a JSON Schema: {path or 'root'}: {_short(error.message)}"
+        raise InvalidCall(message, path) from None
+    except Unresolvable as error:
+        raise _unknown_ref(error.ref) from None
+    except _UNEXPECTED:
+        raise InvalidCall("not a JSON Schema: a reference or pattern cannot be read") from None
+
+
+def _check_depth(schema: dict[str, Any]) -> None:
+    level: list[Any] = [schema]
+    for _ in range(MAX_SCHEMA_DEPTH):
+        level = [child for node in level for child in _children(node)]
+    if level:
+        raise InvalidCall(
+            f"the schema is nested more than {MAX_SCHEMA_DEPTH} levels deep; put parts under $defs"
+        )
+
+
+def _children(node: object) -> Iterable[Any]:
+    if isinstance(node, dict):
+        return node.values()
+    return node if isinstance(node, list) else ()
+
+
+def _names(node: object) -> Iterator[str]:
+    if isinstance(node, dict):
+        yield from node
+    for child in _children(node):
+        yield from _names(child)
+
+
+def _refs(node: object) -> Iterator[str]:
+    if isinstance(node, list):
+        for item in node:
+            yield from _refs(item)
+    elif isinstance(node, dict):
+        for key, item in node.items():
+            if key in {"$ref", "$dynamicRef"} and isinstance(item, str):
+                yield item
+            elif key not in _DATA:
+                yield from _refs(item)
+
+
+def _unknown_ref(ref: str) -> InvalidCall:
+    return InvalidCall(
+        f"the schema refers to {_short(ref)}, which is not in it; nothing is fetched, "
+        "so put the definition under $defs"
+    )
+
+
+def _short(text: str) -> str:
+    """Cut out the middle: jsonschema puts the value first and what is wrong with it last."""
+    if len(text) <= MAX_MESSAGE:
+        return text
+    tail = MAX_MESSAGE // 2
+    return f"{text[: MAX_MESSAGE - tail - 1]}…{text[-tail:]}"

@@ -1,0 +1,386 @@
+"""Agents on other machines: they ask, wait, claim and report through us, and run it themselves.
+
+A claim is the start of the call: from then on it is recorded or in doubt, as anywhere else. Who
+claims holds a lease; one that shows no sign of life until it lapses leaves the call in doubt.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
+from sayso import codec, schema
+from sayso.engine.commands import Doubt, Finish, NewCall, Propose, Record, Renew, Start
+from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotFound
+from sayso.gate.judge import judge
+from sayso.gate.options import checked_words, terms_from
+from sayso.gate.plan import Plan
+from sayso.gate.recheck import recheck
+from sayso.gate.verify import verify
+from sayso.policy import tightened
+from sayso.rows import LIVE, Call, CallStatus, Run, Tool
+from sayso.server.service import Service
+from sayso.server.showing.judging import came_from_elsewhere, judging
+from sayso.server.wire.shapes import OpenBody, OptionBody, QuestionBody, ResultBody
+from sayso.stores.base import Query, Store
+from sayso.stores.inner import expire
+from sayso.twin import News, hop, look, write
+from sayso.types import (
+    Json,
+    Micros,
+    Option,
+    Question,
+    Request,
+    Risk,
+    Terms,
+    ToolCall,
+    Verdict,
+    moment,
+)
+from sayso.views import kept_question, request_of
+
+_OWN = ("allowed", "reviewers", "quorum", "expires_in", "valid_for")
+#: What can be said to something that is asked about for its own sake.
+_ANSWERS = {"question": ("respond", "reject"), "approval": ("approve", "reject")}
+_MICROS = 1_000_000
+_WAITING = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
+#: For a claim of an older version, whose owner does not say how long it asked for.
+_LEASE = 60.0
+
+
+async def open_call(
+    service: Service, agent: str, body: OpenBody, key: str | None
+) -> tuple[Call, bool]:
+    """Put a call to people, or find it under its key; also whether it is new."""
+    # To check a value against a schema of somebody else's may take a while.
+    kind, args = _content(body) if body.schema_ is None else await hop(_content, body)
+    fields = body.model_dump(by_alias=True, exclude_defaults=True)
+    # The same key with another body is a mistake, whatever differs: the digest covers this hash.
+    binds = codec.canonical({"body": codec.sha256(codec.canonical(fields))}).decode()
+    name = key or secrets.token_hex(16)
+    run = body.run or (f"{agent}/thread/{body.thread}" if body.thread else f"{agent}/{name}")
+    known, call, now = await look(service.store, _before, service, agent, body, run, name)
+    terms = await _terms(service, agent, body, kind, args, now)
+    tool = _face(body) if kind == "approval" and body.tool is not None else None
+    fresh = False
+    if call is None:
+        text = codec.canonical(args).decode()
+        new = NewCall(
+            id="req_" + secrets.token_hex(8),
+            key=name,
+            kind=kind,
+            tool=body.tool or "",
+            tool_digest="" if tool is None else tool.digest,
+            args=text,
+            args_hash=codec.sha256(text.encode()),
+            nonce=secrets.token_hex(16),
+            terms=terms,
+            binds=binds,
+            note=checked_words(body.note, "note"),
+            preview="" if body.preview is None else codec.canonical(body.preview).decode(),
+        )
+        propose = Propose(
+            thread=known.thread if known is not None else body.thread or run,
+            run=run,
+            agent=agent,
+            calls=(new,),
+            tools=() if tool is None else (tool,),
+            requester=body.requester,
+        )
+        ((call,),) = await write(service.store, propose)
+        fresh = call.id == new.id  # else another of its kind was a moment faster
+    assert call is not None
+    if call.binds != binds:
+        raise Conflict(
+            f"the key {name!r} was used before with another body (request {call.id}): "
+            "use another key for another call"
+        )
+    return call, fresh
+
+
+def _before(
+    service: Service, agent: str, body: OpenBody, run: str, key: str
+) -> tuple[Run | None, Call | None, Micros]:
+    """The run of that name and its call under this key, if they are there already; and the time.
+
+    A call that is new has to be in the right place, and the agent may not have too many open.
+    """
+    store = service.store
+    for field, given in (("run", body.run), ("thread", body.thread)):
+        if given is not None and given.startswith("@"):
+            raise InvalidCall("names that begin with @ are kept for the store itself", field)
+    known = store.run(run)
+    if known is not None and known.agent != agent:
+        raise Conflict(f"run {run!r} belongs to another agent: use another name")
+    if known is not None and body.thread not in (None, known.thread):
+        raise Conflict(f"run {run!r} is in thread {known.thread!r}: use another name")
+    call = None if known is None else store.call_by_key(run, key)
+    if known is None and (body.thread or body.run):
+        _check_thread(store, body.thread or run, run, agent)
+    if call is None:
+        service.limits.enter(agent, partial(_open_requests, store, agent))
+    return known, call, store.now()
+
+
+def _check_thread(store: Store, thread: str, run: str, agent: str) -> None:
+    """Refuse a thread that is somebody's chat, another agent's, or has another run going on."""
+    if store.thread(thread) is None:
+        return  # it begins here, as nearly always
+    first, last = store.chain(thread, 0, 1), store.last_run(thread)
+    if (first and first[0].type == "opened") or (last is not None and last.agent != agent):
+        raise Conflict(f"thread {thread!r} belongs to somebody else: use another name")
+    live = store.live_run(thread)
+    # It may be the same post, a moment faster; or everything was decided and nobody came back.
+    if live is not None and live.id != run and not _end_if_over(store, live):
+        raise Conflict(
+            f"in thread {thread!r} the run {live.id!r} is not over: go on in that run, or use "
+            "another thread"
+        )
+
+
+def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
+    given = [name for name in ("tool", "question", "text") if getattr(body, name) is not None]
+    if len(given) != 1:
+        raise InvalidCall("give one of: tool (with args), question, or text (with details)", "tool")
+    if body.kind not in (None, "question" if body.question is not None else "approval"):
+        raise InvalidCall(f"{given[0]} is no {body.kind}: leave kind out, or say the other", "kind")
+    if body.question is not None:
+        return "question", kept_question(_question(body.question))
+    if body.text is not None:
+        if not body.text.strip():
+            raise InvalidCall("say what is to be approved", "text")
+        return "approval", {"text": body.text, "details": body.details}
+    if body.schema_ is not None:
+        wrong = schema.errors(schema.foreign_schema(body.schema_), body.args)
+        if wrong:
+            path, message = wrong[0]
+            place = f"args.{path}" if path else "args"
+            raise InvalidCall(f"{place}: {message}", place)
+    return "approval", dict(body.args)
+
+
+def _question(body: QuestionBody) -> Question:
+    return Question(
+        body.text,
+        tuple(_option(option) for option in body.options),
+        multiple=body.multiple,
+        free_text=body.free_text,
+        schema=None if body.schema_ is None else schema.foreign_schema(body.schema_),
+    )
+
+
+def _option(body: OptionBody | str) -> Option:
+    if isinstance(body, str):
+        return Option(body)
+    return Option(body.label, body.value, body.description)
+
+
+def _face(body: OpenBody) -> Tool:
+    """The tool as the agent describes it: any object, where it gives no schema."""
+    name = checked_words(body.tool, "tool", 200)
+    if not name.strip():
+        raise InvalidCall("a tool needs a name", "tool")
+    description = _description(body)
+    face = {
+        "parameters": schema.foreign_schema(body.schema_ or {"type": "object"}),
+        "returns": None if body.returns is None else schema.foreign_schema(body.returns),
+    }
+    whole = {"name": name, "schema": face, "description": description, "remote": True}
+    return Tool(codec.digest(whole), name, codec.dumps(face), description)
+
+
+def _description(body: OpenBody) -> str:
+    return checked_words(body.description, "description")
+
+
+async def _terms(
+    service: Service, agent: str, body: OpenBody, kind: str, args: dict[str, Json], now: Micros
+) -> Terms:
+    """The policy's terms, made stricter by what the agent wants for itself."""
+    wanted = {name: getattr(body, name) for name in _OWN}
+    if body.risk is not None:
+        wanted["risk"] = Risk(body.risk.level, tuple(body.risk.reasons))
+    try:
+        own = terms_from(wanted, idempotent=body.idempotent, rule="agent")
+        if body.tool is None:
+            wanted["allowed"] = _fitting(own.allowed, _ANSWERS[kind])
+            own = terms_from(wanted, idempotent=body.idempotent, rule="agent")
+            return replace(own, description=_description(body))
+    except (InvalidPolicy, TypeError, ValueError) as error:
+        field = str(error).partition("=")[0]
+        raise InvalidCall(str(error), field if field in wanted else "") from None
+    said = await judge(
+        service.gate.policy.judge(
+            ToolCall(body.tool, args), agent=agent, now=moment(now), own=own, needs_approval=True
+        )
+    )
+    if said.verdict is not Verdict.ASK:
+        return said
+    own = replace(own, policy=said.policy, rule=said.rule, description=said.description)
+    return tightened(said, own)
+
+
+def _fitting(wanted: tuple[str, ...], possible: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in wanted if name in possible) or possible
+
+
+def _open_requests(store: Store, agent: str, most: int) -> int:
+    return len(store.page(Query(status="pending", agent=agent, limit=most)))
+
+
+async def wait_for(service: Service, call: Call, seconds: float) -> Call:
+    """The call once somebody has decided it, or as it stands when the time is over, or the server
+    stops.
+
+    One in doubt waits for a person like any other; that it came to be in doubt is news, though.
+    """
+    ends, doubted = time.monotonic() + seconds, call.status is CallStatus.IN_DOUBT
+    with closing(News(service.store, call.thread)) as news, service.feed.waking(news.wake):
+        while True:
+            call = await hop(settled, service, call.id)
+            left = ends - time.monotonic()
+            newly = call.status is CallStatus.IN_DOUBT and not doubted
+            if call.status not in _WAITING or newly or left <= 0 or service.feed.closed:
+                return call
+            due = [left]
+            if call.status is CallStatus.ASKED and call.expires_at is not None:
+                due.append((call.expires_at - service.store.now()) / _MICROS + 0.001)
+            await news.wait(max(min(due), 0.001))
+
+
+def settled(service: Service, call_id: str) -> Call:
+    """The row, after what only the clock decides; a run that nothing is left of is over."""
+    call = found(service, call_id)
+    now = service.store.now()
+    if call.status is CallStatus.ASKED and call.expires_at is not None and call.expires_at <= now:
+        expire(service.store, call)
+    elif call.status is CallStatus.RUNNING:
+        run = service.store.run(call.run)
+        if run is not None and run.ready_at is not None and run.ready_at <= now:
+            service.store.transact(Doubt(thread=call.thread, run=call.run))
+    else:
+        let_end(service, call)
+        return call
+    return found(service, call_id)
+
+
+def let_end(service: Service, call: Call) -> None:
+    """End the run of a call, if nothing is left of it: its agent may never come back."""
+    run = service.store.run(call.run) if came_from_elsewhere(call) else None
+    if run is not None and run.status in LIVE:
+        _end_if_over(service.store, run)
+
+
+def _end_if_over(store: Store, run: Run) -> bool:
+    """End a run of agents elsewhere of which nothing is left; whether it was so."""
+    if run.asked or run.ready or run.active or run.doubted:
+        return False
+    calls = store.calls_of(run.id)
+    over = bool(calls) and all(map(came_from_elsewhere, calls))
+    if over:
+        store.transact(Finish(thread=run.thread, run=run.id, status="done"))
+    return over
+
+
+def found(service: Service, call_id: str) -> Call:
+    """The call of that id."""
+    call = service.store.call(call_id)
+    if call is None:
+        raise NotFound(f"no request {call_id!r:.80}: see `sayso inbox`")
+    return call
+
+
+async def look_again(service: Service, call: Call) -> None:
+    """Put an approved call to the policy once more, if it was edited or the policy is another one:
+    what it forbids by now is called off, and what it wants more for is asked again."""
+    if call.status is not CallStatus.READY or not call.tool:
+        return
+    outdated = await recheck(
+        Plan(
+            key=call.key,
+            kind=call.kind,
+            args=call.args,
+            terms=lambda args: judge(judging(service.gate, call, args)),
+            policy=service.gate.policy.digest,
+            binds=call.binds,
+        ),
+        call,
+    )
+    if outdated is not None:
+        await write(service.store, outdated)
+        raise Conflict(f"{call.id} cannot be claimed: {outdated.reason}")
+
+
+def claim(service: Service, call: Call, agent: str, lease: float) -> Call:
+    """Start an approved call for its agent: verified, once, under a lease."""
+    if call.status is CallStatus.ASKED:
+        raise Conflict(f"{call.id} cannot be claimed: it waits for a decision")
+    if call.status is not CallStatus.READY:
+        raise Conflict(f"{call.id} cannot be claimed: it is {call.status}")
+    verify(service.store, call)
+    ((started,),) = service.store.transact(
+        Start(
+            thread=call.thread,
+            run=call.run,
+            calls=(call.id,),
+            owner=f"remote:{agent}:{call.id}:{lease:g}",
+            lease=round(lease * _MICROS),
+            exactly=True,
+        )
+    )
+    if started.status is not CallStatus.RUNNING:
+        raise Conflict(f"{call.id} cannot be claimed now: it is {started.status}; wait again")
+    running: Call = started
+    return running
+
+
+def renew(service: Service, call: Call, token: int) -> bool:
+    """A sign of life: from now on, the claim holds as long again as it asked for."""
+    run = service.store.run(call.run)
+    lease = _lease_of(None if run is None else run.owner, call.id)
+    (ours,) = service.store.transact(
+        Renew(thread=call.thread, run=call.run, token=token, lease=round(lease * _MICROS))
+    )
+    return bool(ours)
+
+
+def _lease_of(owner: str | None, call: str) -> float:
+    """How long a claim asked for: its owner says so, whichever server took it."""
+    _, found, lease = (owner or "").rpartition(f":{call}:")
+    return float(lease) if found else _LEASE
+
+
+def report(service: Service, call: Call, body: ResultBody) -> Call:
+    """Record what came of a claimed call."""
+    # Each attempt has a token of its own; who says which one it was says the same twice.
+    attempt = call.attempt if body.attempt is None else body.attempt
+    if not call.attempt or (call.token, call.attempt) != (body.token, attempt):
+        raise Conflict(f"{call.id} was not claimed with this token: it is {call.status}")
+    failed = str(body.result).replace("\0", "\\x00")  # which not every store takes
+    words = codec.canonical(body.result).decode() if body.ok else failed
+    if call.status is (CallStatus.DONE if body.ok else CallStatus.FAILED) and call.result == words:
+        return call  # said twice
+    if call.status not in (CallStatus.RUNNING, CallStatus.IN_DOUBT):
+        raise Conflict(f"{call.id} is {call.status}: its result was recorded before")
+    (recorded,) = service.store.transact(
+        Record(
+            thread=call.thread,
+            run=call.run,
+            call=call.id,
+            token=body.token,
+            attempt=attempt,
+            ok=body.ok,
+            result=words,
+        )
+    )
+    let_end(service, recorded)
+    done: Call = recorded
+    return done
+
+
+def view(service: Service, call: Call) -> Request:
+    """The request that an agent gets back."""
+    return request_of(call, service.store.tool(call.tool_digest) if call.tool_digest else None)

@@ -1,0 +1,117 @@
+"""What a list of requests is searched by: the few faces behind many calls.
+
+A face is what calls have in common: kind, agent, tool, risk, and the description that people read.
+Its words are stored once; each call only names its face. A search looks up the words, then the
+calls of the faces, so that it costs the same over ten requests and over a hundred thousand.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import NamedTuple
+
+from sayso import codec
+from sayso.rows import Call
+from sayso.stores.base import Query
+
+_CHUNK = re.compile(r"[^\W_]+")
+#: ``sendMail2`` and ``HTTPServer``: where a capital follows a small letter, or begins a word.
+_HUMP = re.compile(r"(?<=[^\W_])(?<![A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+_LONGEST = 48
+_LONGEST_NAME = 200
+_MOST_WORDS = 64
+_MOST_WANTED = 12
+#: Fewer letters than these begin too many ids.
+_SHORTEST_ID = 3
+_ID = "req_"
+
+
+class Face(NamedTuple):
+    """What calls have in common, under a number made from all of it."""
+
+    id: int
+    kind: str
+    agent: str
+    tool: str
+    risk: str
+    words: tuple[str, ...]
+
+
+class Wanted(NamedTuple):
+    """A text that somebody looks for: beginnings of words, or of an id."""
+
+    words: tuple[str, ...]
+    ids: tuple[str, ...]
+
+
+def face_of(call: Call, description: str) -> Face:
+    """The face of a call; ``description`` is the one of its tool, if its terms have none."""
+    terms = call.terms
+    shown = terms.description or description
+    return _face(call.kind, call.agent, call.tool, terms.risk.level, shown)
+
+
+@lru_cache(maxsize=4096)
+def _face(kind: str, agent: str, tool: str, risk: str, description: str) -> Face:
+    digest = codec.sha256(codec.dumps([kind, agent, tool, risk, description]).encode())
+    words = tuple(dict.fromkeys([*_name(tool), *_name(agent), *_words(description)]))
+    number = int(digest[:16], 16) >> 1
+    return Face(number, kind, short(agent), short(tool), risk, words[:_MOST_WORDS])
+
+
+def short(name: str) -> str:
+    """A name that an index can hold, however long it is."""
+    return name if len(name) <= _LONGEST_NAME else name[:40] + codec.sha256(name.encode())
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+def _words(text: str) -> list[str]:
+    found: list[str] = []
+    for chunk in _CHUNK.findall(_folded(text)):
+        for part in (*_HUMP.split(chunk), chunk):
+            found.append(part.casefold()[:_LONGEST])
+    return found
+
+
+def _name(text: str) -> list[str]:
+    """The words of a name, and all of it as one, however its words are joined."""
+    whole = "".join(_CHUNK.findall(_folded(text))).casefold()[:_LONGEST]
+    return [*_words(text), whole] if whole else []
+
+
+def wanted(text: str) -> Wanted:
+    """What to look for; a text without letters or digits finds nothing."""
+    chunks = [chunk.casefold()[:_LONGEST] for chunk in _CHUNK.findall(_folded(text))]
+    whole = text.strip()
+    rest = whole.removeprefix(_ID)
+    ids = (whole, _ID + rest) if len(rest) >= _SHORTEST_ID else ()
+    return Wanted(tuple(dict.fromkeys(chunks))[:_MOST_WANTED], tuple(dict.fromkeys(ids)))
+
+
+def shows(face: Face, query: Query, call_id: str) -> bool:
+    """Whether a call with this face is what a query looks for; its status is another matter."""
+    for name in ("agent", "tool", "risk"):
+        value = getattr(query, name)
+        if value is not None and getattr(face, name) != short(value):
+            return False
+    if query.agents is not None and face.agent not in map(short, query.agents):
+        return False
+    if query.kind not in (None, "in_doubt", face.kind):
+        return False
+    if not query.text:
+        return True
+    words, ids = wanted(query.text)
+    if any(call_id.startswith(start) for start in ids):
+        return True
+    return bool(words) and all(any(w.startswith(start) for w in face.words) for start in words)
+
+
+def after_prefix(prefix: str) -> str:
+    """The end of the range of texts that begin so."""
+    return prefix + "\U0010ffff"

@@ -1,0 +1,77 @@
+"""Runs within runs: an agent that is a tool has a thread of its own, under the call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sayso.engine.commands import Cancel, Doubt, Expire, Wake
+from sayso.rows import LIVE, OPEN, Call, CallStatus, Run
+from sayso.stores.base import Due, Store
+
+
+def call_off(store: Store, run: Run, by: str, reason: str, *, superseded: bool = False) -> None:
+    """Stop a run, and before it the runs of agents that are tools in it; the run that it is itself
+    a part of hears of that."""
+    _stop(store, run, by, reason, superseded)
+    if run.parent_call is not None:
+        wake_outer(store, run.parent_call)
+
+
+def _stop(store: Store, run: Run, by: str, reason: str, superseded: bool = False) -> None:
+    for inner in inner_runs(store, run):
+        _stop(store, inner, by, reason, superseded)
+    if run.status in LIVE:
+        store.transact(
+            Cancel(thread=run.thread, run=run.id, by=by, reason=reason, superseded=superseded)
+        )
+
+
+def close_due(store: Store, due: Due) -> tuple[Call, ...]:
+    """Close what is overdue, or show what a lost process left in doubt; the calls that it was."""
+    if due.call is not None:
+        call = store.call(due.call)
+        return () if call is None else (expire(store, call),)
+    doubted: tuple[Call, ...]
+    (doubted,) = store.transact(Doubt(thread=due.thread, run=due.run))
+    return doubted
+
+
+def expire(store: Store, call: Call) -> Call:
+    """Close a request that is overdue; where that stops its run, the runs within it first."""
+    over = call.status is CallStatus.ASKED and (call.expires_at or 0) <= store.now()
+    run = store.run(call.run) if over and call.terms.on_expiry == "cancel" else None
+    if run is not None:
+        for inner in inner_runs(store, run):
+            _stop(store, inner, "clock", f"{call.id} expired")
+        if run.parent_call is not None:  # before it: who comes too early finds it overdue, too
+            wake_outer(store, run.parent_call)
+    (closed,) = store.transact(Expire(thread=call.thread, run=call.run, call=call.id))
+    expired: Call = closed
+    return expired
+
+
+def wake_outer(store: Store, call: str) -> None:
+    """The run of an agent that is a tool is over: the run that has called it is due."""
+    row = store.call(call)
+    outer = store.run(row.run) if row is not None else None
+    if outer is not None and outer.status in LIVE:
+        store.transact(Wake(thread=outer.thread, run=outer.id))
+
+
+def inner_runs(store: Store, run: Run) -> list[Run]:
+    """The live runs of agents that are tools in this one."""
+    open_ids = [call.id for call in store.calls_of(run.id) if call.status in OPEN]
+    found = [(id, store.live_run(inner_thread(run.thread, id))) for id in open_ids]
+    return [inner for id, inner in found if inner is not None and inner.parent_call == id]
+
+
+def still_needed(ended: Iterable[Run], calls: Mapping[str, Call]) -> set[str]:
+    """The runs whose end the call that began them has yet to hear of: without them, it would begin
+    anew."""
+    begun = ((run.id, calls.get(run.parent_call or "")) for run in ended)
+    return {id for id, call in begun if call is not None and call.status in OPEN}
+
+
+def inner_thread(thread: str, call: str) -> str:
+    """The thread of an agent that is a tool: under the call, so that a new start finds it."""
+    return f"{thread}/{call}"

@@ -1,0 +1,396 @@
+"""In memory, for tests and trials: the same promises as the others, but gone with the process."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sayso.engine import Command, Work
+from sayso.engine.command import Needs
+from sayso.errors import Conflict
+from sayso.keys import Keyring
+from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Event, Principal, Run, Thread, Tool
+from sayso.stores.base import (
+    SEAL_EVENTS,
+    Boundary,
+    Cursor,
+    Due,
+    Query,
+    Seal,
+    age_key,
+    age_start,
+    carry_out,
+    means_of,
+    next_seal,
+    page_key,
+    page_start,
+    place_of,
+    pruned_note,
+)
+from sayso.stores.faces import face_of, shows
+from sayso.stores.hub import Hub, Listener
+from sayso.stores.inner import still_needed
+from sayso.stores.shelf import OPEN, shelf_of, shelves_of
+from sayso.types import Grant, Micros
+
+
+class MemoryStore:
+    """A store in dictionaries, gone with the process."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        keys: Keyring | None = None,
+        clock: Callable[[], Micros] = lambda: time.time_ns() // 1000,
+        boundary: Boundary | None = None,
+    ) -> None:
+        self.url = f"memory://{name}"
+        self.quick_reads = True
+        self.incarnation = secrets.token_hex(16)
+        self.keys = keys or Keyring.ephemeral()
+        self.boundary = boundary
+        self.now = clock
+        self._means = means_of(self.keys)
+        self._lock = threading.RLock()
+        self._hub = Hub()
+        self._threads: dict[str, Thread] = {}
+        self._made: dict[str, Micros] = {}
+        self._cursors: dict[str, str] = {}
+        self._runs: dict[str, Run] = {}
+        self._calls: dict[str, Call] = {}
+        self._order: dict[str, int] = {}
+        self._by_key: dict[tuple[str, str], str] = {}
+        self._tools: dict[str, Tool] = {}
+        self._messages: dict[str, list[tuple[int, str, str]]] = {}
+        self._grants: dict[str, Grant] = {}
+        self._principals: dict[str, Principal] = {}
+        self._events: list[Event] = []
+        self._chains: dict[str, list[int]] = {}
+        self._seals: list[Seal] = []
+        self._unsealed = 0
+        self._boundary_name = ""
+
+    # -- writing
+
+    def transact(self, *commands: Command) -> list[Any]:
+        """Run commands of one thread in one transaction."""
+        with self._lock:
+            self._boundary_name = "+".join(command.name for command in commands if command.name)
+            results, work = carry_out(self, commands)
+            if self._unsealed >= SEAL_EVENTS:
+                self.seal()
+        self._hub.publish({event.thread for event in work.events})
+        return results
+
+    def transact_now(self, *commands: Command) -> list[Any] | None:
+        """The same: memory is quick."""
+        return self.transact(*commands)
+
+    def load(self, thread: str, needs: Needs) -> Work:
+        """The rows that the commands need."""
+        work = Work(now=self.now(), means=self._means, thread=self._thread(thread))
+        if needs.run is not None:
+            work.run = self._runs.get(needs.run)
+        found = [self._calls.get(call_id) for call_id in needs.calls]
+        if work.run is not None:
+            found += [self.call_by_key(work.run.id, key) for key in needs.keys]
+            found += [c for c in self.calls_of(work.run.id) if c.status in needs.statuses]
+        work.calls = {call.id: call for call in found if call is not None}
+        wanted = set(needs.grants)
+        if needs.spends:
+            wanted |= {call.grant for call in work.calls.values() if call.grant}
+        for grant in self._grants.values():
+            fits = grant.revoked is None and (grant.agent, grant.tool_digest) in needs.grants_for
+            if fits or grant.id in wanted:
+                work.grants[grant.id] = grant
+        if needs.person is not None:
+            people = self._principals.values()
+            work.people = tuple(p for p in people if p.person == needs.person)
+        if needs.principal is not None:
+            work.principal = self._principals.get(needs.principal)
+        if needs.system:
+            work.system = self._thread(SYSTEM_THREAD)
+        return work
+
+    def _thread(self, thread_id: str) -> Thread:
+        return self._threads.get(thread_id) or Thread(id=thread_id)
+
+    def save(self, work: Work) -> None:
+        """Write what changed; until here nothing was touched, so that raising undoes everything."""
+        run = work.run
+        self._check_unique(work)
+        if self.boundary is not None:
+            self.boundary(self._boundary_name, "before")
+        for thread in (work.thread, work.system):
+            if thread is not None and (thread.seq or thread.messages or work.new_run):
+                self._threads[thread.id] = thread
+                self._made.setdefault(thread.id, work.now)
+        if run is not None and work.run_touched:
+            self._runs[run.id] = run
+        for call in work.touched_calls.values():
+            self._order.setdefault(call.id, len(self._order) + 1)
+            self._by_key[call.run, call.key] = call.id
+            self._calls[call.id] = call
+        self._tools.update({tool.digest: tool for tool in work.tools})
+        for seq, message in work.messages:
+            said = self._messages.setdefault(work.thread.id, [])
+            said.append((seq, message.run, message.body))
+        self._grants.update(work.touched_grants)
+        self._principals.update({p.id: p for p in work.principals})
+        for event in work.events:
+            self._events.append(event._replace(pos=len(self._events) + 1))
+            self._chains.setdefault(event.thread, []).append(len(self._events))
+        self._unsealed += len(work.events)
+        if self.boundary is not None:
+            self.boundary(self._boundary_name, "after")
+
+    def _check_unique(self, work: Work) -> None:
+        """What the indexes of a database would say."""
+        run = work.run
+        live = self.live_run(run.thread) if run is not None and run.status in LIVE else None
+        if run is not None and live is not None and live.id != run.id:
+            raise Conflict(f"thread {live.thread} has a live run already: {live.id}")
+        taken = [call_id for call_id in work.new_calls if call_id in self._calls]
+        hashes = {p.token_hash: p.id for p in self._principals.values()}
+        taken += [p.id for p in work.principals if hashes.get(p.token_hash, p.id) != p.id]
+        if taken:
+            raise Conflict(f"{taken[0]} is taken already: give another id")
+
+    def seal(self) -> Seal | None:
+        """Sign the heads of the chains that moved."""
+        with self._lock:
+            moved = sorted(t.id for t in self._threads.values() if t.seq > t.sealed)
+            self._unsealed = 0
+            if not moved or not self.keys.can_sign:
+                return None
+            heads = [(t.id, t.seq, t.head) for t in map(self._threads.__getitem__, moved)]
+            last = self._seals[-1] if self._seals else None
+            self._seals.append(next_seal(self.keys, last, heads, self.now()))
+            for thread in moved:
+                row = self._threads[thread]
+                self._threads[thread] = row._replace(sealed=row.seq)
+            return self._seals[-1]
+
+    def prune(self, before: Micros, by: str) -> dict[str, int]:
+        """Forget the contents of what ended before then."""
+        with self._lock:
+            busy = {event.thread for event in self._events if event.at >= before}
+            ended = [r for r in self._runs.values() if r.status not in LIVE]
+            needed = still_needed(ended, self._calls)
+            over = [r for r in ended if r.thread not in busy and r.id not in needed]
+            forgotten = [(run.thread, run.id) for run in over]
+            ids = {run.id for run in over}
+            counts = {"bodies": 0, "calls": 0, "messages": 0, "runs": len(over)}
+            for index, event in enumerate(self._events):
+                if event.run in ids and event.body is not None:
+                    self._events[index] = event._replace(body=None)
+                    counts["bodies"] += 1
+            for call in [c for c in self._calls.values() if c.run in ids]:
+                del self._calls[call.id], self._by_key[call.run, call.key]
+                counts["calls"] += 1
+            for thread, said in self._messages.items():
+                self._messages[thread] = [m for m in said if m[1] not in ids]
+                counts["messages"] += len(said) - len(self._messages[thread])
+            for run in over:
+                del self._runs[run.id]
+            self.transact(pruned_note(before, by, forgotten, counts))
+            self.seal()
+            return counts
+
+    # -- reading
+
+    def run(self, run_id: str) -> Run | None:
+        return self._runs.get(run_id)
+
+    def live_run(self, thread: str) -> Run | None:
+        runs = list(self._runs.values())
+        return next((r for r in runs if r.thread == thread and r.status in LIVE), None)
+
+    def last_run(self, thread: str) -> Run | None:
+        said = self._messages.get(thread)
+        return self.live_run(thread) or (self._runs.get(said[-1][1]) if said else None)
+
+    def call(self, call_id: str) -> Call | None:
+        return self._calls.get(call_id)
+
+    def call_by_key(self, run: str, key: str) -> Call | None:
+        call_id = self._by_key.get((run, key))
+        return None if call_id is None else self._calls[call_id]
+
+    def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
+        calls = [call for call in list(self._calls.values()) if call.run == run]
+        return calls if keys is None else [call for call in calls if call.key in keys]
+
+    def calls_like(self, prefix: str, limit: int) -> list[str]:
+        return sorted(call_id for call_id in list(self._calls) if call_id.startswith(prefix))[
+            :limit
+        ]
+
+    def tool(self, digest: str) -> Tool | None:
+        return self._tools.get(digest)
+
+    def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
+        said = list(self._messages.get(thread, ()))
+        return [(seq, body) for seq, _, body in said if seq > after or seq == also]
+
+    def page(self, query: Query) -> list[tuple[int, Call]]:
+        found = [
+            (page_key(query, self._order[call.id], call.expires_at), call)
+            for call in list(self._calls.values())
+            if self._fits(call, query)
+        ]
+        if query.after is not None:
+            start = page_start(query)[1] if query.sort != "expiring" else query.after
+            newest = query.sort == "newest"
+            found = [p for p in found if (p[0] < start if newest else p[0] > start)]
+        found.sort(key=lambda pair: pair[0], reverse=query.sort == "newest")
+        return found[: query.limit]
+
+    def _fits(self, call: Call, query: Query) -> bool:
+        for name in ("thread", "run"):
+            wanted = getattr(query, name)
+            if wanted is not None and getattr(call, name) != wanted:
+                return False
+        if query.created_after is not None and call.created < query.created_after:
+            return False
+        tool = self._tools.get(call.tool_digest)
+        face = face_of(call, "" if tool is None else tool.description)
+        return shelf_of(call) in shelves_of(query) and shows(face, query, call.id)
+
+    def waiting(self) -> dict[str, int]:
+        shelves = [shelf_of(call) for call in list(self._calls.values())]
+        return {name: shelves.count(name) for name in OPEN}
+
+    def runs(
+        self,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        thread: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[tuple[str, Run]]:
+        start = age_start(after)
+        found = [
+            run
+            for run in list(self._runs.values())
+            if status in (None, run.status)
+            and agent in (None, run.agent)
+            and thread in (None, run.thread)
+            and (run.created, run.id) < start
+        ]
+        found.sort(key=lambda run: (run.created, run.id), reverse=True)
+        return [(age_key(run.created, run.id), run) for run in found[:limit]]
+
+    def threads_of(
+        self, owner: str, after: str | None = None, limit: int = 50
+    ) -> list[tuple[str, Thread]]:
+        start = age_start(after)
+        owned = [t.id for t in list(self._threads.values()) if owner and t.owner == owner]
+        found = sorted(((self._made[name], name) for name in owned), reverse=True)
+        after_start = [pair for pair in found if pair < start][:limit]
+        return [(age_key(at, name), self._threads[name]) for at, name in after_start]
+
+    def grants(self, *, live_only: bool = True) -> list[Grant]:
+        grants = sorted(self._grants.values(), key=lambda g: (g.created, g.id))
+        return [g for g in grants if g.live(self.now())] if live_only else grants
+
+    def principals(self) -> list[Principal]:
+        return sorted(self._principals.values(), key=lambda p: (p.created, p.id))
+
+    def principal(self, token_hash: str) -> Principal | None:
+        people = list(self._principals.values())
+        return next((p for p in people if p.token_hash == token_hash), None)
+
+    def overdue(self, limit: int = 100) -> list[Due]:
+        now = self.now()
+        expired = [
+            (call.expires_at, Due(call.thread, call.run, call.id))
+            for call in list(self._calls.values())
+            if call.status is CallStatus.ASKED
+            and call.expires_at is not None
+            and call.expires_at <= now
+        ]
+        lapsed = [
+            (run.ready_at, Due(run.thread, run.id, None))
+            for run in list(self._runs.values())
+            if run.owner is not None and run.ready_at is not None and run.ready_at <= now
+        ]
+        first = [sorted(due, key=lambda pair: pair[0])[:limit] for due in (expired, lapsed)]
+        return [due for found in first for _, due in found]
+
+    def next_due(self, after: Micros = 0) -> Micros | None:
+        asked = [c for c in list(self._calls.values()) if c.status is CallStatus.ASKED]
+        times = [call.expires_at for call in asked]
+        times += [run.ready_at for run in list(self._runs.values())]
+        return min((time for time in times if time is not None and time > after), default=None)
+
+    def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
+        now = self.now()
+        due = [
+            (run.ready_at, run)
+            for run in list(self._runs.values())
+            if run.agent in agents and run.ready_at is not None and run.ready_at <= now
+        ]
+        return [run for _, run in sorted(due, key=lambda pair: pair[0])[:limit]]
+
+    def open_runs(self) -> Iterable[Run]:
+        return [r for r in list(self._runs.values()) if r.status in LIVE and r.ready + r.active]
+
+    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
+        start = place_of(after)
+        return [(str(event.pos), event) for event in self._events[start : start + limit]]
+
+    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
+        end = max(place_of(before) - 1, 0) if before else len(self._events)
+        found = self._events[max(end - limit, 0) : end]
+        return [(str(event.pos), event) for event in reversed(found)]
+
+    def tail(self) -> Cursor:
+        return str(len(self._events))
+
+    def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]:
+        positions = self._chains.get(thread, [])
+        return [self._events[pos - 1] for pos in positions[after : after + limit]]
+
+    def thread(self, thread: str) -> Thread | None:
+        return self._threads.get(thread)
+
+    def threads(self, after: str = "", limit: int = 1000) -> list[Thread]:
+        names = sorted(name for name in list(self._threads) if name > after)
+        return [self._threads[name] for name in names[:limit]]
+
+    def cursor(self, name: str) -> str:
+        return self._cursors.get(name, "")
+
+    def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
+        with self._lock:
+            moved = self.cursor(name) == expected
+            if moved:
+                self._cursors[name] = to
+            return moved
+
+    def seals(self, after: int = 0, limit: int = 100) -> list[Seal]:
+        return self._seals[after : after + limit]
+
+    # -- the rest
+
+    def restored(self) -> bool:
+        """Never: nothing of it can be put back."""
+        return False
+
+    def mark_recovered(self) -> None:
+        """Nothing to mark."""
+
+    def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
+        """Hear of commits of this process; there are no others."""
+        return self._hub.subscribe(thread, listener)
+
+    def close(self) -> None:
+        """Seal what moved; the rows stay as long as somebody holds the store."""
+        if self._unsealed:
+            self.seal()

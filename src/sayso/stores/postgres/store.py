@@ -1,0 +1,388 @@
+"""PostgreSQL: many machines, one database, which is the only engine that they need.
+
+The thread's row is the lock; runs and grants are locked after it, always in this order. Time is
+the database's. A transaction takes two round trips; ``attempt`` also says what becomes of a
+commit whose answer was lost. ``stream`` has the order of the events, ``watcher`` the news.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+
+from sayso.engine import Command, Work
+from sayso.errors import StoreError
+from sayso.keys import Keyring
+from sayso.rows import SYSTEM_THREAD, Event
+from sayso.stores.base import (
+    SEAL_EVENTS,
+    SEAL_SECONDS,
+    Boundary,
+    Cursor,
+    Due,
+    Seal,
+    carry_out,
+    means_of,
+)
+from sayso.stores.hub import Hub, Listener
+from sayso.stores.postgres.attempt import FREE, Attempt, is_over, probe_of, unknown
+from sayso.stores.postgres.clock import Clock
+from sayso.stores.postgres.own import OwnTransaction
+from sayso.stores.postgres.pipe import Pipe
+from sayso.stores.postgres.place import Place, refused, shown, split
+from sayso.stores.postgres.pool import FIRST_NAP, LONGEST_NAP, Pool
+from sayso.stores.postgres.stream import HORIZON, Stream, horizon_of
+from sayso.stores.postgres.transaction import PgTransaction, news
+from sayso.stores.postgres.watcher import Watcher
+from sayso.stores.postgres.wire import (
+    Connection,
+    connect,
+    explained,
+    is_cut_short,
+    is_lost,
+    is_passing,
+    is_unprepared,
+    translator,
+)
+from sayso.stores.sql.dialect import POSTGRES
+from sayso.stores.sql.known import Known
+from sayso.stores.sql.prune import prune
+from sayso.stores.sql.reads import SqlReads, move_cursor
+from sayso.stores.sql.seal import seal_moved
+from sayso.types import Micros
+
+T = TypeVar("T")
+
+log = logging.getLogger("sayso.stores")
+
+_NOW = "(extract(epoch FROM {}_timestamp()) * 1000000)::bigint"
+#: How long a database that is away is waited for at the end, in seconds.
+_FAREWELL = 2.0
+_SEALING = "SELECT pg_advisory_xact_lock(hashtext('sayso seal'), hashtext(?))"
+
+
+class PostgresStore(SqlReads):
+    """A store in a schema of a PostgreSQL database, 14 or later."""
+
+    _dialect = POSTGRES
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str | None = None,
+        keys: Keyring | None = None,
+        clock: Callable[[], Micros] | None = None,
+        boundary: Boundary | None = None,
+        size: int = 10,
+        patience: float = 30.0,
+        prepare: bool = True,
+    ) -> None:
+        """Open the store; a server that goes away later is waited for as long as ``patience``.
+
+        ``prepare=False`` uses no prepared statements. An old pooler needs that; it is also found
+        out when the first of them fails.
+        """
+        self.url = shown(url)
+        self._address, named = split(url)
+        self.schema = schema or named or "sayso"
+        self.boundary = boundary
+        self.quick_reads = False
+        self.keys = keys or Keyring.for_store(None)
+        self._clock = clock
+        self._patience = patience
+        self._leaving = False
+        self._prepare = prepare
+        self._time = Clock(self._ask_time)
+        self._means = means_of(self.keys)
+        self._known = Known()
+        self._translate = translator(self.schema)
+        self._place = Place(self.schema, self._translate, self.url)
+        self._pool = Pool(self._connect, size, self.url)
+        self._stream = Stream(self._rows)
+        self._hub = Hub(self._start_watching)
+        self._unsealed = 0
+        self._sealed_at = time.monotonic()
+        self._open()
+        self.incarnation = self._place.incarnation
+        self._channel = f"sayso_{self.incarnation}"
+
+    def _open(self) -> None:
+        """Make the schema ready. A server that cannot be reached is an error at once; one that let
+        us in and then goes away is waited for, as later."""
+        end, nap, seen = time.monotonic() + self._patience, FIRST_NAP, False
+        while True:
+            lost = seen
+            try:
+                with connect(self._address, prepare=False) as connection:
+                    lost = seen = True
+                    try:
+                        self._place.set_up(connection, self.keys)
+                    except psycopg.Error as error:
+                        lost = is_lost(error, connection)
+                        raise
+                return
+            except psycopg.Error as error:
+                if not lost or time.monotonic() + nap > end:
+                    raise refused(error, self.url) from error
+            time.sleep(nap)
+            nap = min(2 * nap, LONGEST_NAP)
+
+    def _connect(self) -> Connection:
+        connection = connect(self._address, prepare=self._prepare)
+        connection.leaving = lambda: self._leaving
+        try:
+            self._place.greet(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def now(self) -> Micros:
+        """The database's clock, as it is known here."""
+        return self._time.now() if self._clock is None else self._clock()
+
+    def _said_now(self) -> tuple[str, tuple[Micros, ...]]:
+        return (_NOW.format("statement"), ()) if self._clock is None else super()._said_now()
+
+    def _ask_time(self) -> Micros:
+        return int(self._rows(f"SELECT {_NOW.format('clock')}")[0][0])
+
+    # -- writing
+
+    def transact(self, *commands: Command) -> list[Any]:
+        """Run commands of one thread in one durable transaction."""
+
+        def body(attempt: Attempt) -> tuple[list[Any], Work, set[int]]:
+            transaction = PgTransaction(attempt, self._known, self._means, self._clock)
+            results, work = carry_out(transaction, commands)
+            attempt.probe = probe_of(work)
+            news(attempt.execute, work, self._channel)
+            return results, work, {face.id for face in transaction.faces}
+
+        name = "+".join(c.name for c in commands if c.name)
+        results, work, faces = self._write(name, body, brief=True)
+        self._known.learn(work.tools, faces)
+        self._unsealed += len(work.events)
+        self._hub.publish({event.thread for event in work.events})
+        self._seal_if_due()
+        return results
+
+    def transact_now(self, *commands: Command) -> None:
+        """A database at the other end of a wire is never that quick."""
+
+    def _write(self, name: str, body: Callable[[Attempt], T], *, brief: bool = False) -> T:
+        """Try until it is known to be done, or known not to be."""
+
+        def before(attempt: Attempt) -> None:
+            self._check_timeline(attempt)
+            self._cross(name, "before")
+
+        end, nap = time.monotonic() + self._patience, 0.0
+        while True:
+            with self._pool.connection(end) as connection:
+                attempt = self._attempt(connection)
+                attempt.brief = brief
+                try:
+                    result: T = attempt.run(body, before)
+                    break
+                except psycopg.Error as error:
+                    again = self._may_try_again(error, connection, attempt)
+                    again = again or is_cut_short(error)
+                    late = time.monotonic() > end and not attempt.sent
+                    if not again or late:
+                        raise explained(error, self.url) from error
+            if attempt.sent and self._was_committed(attempt, end):
+                result = attempt.result
+                break
+            time.sleep(nap)  # who may only read is refused at once, and would be again
+            nap = min(max(2 * nap, FIRST_NAP), LONGEST_NAP)
+        self._cross(name, "after")
+        return result
+
+    def _attempt(self, connection: Connection) -> Attempt:
+        place = self._place
+        return Attempt(connection, self._translate, place.incarnation, place.timeline, self._time)
+
+    def _check_timeline(self, attempt: Attempt) -> None:
+        """A standby took over: the next connection finds out all about it."""
+        if self._place.is_another(attempt.timeline):
+            self._pool.renew()
+            raise StoreError(
+                f"{self.url} was restored or taken over by a standby: run `sayso recover` first"
+            )
+
+    def _cross(self, name: str, when: str) -> None:
+        if self.boundary is not None:
+            self.boundary(name, when)
+
+    def _may_try_again(
+        self, error: psycopg.Error, connection: Connection, attempt: Attempt
+    ) -> bool:
+        if is_unprepared(error):
+            self._prepare = False
+            self._pool.renew()
+        lost = is_lost(error, connection)
+        if lost:
+            self._pool.renew()  # most likely the others are lost as well
+        else:
+            attempt.sent = False  # the server has spoken: it refused, and nothing was changed
+        return lost or is_unprepared(error) or is_passing(error)
+
+    def _was_committed(self, attempt: Attempt, end: float) -> bool:
+        """Read back what became of a commit whose answer was lost."""
+
+        while True:
+            try:
+                with self._pool.connection(end) as connection:
+                    is_over(connection, attempt)
+                    with Pipe(connection, self._translate) as pipe:
+                        return attempt.probe(lambda *read: pipe.send(*read).fetchall())
+            except (psycopg.Error, StoreError) as error:
+                lost = isinstance(error, psycopg.Error) and is_lost(error, connection)
+                if not lost or time.monotonic() > end:
+                    raise unknown(self.url) from error
+
+    def on(self, connection: psycopg.Connection[Any]) -> OwnTransaction:
+        """The same store inside a transaction of yours: what is asked there, your commit asks.
+
+        A refused command leaves your transaction as it was.
+        """
+        return OwnTransaction(self, connection)
+
+    # -- sealing, pruning, cursors
+
+    def _seal_if_due(self) -> None:
+        late = time.monotonic() - self._sealed_at >= SEAL_SECONDS
+        if self._unsealed >= SEAL_EVENTS or (late and self._unsealed):
+            self._try_to_seal()
+
+    def _try_to_seal(self) -> None:
+        """Seal, or leave it to whoever seals next: what was committed is committed."""
+        try:
+            self.seal()
+        except StoreError as error:
+            log.warning("not sealed now, which the next seal makes good: %s", error)
+
+    def seal(self) -> Seal | None:
+        """Sign the heads of the chains that moved."""
+        self._sealed_at, self._unsealed = time.monotonic(), 0
+        return self._write("seal", self._seal)
+
+    def _seal(self, attempt: Attempt) -> Seal | None:
+        attempt.execute(_SEALING, (self.schema,))
+        seal = seal_moved(attempt.execute, self.keys, self._time_of(attempt), POSTGRES)
+        if seal is not None:
+            n, digest = seal.n, seal.hash
+            statement = "SELECT hash FROM seal WHERE n = ?"
+            attempt.probe = lambda rows: rows(statement, (n,)) == [(digest,)]
+        return seal
+
+    def _time_of(self, attempt: Attempt) -> Micros:
+        at = attempt.facts()
+        return at if self._clock is None else self._clock()
+
+    def prune(self, before: Micros, by: str) -> dict[str, int]:
+        """Forget the contents of what ended before then."""
+
+        def body(attempt: Attempt) -> dict[str, int]:
+            attempt.lock(SYSTEM_THREAD)
+            counts, note = prune(attempt.execute, before, by, POSTGRES)
+            transaction = PgTransaction(attempt, self._known, self._means, self._clock)
+            _, work = carry_out(transaction, (note,))
+            attempt.probe = probe_of(work)
+            return counts
+
+        counts = self._write("prune", body)
+        self._known.forget()
+        self._hub.publish({SYSTEM_THREAD})
+        self.seal()
+        return counts
+
+    def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
+        """Move a named reader of the events, unless somebody else has moved it."""
+
+        def body(attempt: Attempt) -> bool:
+            statement = "SELECT pos FROM cursor WHERE name = ?"
+            attempt.probe = lambda rows: rows(statement, (name,)) == [(to,)]
+            return move_cursor(attempt.execute, name, to, expected)
+
+        return self._write("cursor", body)
+
+    # -- reading
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        end = time.monotonic() + self._patience
+        while True:
+            with self._pool.connection(end) as connection:
+                try:
+                    with Pipe(connection, self._translate) as pipe:
+                        return pipe.send(statement, values).fetchall()
+                except psycopg.Error as error:
+                    again = self._may_try_again(error, connection, self._attempt(connection))
+                    if not again or time.monotonic() > end:
+                        raise explained(error, self.url) from error
+
+    def overdue(self, limit: int = 100) -> list[Due]:
+        """What is overdue, without the threads that somebody holds: nobody waits for those."""
+        found = super().overdue(limit)
+        if found:
+            names = sorted({due.thread for due in found})
+            free = {
+                row[0] for row in self._rows(FREE, (json.dumps(names), self._place.incarnation))
+            }
+            found = [due for due in found if due.thread in free]
+        return found
+
+    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
+        return self._stream.events(after, limit)
+
+    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
+        return self._stream.newest(before, limit)
+
+    def tail(self) -> Cursor:
+        return self._stream.tail()
+
+    # -- hearing of other processes
+
+    def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
+        """Hear of commits: of this process at once, of others by NOTIFY, or by looking."""
+        return self._hub.subscribe(thread, listener)
+
+    def _start_watching(self) -> None:
+        horizon = horizon_of(self._rows(HORIZON)[0])
+        connect_ = lambda: connect(self._address, prepare=False)  # noqa: E731
+        ours = self._pool.is_ours
+        Watcher(connect_, self._translate, self._hub, self._channel, horizon, ours).start()
+
+    # -- the rest
+
+    def restored(self) -> bool:
+        """Whether the database is not the one that it was: restored, copied or taken over."""
+        if not self._place.behind:
+            return False
+        with self._pool.connection(time.monotonic() + self._patience) as connection:
+            return self._place.still_behind(connection)
+
+    def mark_recovered(self) -> None:
+        """Everything that may have run is in doubt now: go on from here."""
+        with self._pool.connection(time.monotonic() + self._patience) as connection:
+            self._place.recovered(connection)
+
+    def close(self) -> None:
+        """Seal what moved and let go of the connections."""
+        if self._pool.closed:
+            return
+        self._leaving = True
+        self._patience = min(self._patience, _FAREWELL)
+        try:
+            if self._unsealed:
+                self._try_to_seal()
+        finally:
+            self._hub.clear()
+            self._pool.close()

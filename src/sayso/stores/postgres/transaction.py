@@ -1,0 +1,124 @@
+"""The rows of one transaction on PostgreSQL: as everywhere, on the database's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sayso.engine import Means, Work
+from sayso.engine.command import Needs
+from sayso.rows import SYSTEM_THREAD
+from sayso.stores.postgres.attempt import Session
+from sayso.stores.sql import statements as sql
+from sayso.stores.sql.dialect import POSTGRES, Execute, Reply
+from sayso.stores.sql.known import Known
+from sayso.stores.sql.transaction import SqlTransaction
+from sayso.types import Micros
+
+#: Facts at the rate of machines. NOTIFY is for people: all commits with one wait for each other.
+_QUIET = frozenset({"allowed", "claimed", "started", "recorded"})
+
+
+#: What may be written together, because none of it looks at what another one writes.
+_TOGETHER = frozenset(
+    {
+        *(sql.ADD_THREAD, sql.SAVE_THREAD, sql.OWN_THREAD, sql.ADD_RUN, sql.SAVE_RUN),
+        *(sql.MOVE_RUN, sql.ADD_CALL, sql.SAVE_CALL, sql.MOVE_CALL, sql.ADD_MESSAGE),
+        *(sql.ADD_EVENT, sql.SAVE_GRANT, sql.SAVE_PRINCIPAL),
+    }
+)
+#: Added with a number of their own, in the order in which they are given.
+_NUMBERED = frozenset({sql.ADD_CALL, sql.ADD_EVENT})
+_MOST = 40
+
+
+class _Nothing:
+    """The reply to what has not been sent yet, which nobody may read."""
+
+    rowcount = -1
+
+    def fetchone(self) -> Any:
+        raise AssertionError("a write gives no rows")
+
+    fetchall = fetchone
+
+
+_NOTHING = _Nothing()
+
+
+class PgTransaction(SqlTransaction):
+    """Reads the time together with the rows, after the lock."""
+
+    def __init__(
+        self,
+        session: Session,
+        known: Known,
+        means: Means,
+        clock: Callable[[], Micros] | None,
+    ) -> None:
+        super().__init__(session.execute, known, POSTGRES, means, clock or (lambda: 0))
+        self._session = session
+        self._has_clock = clock is None
+
+    def load(self, thread: str, needs: Needs) -> Work:
+        """Lock the thread, and load the rows that the commands need."""
+        self._session.lock(thread, *([SYSTEM_THREAD] if needs.system else []))
+        return super().load(thread, needs)
+
+    def save(self, work: Work) -> None:
+        """Write what changed, in one statement: each one sent costs more than what it writes."""
+        pending: list[tuple[str, Sequence[Any]]] = []
+        send = self._execute
+
+        def flush() -> None:
+            if pending:
+                send(*_together(pending))
+                pending.clear()
+
+        def gather(text: str, values: Sequence[Any]) -> Reply:
+            if text not in _TOGETHER:
+                return send(text, values)
+            if text == sql.OWN_THREAD or len(pending) == _MOST:
+                flush()  # one statement changes a row once
+            pending.append((text, values))
+            return _NOTHING
+
+        self._execute = gather
+        try:
+            super().save(work)
+        finally:
+            self._execute = send
+        flush()
+
+    def _ask_time(self) -> Reply | None:
+        return self._session.ask_facts()
+
+    def _read_time(self, reply: Reply | None) -> Micros:
+        now = self._session.facts(reply)
+        return now if self._has_clock else super()._read_time(reply)
+
+
+def _together(writes: Sequence[tuple[str, Sequence[Any]]]) -> tuple[str, list[Any]]:
+    """One statement that makes them all.
+
+    Parts of a statement are carried out in no order of ours, but the rows of one INSERT are; so
+    what is numbered as it is added (events, calls) is added by one.
+    """
+    parts: list[str] = []
+    values: list[Any] = []
+    rest = list(writes)
+    while rest:
+        text = rest[0][0]
+        rows = [row for other, row in rest if other == text] if text in _NUMBERED else [rest[0][1]]
+        rest = [write for write in rest if write[0] != text] if text in _NUMBERED else rest[1:]
+        row = f"({', '.join('?' * len(rows[0]))})"
+        parts.append(text + f", {row}" * (len(rows) - 1))
+        values += [value for row_ in rows for value in row_]
+    named = ", ".join(f"w{n} AS ({part})" for n, part in enumerate(parts))
+    return f"WITH {named} SELECT 1", values
+
+
+def news(execute: Execute, work: Work, channel: str) -> None:
+    """Tell the other processes, when the transaction is committed."""
+    if any(event.type not in _QUIET for event in work.events):
+        execute("SELECT pg_notify(?, '')", (channel,))

@@ -1,0 +1,248 @@
+"""The reads of every SQL store: small SELECTs in the common dialect, mapped to values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sayso.rows import Call, Event, Principal, Run, RunStatus, Thread, Tool
+from sayso.stores.base import NEVER, Due, Query, Seal, age_key, age_start
+from sayso.stores.faces import after_prefix
+from sayso.stores.shelf import OPEN
+from sayso.stores.sql import statements as sql
+from sayso.stores.sql.dialect import Dialect, Execute
+from sayso.stores.sql.known import Known
+from sayso.stores.sql.pages import END, WAITS, Pages
+from sayso.stores.sql.rowcodec import (
+    call_from,
+    event_from,
+    grant_from,
+    principal_from,
+    run_from,
+    thread_from,
+    tool_from,
+)
+from sayso.types import Grant, Micros
+
+_RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
+_THREADS = sql.LOAD_THREAD.removesuffix(" WHERE id = ?")
+
+
+class SqlReads:
+    """Everything that a SQL store can be asked; ``_rows`` is the store's own way to ask."""
+
+    _dialect: Dialect
+    _known: Known
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        raise NotImplementedError
+
+    def now(self) -> Micros:
+        raise NotImplementedError
+
+    def _said_now(self) -> tuple[str, tuple[Micros, ...]]:
+        """The time as a statement says it, and its values: who has just heard of a row finds it."""
+        return "?", (self.now(),)
+
+    def _row(self, statement: str, *values: Any) -> Any:
+        rows = self._rows(statement, values)
+        return rows[0] if rows else None
+
+    def run(self, run_id: str) -> Run | None:
+        row = self._row(sql.LOAD_RUN, run_id)
+        return None if row is None else run_from(row)
+
+    def live_run(self, thread: str) -> Run | None:
+        row = self._row(sql.LOAD_LIVE_RUN, thread)
+        return None if row is None else run_from(row)
+
+    def last_run(self, thread: str) -> Run | None:
+        statement = "SELECT run FROM message WHERE thread = ? ORDER BY seq DESC LIMIT 1"
+        live = self.live_run(thread)
+        spoke = self._row(statement, thread) if live is None else None
+        return live if spoke is None else self.run(spoke[0])
+
+    def call(self, call_id: str) -> Call | None:
+        row = self._row(sql.LOAD_CALL, call_id)
+        return None if row is None else call_from(row)
+
+    def call_by_key(self, run: str, key: str) -> Call | None:
+        row = self._row(sql.LOAD_CALL_BY_KEY, run, key)
+        return None if row is None else call_from(row)
+
+    def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
+        if keys is None:
+            rows = self._rows(sql.LOAD_CALLS_OF_RUN, (run,))
+        elif len(keys) == 1:
+            rows = self._rows(sql.LOAD_CALL_BY_KEY, (run, keys[0]))
+        else:
+            among = sql.LOAD_CALLS_AMONG.format(self._dialect.strings)
+            rows = self._rows(among, (run, json.dumps(keys)))
+        return [call_from(row) for row in rows]
+
+    def calls_like(self, prefix: str, limit: int) -> list[str]:
+        statement = "SELECT id FROM call WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+        return [row[0] for row in self._rows(statement, (prefix, after_prefix(prefix), limit))]
+
+    def tool(self, digest: str) -> Tool | None:
+        tool = self._known.tools.get(digest)
+        if tool is None:
+            row = self._row(sql.LOAD_TOOL, digest)
+            if row is not None:
+                tool = tool_from(row)
+                self._known.learn((tool,), ())
+        return tool
+
+    def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
+        if 0 < also <= after:
+            rows = self._rows(sql.LOAD_MESSAGES_ALSO, (thread, also, thread, after))
+        else:
+            rows = self._rows(sql.LOAD_MESSAGES, (thread, after))
+        return [(row[0], row[1]) for row in rows]
+
+    def page(self, query: Query) -> list[tuple[int, Call]]:
+        return Pages(self._rows, self._dialect, query).page()
+
+    def waiting(self) -> dict[str, int]:
+        # Said so that the partial index knows itself in it: the rows are not read.
+        counted = f"SELECT shelf, count(*) FROM call WHERE shelf <> '' AND {WAITS} GROUP BY shelf"
+        return dict.fromkeys(OPEN, 0) | {shelf: n for shelf, n in self._rows(counted)}
+
+    def runs(
+        self,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        thread: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[tuple[str, Run]]:
+        at, name = age_start(after)
+        place, wanted = "created <= ? AND (created < ? OR id < ?)", [at, at, name]
+        for column, value in (("agent", agent), ("thread", thread)):
+            if value is not None:
+                place += f" AND {column} = ?"
+                wanted.append(value)
+        # A short walk for each status, along its index; one thread has few runs.
+        if status is not None:
+            statuses = [f"status = '{RunStatus(status)}'"]
+        elif thread is not None:
+            statuses = ["1 = 1"]
+        else:
+            statuses = [f"status = '{each}'" for each in RunStatus]
+        walks = " UNION ALL ".join(
+            f"SELECT id FROM (SELECT id FROM run WHERE {condition} AND {place} "
+            "ORDER BY created DESC, id DESC LIMIT ?) AS walked"
+            for condition in statuses
+        )
+        values = [*wanted, limit] * len(statuses)
+        statement = f"{_RUNS} WHERE id IN ({walks}) ORDER BY created DESC, id DESC LIMIT ?"
+        runs = [run_from(row) for row in self._rows(statement, (*values, limit))]
+        return [(age_key(run.created, run.id), run) for run in runs]
+
+    def threads_of(
+        self, owner: str, after: str | None = None, limit: int = 50
+    ) -> list[tuple[str, Thread]]:
+        at, name = age_start(after)
+        statement = (
+            _THREADS.replace(" FROM", ", made FROM")
+            + " WHERE owner <> '' AND owner = ? AND made <= ? AND (made < ? OR id < ?) "
+            "ORDER BY made DESC, id DESC LIMIT ?"
+        )
+        rows = self._rows(statement, (owner, at, at, name, limit))
+        return [(age_key(row[-1], row[0]), thread_from(row)) for row in rows]
+
+    def grants(self, *, live_only: bool = True) -> list[Grant]:
+        rows = self._rows(f"SELECT {sql.GRANT} FROM standing ORDER BY created, id")
+        grants = [grant_from(row) for row in rows]
+        now = self.now()
+        return [g for g in grants if g.live(now)] if live_only else grants
+
+    def principals(self) -> list[Principal]:
+        rows = self._rows(f"SELECT {sql.PRINCIPAL} FROM principal ORDER BY created, id")
+        return [principal_from(row) for row in rows]
+
+    def principal(self, token_hash: str) -> Principal | None:
+        statement = f"SELECT {sql.PRINCIPAL} FROM principal WHERE token_hash = ?"
+        row = self._row(statement, token_hash)
+        return None if row is None else principal_from(row)
+
+    def overdue(self, limit: int = 100) -> list[Due]:
+        now, said = self._said_now()
+        expired = (
+            f"SELECT thread, run, id FROM call WHERE {WAITS} AND shelf = 'asked' "
+            f"AND {END} <= {now} ORDER BY {END}, n LIMIT {limit:d}"
+        )
+        lapsed = (
+            f"SELECT thread, id, NULL FROM run WHERE ready_at <= {now} AND owner IS NOT NULL "
+            f"ORDER BY ready_at LIMIT {limit:d}"
+        )
+        return [Due(*row) for row in self._rows(_both(expired, lapsed), (*said, *said))]
+
+    def next_due(self, after: Micros = 0) -> Micros | None:
+        ends = (
+            f"SELECT {END} FROM call WHERE {WAITS} AND shelf = 'asked' AND {END} > ? "
+            f"AND {END} < {NEVER} ORDER BY {END}, n LIMIT 1"
+        )
+        dues = "SELECT ready_at FROM run WHERE ready_at > ? ORDER BY ready_at LIMIT 1"
+        found = self._rows(_both(ends, dues), (after, after))
+        return min((row[0] for row in found), default=None)
+
+    def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
+        if not agents:
+            return []
+        marks = ", ".join("?" * len(agents))
+        agent = f"{self._dialect.no_index}agent"  # few runs are due, of many that an agent had
+        now, said = self._said_now()
+        statement = (
+            f"{_RUNS} WHERE ready_at <= {now} AND {agent} IN ({marks}) ORDER BY ready_at LIMIT ?"
+        )
+        rows = self._rows(statement + self._dialect.lock_free, (*said, *agents, limit))
+        return [run_from(row) for row in rows]
+
+    def open_runs(self) -> Iterable[Run]:
+        rows = self._rows(f"{_RUNS} WHERE status IN ('running', 'paused') AND ready + active > 0")
+        return [run_from(row) for row in rows]
+
+    def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]:
+        statement = (
+            f"SELECT {sql.EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
+        )
+        return [event_from(row) for row in self._rows(statement, (thread, after, limit))]
+
+    def thread(self, thread: str) -> Thread | None:
+        row = self._row(sql.LOAD_THREAD, thread)
+        return None if row is None else thread_from(row)
+
+    def threads(self, after: str = "", limit: int = 1000) -> list[Thread]:
+        statement = f"{_THREADS} WHERE id > ? ORDER BY id LIMIT ?"
+        return [thread_from(row) for row in self._rows(statement, (after, limit))]
+
+    def cursor(self, name: str) -> str:
+        row = self._row("SELECT pos FROM cursor WHERE name = ?", name)
+        return "" if row is None else str(row[0])
+
+    def seals(self, after: int = 0, limit: int = 100) -> list[Seal]:
+        statement = (
+            "SELECT n, at, heads, prev, hash, signature FROM seal WHERE n > ? ORDER BY n LIMIT ?"
+        )
+        return [
+            Seal(n=n, at=at, heads=heads, prev=prev, hash=hash_, signature=signature)
+            for n, at, heads, prev, hash_, signature in self._rows(statement, (after, limit))
+        ]
+
+
+def _both(first: str, second: str) -> str:
+    """The rows of two ordered statements, in one."""
+    return f"SELECT * FROM ({first}) AS a UNION ALL SELECT * FROM ({second}) AS b"
+
+
+def move_cursor(execute: Execute, name: str, to: str, expected: str) -> bool:
+    """Move a named reader from where it is expected; the one write that no command makes."""
+    statement = "UPDATE cursor SET pos = ? WHERE name = ? AND pos = ?"
+    moved = execute(statement, (to, name, expected)).rowcount
+    if not moved and not expected:
+        statement = "INSERT INTO cursor (pos, name) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
+        moved = execute(statement, (to, name)).rowcount
+    return bool(moved)

@@ -1,0 +1,5 @@
+"""The store in one SQLite file."""
+
+from sayso.stores.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore"]

@@ -1,0 +1,110 @@
+"""The rows that this process wrote last, so that the next command need not read them again.
+
+They are what the file holds as long as nobody else has written to it, and SQLite knows whether
+somebody has (``data_version``). Asked inside the write transaction, the answer cannot change any
+more. Whoever undoes a transaction forgets everything.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+from sayso.engine import Means, Work
+from sayso.engine.command import Needs
+from sayso.engine.work import COUNTERS
+from sayso.rows import Call, Run, Thread
+from sayso.stores.sql import statements as sql
+from sayso.stores.sql.dialect import SQLITE
+from sayso.stores.sql.known import Known
+from sayso.stores.sql.rowcodec import principal_from
+from sayso.stores.sql.transaction import SqlTransaction
+from sayso.types import Micros
+
+_MOST_ROWS = 1000
+#: A call with more text than this is read again.
+_MOST_TEXT = 16_384
+
+
+class Recent:
+    """Threads, runs and calls by their ids."""
+
+    def __init__(self) -> None:
+        self.threads: dict[str, Thread] = {}
+        self.runs: dict[str, Run] = {}
+        self.calls: dict[str, Call] = {}
+        self._version: int | None = None
+
+    def check(self, writer: sqlite3.Connection) -> None:
+        """Forget everything if somebody else has written; asked inside the transaction."""
+        (version,) = writer.execute("PRAGMA data_version").fetchone()
+        if version != self._version:
+            self.forget()
+            self._version = version
+
+    def keep(self, work: Work) -> None:
+        """Remember what a command has just written."""
+        if len(self.threads) + len(self.runs) + len(self.calls) > _MOST_ROWS:
+            self.forget()
+        if work.moves_thread:
+            self.threads[work.thread.id] = work.thread
+        if work.system is not None:
+            self.threads.pop(work.system.id, None)
+        if work.run is not None and work.run_touched:
+            self.runs[work.run.id] = work.run
+        for call in work.touched_calls.values():
+            if len(call.args) + len(call.preview) + len(call.result or "") < _MOST_TEXT:
+                self.calls[call.id] = call
+            else:
+                self.calls.pop(call.id, None)
+
+    def forget(self) -> None:
+        """Read everything again."""
+        self.threads, self.runs, self.calls = {}, {}, {}
+
+
+class SqliteTransaction(SqlTransaction):
+    """A transaction that reads only what it does not remember."""
+
+    def __init__(
+        self,
+        writer: sqlite3.Connection,
+        known: Known,
+        means: Means,
+        clock: Callable[[], Micros],
+        recent: Recent,
+    ) -> None:
+        super().__init__(writer.execute, known, SQLITE, means, clock)
+        self._recent = recent
+
+    def load(self, thread: str, needs: Needs) -> Work:
+        """The rows that the commands need, remembered or read."""
+        return self._remembered(thread, needs) or super().load(thread, needs)
+
+    def save(self, work: Work) -> None:
+        """Write what changed, and remember it."""
+        super().save(work)
+        self._recent.keep(work)
+
+    def _remembered(self, thread: str, needs: Needs) -> Work | None:
+        recent = self._recent
+        its, run = recent.threads.get(thread), recent.runs.get(needs.run or "")
+        if its is None or run is None or _wants_more(needs):
+            return None
+        if any(getattr(run, COUNTERS[status]) for status in needs.statuses):
+            return None
+        calls = {name: recent.calls.get(name) for name in needs.calls}
+        found = {name: call for name, call in calls.items() if call is not None}
+        if len(found) < len(calls) or (needs.spends and any(c.grant for c in found.values())):
+            return None
+        work = Work(now=self._clock(), means=self._means, thread=its, run=run, calls=found)
+        if needs.person is not None:
+            rows = self._execute(sql.LOAD_PEOPLE, (needs.person,)).fetchall()
+            work.people = tuple(principal_from(row) for row in rows)
+        self._threads[thread], self._run, self._calls = its, run, dict(found)
+        return work
+
+
+def _wants_more(needs: Needs) -> bool:
+    """Whether rows are wanted that are not remembered by name."""
+    return bool(needs.keys or needs.grants_for or needs.grants or needs.system or needs.principal)

@@ -1,0 +1,400 @@
+"""SQLite: one file, many threads, many processes.
+
+Writers combine. A caller queues its commands and takes the writer's lock; whoever holds it commits
+everything that has queued up so far in one transaction (a SAVEPOINT each), so that ten threads
+share one fsync and a lone caller pays for no hand-over. Between processes a ``flock`` on a sidecar
+file stands around each batch and each checkpoint: SQLite's own busy loop starves somebody, a queue
+in the kernel does not.
+
+A second sidecar remembers how far the events had come. A file that is behind its mark has been
+restored from a copy, and nothing starts until ``sayso recover`` was run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sayso.engine import Command
+from sayso.errors import StoreError
+from sayso.keys import Keyring
+from sayso.rows import SYSTEM_THREAD, Event, Tool
+from sayso.stores.base import (
+    SEAL_EVENTS,
+    SEAL_SECONDS,
+    Boundary,
+    Cursor,
+    Seal,
+    carry_out,
+    means_of,
+)
+from sayso.stores.hub import Hub, Listener
+from sayso.stores.sql.dialect import SQLITE
+from sayso.stores.sql.known import Known
+from sayso.stores.sql.prune import prune
+from sayso.stores.sql.reads import SqlReads, move_cursor
+from sayso.stores.sql.seal import seal_moved
+from sayso.stores.sql.transaction import SqlTransaction
+from sayso.stores.sqlite.opening import brought_up_to_date, connected, last_pos, roll_back
+from sayso.stores.sqlite.operation import Operation
+from sayso.stores.sqlite.recent import Recent, SqliteTransaction
+from sayso.stores.sqlite.sidecar import PATIENCE, Sidecar
+from sayso.stores.sqlite.stream import Stream
+from sayso.stores.sqlite.watcher import OwnCommits, Watcher
+from sayso.types import Micros
+
+_RETRIES = 5
+#: A commit that takes less is not worth a thread.
+_QUICK = 0.001
+#: As many events as one commit adds, about.
+_FEW = 20
+
+
+class SqliteStore(SqlReads):
+    """A store in one SQLite file (WAL, ``synchronous=FULL``)."""
+
+    _dialect = SQLITE
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        keys: Keyring | None = None,
+        clock: Callable[[], Micros] = lambda: time.time_ns() // 1000,
+        boundary: Boundary | None = None,
+    ) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self.url = f"sqlite:///{self.path}"
+        self.boundary = boundary
+        self.quick_reads = True  # a reader of a WAL waits for no writer
+        self._clock = clock
+        self._sidecar = Sidecar(self.path)
+        try:
+            self.keys = keys or Keyring.for_store(self.path)
+            self._set_up()
+        except BaseException:
+            self._sidecar.close()
+            raise
+
+    def _set_up(self) -> None:
+        self._means = means_of(self.keys)
+        self._writer_lock = threading.Lock()
+        self._queue: deque[Operation] = deque()
+        self._known = Known()
+        self._news: list[tuple[list[Tool], set[int]]] = []
+        self._threads_moved: set[str] = set()
+        self._batch: list[Operation] = []
+        self._committing = False
+        self._hub = Hub(self._start_watching)
+        self._stream = Stream(self._rows)
+        self._reset()
+        self._open()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._readers: list[sqlite3.Connection] = []
+        self._writer: sqlite3.Connection | None = None
+        self._watching: sqlite3.Connection | None = None
+        self._unsealed = 0
+        self._sealed_at = time.monotonic()
+        self._seen, self._added = 0, 0
+        self._own = OwnCommits()
+        self._recent = Recent()
+        #: How long a commit takes, of late.
+        self._pace = 0.0
+
+    def _open(self) -> None:
+        with self._writer_lock, self._sidecar.lock():
+            connection = connected(self.path)
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._writer = connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        self.incarnation = brought_up_to_date(connection, self.keys, self.url)
+        self._seen = last_pos(connection)
+        self._sidecar.adopt(self.incarnation, self._seen)
+
+    def now(self) -> Micros:
+        """The machine's wall clock."""
+        return self._clock()
+
+    # -- writing
+
+    def transact(self, *commands: Command) -> list[Any]:
+        """Run commands of one thread in one durable transaction."""
+
+        def body(transaction: SqlTransaction) -> list[Any]:
+            results, work = carry_out(transaction, commands)
+            self._unsealed += len(work.events)
+            self._added += len(work.events)
+            self._threads_moved.update(event.thread for event in work.events)
+            self._news.append((work.tools, {face.id for face in transaction.faces}))
+            return results
+
+        names = [command.name for command in commands if command.name]
+        results: list[Any] = self._submit(names, body)
+        return results
+
+    def transact_now(self, *commands: Command) -> list[Any] | None:
+        """The same, if nobody writes at this moment and the disk has been quick so far."""
+        if self._pid != os.getpid() or self._pace > _QUICK or self._seal_due(_FEW):
+            return None
+        if not self._writer_lock.acquire(blocking=False):
+            return None
+        try:  # inside, for the file's lock belongs to all threads of this process together
+            free = self._sidecar.free()
+        finally:
+            self._writer_lock.release()
+        return self.transact(*commands) if free else None
+
+    def _submit(self, names: Sequence[str], body: Callable[[SqlTransaction], Any]) -> Any:
+        self._mind_a_fork()
+        operation = Operation(names, body)
+        moved: set[str] = set()
+        try:
+            self._queue.append(operation)
+            with self._writer_lock:
+                try:
+                    if not operation.done:
+                        moved = self._commit_queue()
+                finally:
+                    self._queue.remove(operation)
+        except BaseException:
+            # Who gives up takes the operation along, or somebody would carry it out later.
+            with contextlib.suppress(ValueError):
+                self._queue.remove(operation)
+            raise
+        self._hub.publish(moved)
+        if operation.error is not None:
+            raise operation.error
+        return operation.result
+
+    def _mind_a_fork(self) -> None:
+        """A connection must not cross a fork: the child opens its own."""
+        if self._pid == os.getpid():
+            return
+        if self._writer is None:
+            self._pid = os.getpid()
+            return
+        # Closed, not only dropped: SQLite counts its locks per process, and would take those of
+        # the parent for its own. The flock, too, belongs to the open file that both share.
+        for connection in (*self._readers, self._watching, self._writer):
+            if connection is not None:
+                connection.close()
+        self._sidecar.close()
+        self._sidecar = Sidecar(self.path)
+        self._writer_lock = threading.Lock()
+        self._queue.clear()
+        self._reset()
+        self._open()
+
+    def _commit_queue(self) -> set[str]:
+        """Commit what has queued up; gives the threads that moved."""
+        writer = self._writer
+        if writer is None:
+            raise StoreError(f"{self.url} is closed: open it again")
+        self._mend(writer)
+        self._batch = [operation for operation in list(self._queue) if not operation.done]
+        try:
+            with self._sidecar.lock():
+                self._commit(writer, self._batch)
+        except (sqlite3.Error, OSError) as error:
+            self._committing = False
+            self._recent.forget()  # first: whoever is interrupted in between has undone less
+            roll_back(writer)
+            self._fail(self._batch, StoreError(f"{self.path} could not be written: {error}"))
+        finally:
+            moved = self._threads_moved
+            self._mend(writer)
+        return moved
+
+    def _mend(self, writer: sqlite3.Connection) -> None:
+        """Settle the last batch, wherever it was interrupted: it is committed, or undone.
+
+        Once ``_committing`` is set, nothing but the COMMIT ends the transaction. What was undone is
+        still in the queue, and its callers try again.
+        """
+        if self._committing and not writer.in_transaction:
+            self._finish(self._batch)
+        if writer.in_transaction:
+            self._recent.forget()
+            roll_back(writer)
+        self._batch, self._committing = [], False
+        self._threads_moved, self._news, self._added = set(), [], 0
+
+    def _commit(self, writer: sqlite3.Connection, batch: list[Operation]) -> None:
+        writer.execute("BEGIN IMMEDIATE")
+        self._recent.check(writer)
+        for operation in batch:
+            transaction = SqliteTransaction(
+                writer, self._known, self._means, self._clock, self._recent
+            )
+            operation.run(writer.execute, transaction, alone=len(batch) == 1)
+            if operation.error is not None:
+                self._recent.forget()
+        if writer.in_transaction and self._seal_due():
+            self._seal(writer)
+        pos = last_pos(writer)
+        self._cross(batch, "before")
+        if writer.in_transaction:
+            self._committing = True
+            self._commit_own(writer, pos)
+            for tools, faces in self._news:
+                self._known.learn(tools, faces)
+        self._cross(batch, "after")
+        self._sidecar.mark(pos)
+        self._finish(batch)
+
+    def _commit_own(self, writer: sqlite3.Connection, pos: int) -> None:
+        self._own.add(pos - self._added + 1, pos)
+        began = time.perf_counter()
+        try:
+            writer.execute("COMMIT")
+        finally:
+            if writer.in_transaction:
+                self._own.undo()
+        self._pace += (time.perf_counter() - began - self._pace) / 4
+
+    def _cross(self, batch: list[Operation], when: str) -> None:
+        if self.boundary is not None:
+            for operation in batch:
+                if operation.error is None:
+                    self.boundary("+".join(operation.names), when)
+
+    @staticmethod
+    def _finish(batch: list[Operation]) -> None:
+        for operation in batch:
+            operation.done = True
+
+    def _fail(self, batch: list[Operation], error: StoreError) -> None:
+        for operation in batch:
+            operation.error = operation.error or error
+        self._finish(batch)
+
+    # -- sealing and pruning
+
+    def _seal_due(self, more: int = 0) -> bool:
+        late = time.monotonic() - self._sealed_at >= SEAL_SECONDS
+        return self._unsealed + more >= SEAL_EVENTS or (late and self._unsealed > 0)
+
+    def _seal(self, writer: sqlite3.Connection) -> Seal | None:
+        self._sealed_at, self._unsealed = time.monotonic(), 0
+        self._recent.forget()
+        return seal_moved(writer.execute, self.keys, self._clock())
+
+    def seal(self) -> Seal | None:
+        """Sign the heads of the chains that moved."""
+        sealed: Seal | None = self._submit(["seal"], lambda _: self._seal(self._open_writer()))
+        return sealed
+
+    def _open_writer(self) -> sqlite3.Connection:
+        assert self._writer is not None
+        return self._writer
+
+    def prune(self, before: Micros, by: str) -> dict[str, int]:
+        """Forget the contents of what ended before then."""
+
+        def body(transaction: SqlTransaction) -> dict[str, int]:
+            counts, note = prune(self._open_writer().execute, before, by)
+            _, work = carry_out(transaction, (note,))
+            self._added += len(work.events)
+            self._known.forget()
+            self._threads_moved.add(SYSTEM_THREAD)
+            self._seal(self._open_writer())
+            return counts
+
+        counts: dict[str, int] = self._submit(["prune"], body)
+        return counts
+
+    def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
+        """Move a named reader of the events, unless somebody else has moved it."""
+        moved: bool = self._submit(
+            ["cursor"], lambda _: move_cursor(self._open_writer().execute, name, to, expected)
+        )
+        return moved
+
+    # -- reading
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        self._mind_a_fork()
+        if self._writer is None:
+            raise StoreError(f"{self.url} is closed: open it again")
+        for attempt in range(_RETRIES):
+            try:
+                connection = self._readers.pop()
+            except IndexError:
+                connection = connected(self.path, writable=False)
+            try:
+                rows = connection.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                connection.close()
+                if attempt == _RETRIES - 1:
+                    raise StoreError(f"{self.path} could not be read: {error}") from error
+            else:
+                self._readers.append(connection)
+                return rows
+        raise AssertionError("unreachable")
+
+    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
+        return self._stream.events(after, limit)
+
+    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
+        return self._stream.newest(before, limit)
+
+    def tail(self) -> Cursor:
+        return self._stream.tail()
+
+    # -- hearing of other processes
+
+    def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
+        """Hear of commits, of this process at once and of others within some milliseconds."""
+        self._mind_a_fork()
+        return self._hub.subscribe(thread, listener)
+
+    def _start_watching(self) -> None:
+        self._watching = connected(self.path, writable=False)
+        Watcher(self._watching, self._hub, self._own, self._seen).start()
+
+    # -- the rest
+
+    def restored(self) -> bool:
+        """Whether the file is older than its mark: somebody put a copy back."""
+        return self._sidecar.still_behind()
+
+    def mark_recovered(self) -> None:
+        """Everything that may have run is in doubt now: go on from here."""
+        self._sidecar.reset(int(self.tail()))
+
+    def close(self) -> None:
+        """Seal what moved and let go of the file; a closed store can be read no more.
+
+        A process that is stopped in a commit is not waited for: what moved, another one seals.
+        """
+        if self._writer is None:
+            return
+        try:
+            ours = self._unsealed and self._pid == os.getpid()
+            if ours and self._sidecar.lets_in(self._writer_lock, PATIENCE):
+                self.seal()
+        finally:
+            # If it is not free, one of our threads waits in there, and has the rest to the end.
+            free = self._writer_lock.acquire(timeout=PATIENCE)
+            writer, self._writer = self._writer, None
+            self._hub.clear()
+            if free:
+                writer.close()
+                while self._readers:
+                    self._readers.pop().close()
+                self._sidecar.close()
+                self._writer_lock.release()

@@ -1,0 +1,216 @@
+"""What holds of every store at every moment, whatever was done to it.
+
+``check_store`` reads a store through its protocol only, and raises ``AssertionError`` at the first
+thing that does not hold: the chains and their heads, the stream of events, the seals, the counters
+of runs, and that the events of each call tell, move by legal move, how it came to be where it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+
+from sayso import codec
+from sayso.engine.asking import envelope, signed_bytes
+from sayso.engine.moves import MOVES
+from sayso.engine.work import COUNTERS, head_bytes, link_bytes
+from sayso.rows import LIVE, Call, CallStatus, Event, Run, RunStatus, Thread
+from sayso.stores.base import Cursor, Seal, Store, seal_bytes
+
+_S = CallStatus
+
+#: Where each kind of event leaves its call; ``decided`` and ``recorded`` depend on more.
+_LEADS_TO = {
+    "asked": _S.ASKED,
+    "allowed": _S.READY,
+    "denied": _S.REJECTED,
+    "reasked": _S.ASKED,
+    "started": _S.RUNNING,
+    "suspended": _S.READY,
+    "in_doubt": _S.IN_DOUBT,
+    "retried": _S.READY,
+    "expired": _S.EXPIRED,
+    "cancelled": _S.CANCELLED,
+    "superseded": _S.SUPERSEDED,
+}
+_STAYS = frozenset({"voted", "revised", "late"})
+_DECIDED = {
+    (_S.ASKED, "approve"): _S.READY,
+    (_S.ASKED, "edit"): _S.READY,
+    (_S.ASKED, "reject"): _S.REJECTED,
+    (_S.ASKED, "respond"): _S.RESPONDED,
+    (_S.IN_DOUBT, "approve"): _S.READY,
+    (_S.IN_DOUBT, "reject"): _S.FAILED,
+    (_S.IN_DOUBT, "respond"): _S.DONE,
+}
+
+
+def check_store(store: Store, runs: Iterable[str] = ()) -> None:
+    """Check everything that can be read, and the runs with these ids in full."""
+    events = all_events(store)
+    check_stream(events)
+    for thread in all_threads(store):
+        check_chain(store, thread, [e for _, e in events if e.thread == thread.id])
+    check_seals(store)
+    for run_id in runs:
+        run = store.run(run_id)
+        if run is not None:
+            calls = store.calls_of(run_id)
+            check_run(run, calls, [e for _, e in events if e.run == run_id])
+            for call in calls:
+                check_call(call)
+                check_signatures(store, call)
+
+
+def all_events(store: Store, page: int = 200) -> list[tuple[Cursor, Event]]:
+    """The whole stream, read page by page."""
+    found: list[tuple[Cursor, Event]] = []
+    while batch := store.events(found[-1][0] if found else "", page):
+        found += batch
+    return found
+
+
+def all_threads(store: Store, page: int = 50) -> list[Thread]:
+    """All threads, read page by page."""
+    found: list[Thread] = []
+    while batch := store.threads(found[-1].id if found else "", page):
+        found += batch
+    return found
+
+
+def whole_chain(store: Store, thread: str, page: int = 50) -> list[Event]:
+    """One thread's events, read page by page."""
+    found: list[Event] = []
+    while batch := store.chain(thread, found[-1].seq if found else 0, page):
+        found += batch
+    return found
+
+
+def all_seals(store: Store, page: int = 3) -> list[Seal]:
+    """All seals, read page by page."""
+    found: list[Seal] = []
+    while batch := store.seals(found[-1].n if found else 0, page):
+        found += batch
+    return found
+
+
+def check_stream(events: list[tuple[Cursor, Event]]) -> None:
+    """Every event once, and each thread's in the order of its chain."""
+    cursors = [cursor for cursor, _ in events]
+    assert len(set(cursors)) == len(cursors), "two events with one cursor"
+    last: Counter[str] = Counter()
+    for _, event in events:
+        last[event.thread] += 1
+        assert event.seq == last[event.thread], f"{event.thread}: {event.seq} is out of order"
+
+
+def check_chain(store: Store, thread: Thread, streamed: list[Event]) -> None:
+    """One thread's links, computed again, and the head that proves where they end."""
+    chain = whole_chain(store, thread.id)
+    assert chain == streamed, f"{thread.id}: chain and stream differ"
+    before = ""
+    for seq, event in enumerate(chain, 1):
+        where = f"{thread.id} #{seq}"
+        assert (event.thread, event.seq) == (thread.id, seq), f"{where}: a hole"
+        if event.body is not None:
+            digest = hashlib.sha256(event.body.encode()).hexdigest()
+            assert digest == event.digest, f"{where}: the body is not what its digest says"
+        assert store.keys.check_link(link_bytes(before, event), event.hash), f"{where}: bad link"
+        before = event.hash
+    assert (thread.seq, thread.head) == (len(chain), before), f"{thread.id}: bad head"
+    if chain:
+        assert store.keys.check_link(head_bytes(thread), thread.mac), f"{thread.id}: bad proof"
+    assert thread.sealed <= thread.seq
+
+
+def check_seals(store: Store) -> None:
+    """Each seal is signed, follows the one before, and names heads that were once the chains'."""
+    before = ""
+    for number, seal in enumerate(all_seals(store), 1):
+        digest = codec.sha256(seal_bytes(seal.n, seal.at, seal.heads, seal.prev))
+        assert (seal.n, seal.prev, seal.hash) == (number, before, digest), f"seal {seal.n}"
+        assert store.keys.verify(seal.hash.encode(), seal.signature), f"seal {seal.n}: signature"
+        for thread, seq, head in codec.loads(seal.heads):
+            (link,) = store.chain(thread, seq - 1, 1)
+            assert (link.seq, link.hash) == (seq, head), f"seal {seal.n}: {thread}"
+        before = seal.hash
+
+
+def check_run(run: Run, calls: list[Call], events: list[Event]) -> None:
+    """A run's counters and state agree with its calls, and its events with both."""
+    count = Counter(call.status for call in calls)
+    for status, name in COUNTERS.items():
+        assert getattr(run, name) == count[status], f"{run.id}: {name} is not {count[status]}"
+    if run.status not in LIVE:
+        assert (run.owner, run.ready_at) == (None, None), f"{run.id} is over, and still due"
+        assert run.active == run.asked == run.ready == 0, f"{run.id} is over, with open calls"
+    if run.status is RunStatus.PAUSED:
+        assert run.active == 0, f"{run.id} is paused while a call runs"
+    if run.active:
+        assert run.owner is not None, f"{run.id} has a running call and no owner"
+        assert run.ready_at is not None, f"{run.id} has a running call and no lease"
+    if run.ready and run.owner is None and run.status is RunStatus.RUNNING:
+        assert run.ready_at is not None, f"{run.id} could go on, and is not due"
+    for call in calls:
+        assert (call.run, call.thread) == (run.id, run.thread)
+        told = [event for event in events if event.call == call.id]
+        assert replay(call, told) is call.status, f"{call.id}: its events end elsewhere"
+
+
+def check_call(call: Call) -> None:
+    """What a row says of itself fits its status."""
+    closed_by_person = (_S.RESPONDED, _S.REJECTED)
+    if call.status in (*closed_by_person, _S.READY, _S.RUNNING):
+        assert call.decision is not None, f"{call.id} is {call.status} without a decision"
+    if call.status in (_S.ASKED, _S.EXPIRED):
+        assert call.decision is None, f"{call.id} is {call.status} with a decision"
+    if call.status in (_S.ASKED, *closed_by_person, _S.EXPIRED):
+        assert call.attempt == 0 or call.asked
+    if call.status in (_S.RUNNING, _S.IN_DOUBT):
+        assert call.status is _S.IN_DOUBT or call.attempt > 0, f"{call.id} runs, never started"
+    assert len({vote.by for vote in call.votes}) == len(call.votes), f"{call.id}: a vote twice"
+
+
+def check_signatures(store: Store, call: Call) -> None:
+    """What may run is what its digest says, and its yes is signed by whoever gave it."""
+    assert codec.digest(envelope(call)) == call.digest, f"{call.id} is not what its digest says"
+    decision = call.decision
+    if call.status not in (_S.READY, _S.RUNNING) or decision is None:
+        return
+    signed = signed_bytes(decision.digest, decision.type, decision.by, decision.at)
+    assert store.keys.verify(signed, decision.signature), f"{call.id}: whose yes is that?"
+    for vote in call.votes:
+        assert vote.digest == decision.digest, f"{call.id}: a vote for something else"
+        signed = signed_bytes(vote.digest, vote.type, vote.by, vote.at)
+        assert store.keys.verify(signed, vote.signature), f"{call.id}: whose vote is that?"
+
+
+def replay(call: Call, events: list[Event]) -> CallStatus | None:
+    """Where a call's events lead, each along a legal move, with one outcome per asking."""
+    status: CallStatus | None = None
+    attempt, outcomes = 0, 0
+    for event in events:
+        body = codec.loads(event.body or "{}")
+        if event.type in _STAYS:
+            assert event.type == "late" or status in (_S.ASKED, _S.IN_DOUBT), event
+            continue
+        if event.type == "decided":
+            assert status is not None
+            to = _DECIDED[status, body["decision"]]
+            outcomes += 1
+        elif event.type == "recorded":
+            to = _S.DONE if body["ok"] else _S.FAILED
+        else:
+            to = _LEADS_TO[event.type]
+        assert to in MOVES[status], f"{call.id}: {status} → {to} by {event.type!r}"
+        if event.type in ("asked", "reasked", "in_doubt"):
+            outcomes = 0
+        if event.type == "started":
+            attempt += 1
+            assert body["attempt"] == attempt, f"{call.id}: started twice as {body['attempt']}"
+        if event.type == "retried":
+            assert call.terms.idempotent, f"{call.id} was run again, and nobody said so"
+        assert outcomes <= 1, f"{call.id}: two outcomes"
+        status = to
+    return status

@@ -1,0 +1,162 @@
+"""A model without a model: it says what its script says, in tests and demonstrations.
+
+    model = ScriptedModel([call("send_email", {"to": "ana"}), say("Sent.")])
+    agent = sayso.Agent("assistant", model=model, tools=[send_email])
+
+A script is a list of steps, or a function from the messages so far to the next step. A step is a
+text, a reply made by ``say``, ``call`` or ``calls``, a ``sayso.ToolCall``, a list of calls, an
+exception to raise, or such a function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from sayso import codec
+from sayso.agent.models.base import (
+    Finish,
+    Message,
+    ModelCall,
+    ModelError,
+    ModelReply,
+    ModelRequest,
+    TextDelta,
+)
+from sayso.agent.models.wire import known_call_ids
+from sayso.types import ToolCall
+
+Answer: TypeAlias = ModelReply | str | ToolCall | Sequence[ModelReply | ToolCall]
+Chooser: TypeAlias = Callable[[Sequence[Message]], Answer | Awaitable[Answer]]
+Step: TypeAlias = Answer | BaseException | Chooser
+
+
+def say(text: str, *, finish: Finish = "stop") -> ModelReply:
+    """A reply of text; with ``finish="length"``, one that was cut."""
+    return ModelReply(text, finish=finish)
+
+
+def refuse(text: str) -> ModelReply:
+    """A reply in which the model will not do it."""
+    return ModelReply(refusal=text, finish="refusal")
+
+
+def call(
+    name: str,
+    arguments: Mapping[str, Any] | str | None = None,
+    *,
+    id: str = "",
+    text: str = "",
+    finish: Finish = "calls",
+) -> ModelReply:
+    """A reply with one call; arguments given as text go out as they are, even if they are no JSON.
+
+    Without an id it gets the next free one: ``call_1``, ``call_2`` and so on.
+    """
+    raw = arguments if isinstance(arguments, str) else codec.dumps(dict(arguments or {}))
+    return ModelReply(text, calls=(ModelCall(id, name, raw),), finish=finish)
+
+
+def calls(*replies: ModelReply) -> ModelReply:
+    """Several calls in one reply, in this order: ``calls(call("a"), call("b"))``."""
+    return replace(
+        replies[0],
+        text="".join(reply.text for reply in replies),
+        calls=tuple(made for reply in replies for made in reply.calls),
+    )
+
+
+def _said(step: Any) -> ModelReply:
+    if isinstance(step, ModelReply):
+        return step
+    if isinstance(step, str):
+        return say(step)
+    if isinstance(step, ToolCall):
+        return call(step.name, step.args, id=step.id)
+    if isinstance(step, list | tuple) and step:
+        return calls(*map(_said, step))
+    raise TypeError(
+        f"{step!r:.80} is no step of a script: use a text, say(...), call(...), or a list of calls"
+    )
+
+
+class ScriptedModel:
+    """A Model that follows a script, and keeps every request it got in ``requests``.
+
+    Steps are used up one after the other. With ``by_turn=True`` the step is chosen by the number of
+    replies that the conversation holds already: the same script then goes on in another process.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Step] | Chooser,
+        *,
+        name: str = "scripted",
+        delay: float = 0.0,
+        by_turn: bool = False,
+    ) -> None:
+        self.name = name
+        self.requests: list[ModelRequest] = []
+        self._choose = steps if callable(steps) else None
+        self._steps = () if callable(steps) else tuple(steps)
+        self._delay = delay
+        self._by_turn = by_turn
+        self._used = 0
+
+    @property
+    def left(self) -> int:
+        """How many steps nobody has asked for yet."""
+        return len(self._steps) - self._used
+
+    async def reply(self, request: ModelRequest) -> ModelReply:
+        """Answer with the next step."""
+        self.requests.append(replace(request, messages=tuple(request.messages)))
+        answer = _said(await _settled(self._next(request.messages), request.messages))
+        made = answer.calls if answer.finish == "calls" else ()  # as every model has to
+        return replace(answer, calls=_with_ids(made, request.messages))
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+        """Answer with the next step, its text word by word."""
+        answer = await self.reply(request)
+        for word in re.findall(r"\s*\S+\s*$|\s*\S+|\s+$", answer.text):
+            await asyncio.sleep(self._delay)
+            yield TextDelta(word)
+        yield answer
+
+    def _next(self, messages: Sequence[Message]) -> Step:
+        if self._choose is not None:
+            return self._choose
+        turn = sum(message["role"] == "assistant" for message in messages)
+        position = turn if self._by_turn else self._used
+        if position >= len(self._steps):
+            raise ModelError(
+                f"the script of {self.name!r} has {len(self._steps)} steps, and the model was "
+                f"asked for step {position + 1}; add one, or find out why it was asked again"
+            )
+        self._used = max(self._used, position + 1)
+        return self._steps[position]
+
+
+async def _settled(step: Step, messages: Sequence[Message]) -> Answer:
+    if isinstance(step, BaseException):
+        raise step
+    if not callable(step):
+        return step
+    answer = step(messages)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _with_ids(made: Iterable[ModelCall], messages: Sequence[Message]) -> tuple[ModelCall, ...]:
+    used = known_call_ids(messages)
+    numbered = []
+    for one in made:
+        number = len(used) + 1
+        while f"call_{number}" in used:
+            number += 1
+        numbered.append(one if one.id else replace(one, id=f"call_{number}"))
+        used.add(numbered[-1].id)
+    return tuple(numbered)

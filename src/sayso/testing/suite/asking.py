@@ -1,0 +1,292 @@
+"""How calls come to be: put to a person, allowed, refused, and only once each."""
+
+from __future__ import annotations
+
+import pytest
+
+from sayso import codec
+from sayso.engine.commands import Reask
+from sayso.errors import Cancelled, Conflict, NotFound
+from sayso.rows import CallStatus, RunStatus
+from sayso.testing.world import LEASE, SECOND, World, tool_of
+from sayso.types import Terms
+
+
+class Asking:
+    """``Propose`` and ``Reask``."""
+
+    def test_a_call_that_needs_a_person_is_asked(self, world: World) -> None:
+        call = world.ask(expires_in=60, rule="mail", reviewers=("ana",), note="please")
+        assert call == world.call(call)
+        assert call.status is CallStatus.ASKED
+        assert call.asked
+        assert call.created == world.clock()
+        assert call.expires_at == world.clock() + 60 * SECOND
+        assert (call.rev, call.attempt, call.votes, call.decision) == (1, 0, (), None)
+        assert world.run().status is RunStatus.PAUSED
+        assert world.run().ready_at is None
+        assert world.events() == ["asked"]
+        assert world.body("asked")["digest"] == call.digest
+
+    def test_a_call_that_needs_nobody_is_ready_and_due(self, world: World) -> None:
+        call = world.ready()
+        assert call.status is CallStatus.READY
+        assert not call.asked
+        assert call.decision is not None
+        assert call.decision.type == "allow"
+        assert call.valid_until == world.clock() + 86_400 * SECOND
+        assert world.run().status is RunStatus.RUNNING
+        assert world.run().ready_at == world.clock()
+
+    def test_a_call_that_the_policy_denies_is_rejected(self, world: World) -> None:
+        call = world.ask(verdict="deny", rule="never", description="no mail at night")
+        assert call.status is CallStatus.REJECTED
+        assert not call.asked
+        assert call.decision is not None
+        assert (call.decision.type, call.decision.by) == ("deny", "policy:never")
+        assert call.decision.message == "no mail at night"
+        assert world.events() == ["denied"]
+
+    def test_several_calls_are_one_commit(self, world: World) -> None:
+        new = [world.new(verdict=verdict) for verdict in ("ask", "allow", "deny")]
+        calls = world.propose(*new)
+        assert [call.status for call in calls] == ["asked", "ready", "rejected"]
+        assert [call.id for call in calls] == [one.id for one in new]
+        assert world.store.calls_of("r") == list(calls)
+        keys = [call.key for call in calls]
+        assert world.store.calls_of("r", keys) == list(calls)
+        assert world.store.calls_of("r", [keys[1], "none", keys[0]]) == list(calls[:2])
+        assert world.store.calls_of("r", keys[:1]) == [calls[0]]
+        assert world.store.calls_of("r", []) == world.store.calls_of("r2", keys) == []
+        run = world.run()
+        assert (run.asked, run.ready, run.active, run.doubted) == (1, 1, 0, 0)
+
+    def test_the_run_and_the_thread_remember_who_asked(self, world: World) -> None:
+        world.propose(
+            world.new(), requester="zoe", agent_digest="d1", parent_call="req_up", snapshot="{}"
+        )
+        run = world.run()
+        assert (run.thread, run.agent, run.requester) == ("t", "agent", "zoe")
+        assert (run.agent_digest, run.parent_call, run.snapshot) == ("d1", "req_up", "{}")
+        assert run.created == world.clock()
+        assert [t.owner for t in world.store.threads() if t.id == "t"] == ["zoe"]
+        world.propose(world.new(), requester="eve", snapshot='{"n":2}')
+        assert world.run().requester == "zoe"
+        assert world.run().snapshot == '{"n":2}'
+        assert [t.owner for t in world.store.threads() if t.id == "t"] == ["zoe"]
+
+    def test_messages_are_appended_in_order(self, world: World) -> None:
+        world.propose(world.new(), says=("one", "two"))
+        world.propose(says=("three",))
+        world.propose(says=("elsewhere",), thread="t2", run="r2")
+        assert world.store.messages("t") == [(1, "one"), (2, "two"), (3, "three")]
+        assert world.store.messages("t", after=2) == [(3, "three")]
+        assert world.store.messages("t", after=2, also=1) == [(1, "one"), (3, "three")]
+        assert world.store.messages("t", after=1, also=3) == [(2, "two"), (3, "three")]
+        assert world.store.messages("t", after=2, also=7) == [(3, "three")]
+        assert world.store.messages("t2") == [(1, "elsewhere")]
+        assert world.store.messages("nowhere") == []
+
+    def test_the_last_run_of_a_thread_is_the_live_one_or_who_spoke_last(self, world: World) -> None:
+        store = world.store
+        assert store.last_run("t") is None
+        world.propose(says=("one",))
+        assert store.last_run("t") == world.run()
+        world.finish()
+        assert store.last_run("t") == world.run()
+        world.propose(world.new(), run="r2")
+        assert store.last_run("t") == world.run("r2")
+        world.cancel(run="r2")
+        assert store.last_run("t") == world.run("r")
+
+    def test_a_tool_is_stored_once_by_its_digest(self, world: World) -> None:
+        world.ask("send")
+        world.ask("send")
+        world.ask("delete")
+        for name in ("send", "delete"):
+            assert world.store.tool(tool_of(name).digest) == tool_of(name)
+        assert world.store.tool("none") is None
+
+    def test_the_same_key_is_the_same_call(self, world: World) -> None:
+        first = world.ask(key="k")
+        before = world.everything()
+        assert world.ask(key="k") == first
+        assert world.everything() == before
+        world.decide(first)
+        assert world.ask(key="k").status is CallStatus.READY
+        assert world.store.call_by_key("r", "k") == world.call(first)
+        assert world.store.call_by_key("r", "none") is None
+        assert world.store.call_by_key("r2", "k") is None
+
+    def test_the_same_key_in_one_commit_is_the_same_call(self, world: World) -> None:
+        one, two = world.propose(world.new(key="k"), world.new(key="k"))
+        assert one == two
+        assert world.store.calls_of("r") == [one]
+
+    def test_the_same_key_in_another_run_is_another_call(self, world: World) -> None:
+        first = world.ask(key="k")
+        second = world.ask(key="k", run="r2", thread="t2", args={"to": "someone else"})
+        assert first.id != second.id
+
+    @pytest.mark.parametrize(
+        "other", [{"args": {"to": "eve"}}, {"tool": "delete"}, {"kind": "question"}]
+    )
+    def test_the_same_key_with_other_content_is_a_conflict(
+        self, world: World, other: dict[str, object]
+    ) -> None:
+        world.ask(key="k")
+        before = world.everything()
+        with pytest.raises(Conflict, match="'k'"):
+            world.propose(world.new(), world.new(**{"key": "k", **other}))  # type: ignore[arg-type]
+        assert world.everything() == before
+
+    def test_an_edited_call_is_still_known_by_its_first_arguments(self, world: World) -> None:
+        call = world.ask(key="k", args={"to": "bo"})
+        world.decide(call, "edit", args={"to": "cy"})
+        assert world.ask(key="k", args={"to": "bo"}).id == call.id
+        with pytest.raises(Conflict):
+            world.ask(key="k", args={"to": "cy"})
+
+    def test_an_id_that_is_taken_is_a_conflict(self, world: World) -> None:
+        world.ask(id="req_x")
+        before = world.everything()
+        with pytest.raises(Conflict):
+            world.ask(id="req_x", run="r2", thread="t2")
+        assert world.store.run("r2") is None
+        del world.runs["r2"]
+        assert world.everything() == before
+
+    def test_one_live_run_per_thread(self, world: World) -> None:
+        world.ask()
+        before = world.everything()
+        with pytest.raises(Conflict):
+            world.ask(run="r2")
+        assert world.store.run("r2") is None
+        live = world.store.live_run("t")
+        assert live is not None
+        assert live.id == "r"
+        del world.runs["r2"]
+        assert world.everything() == before
+
+    def test_a_run_that_is_over_makes_room_and_can_be_entered_again(self, world: World) -> None:
+        world.propose()
+        assert world.finish(output='"fine"').output == '"fine"'
+        assert world.store.live_run("t") is None
+        world.propose(world.new(), run="r2")
+        with pytest.raises(Conflict):
+            world.ask()
+        world.cancel(run="r2")
+        assert world.ask().status is CallStatus.ASKED
+        assert world.run().output is None
+        assert world.run().status is RunStatus.PAUSED
+
+    def test_a_cancelled_run_takes_no_more_calls(self, world: World) -> None:
+        world.ask()
+        world.cancel()
+        before = world.everything()
+        with pytest.raises(Cancelled, match="changed my mind"):
+            world.ask()
+        assert world.everything() == before
+
+    def test_a_run_belongs_to_one_thread(self, world: World) -> None:
+        world.ask()
+        before = world.everything()
+        with pytest.raises(Conflict):
+            world.ask(thread="t2")
+        assert world.everything() == before
+
+    def test_what_needs_nobody_may_start_in_the_same_commit(self, world: World) -> None:
+        ask, allow = world.propose(world.new(), world.new(verdict="allow"), owner="w1", lease=LEASE)
+        assert (ask.status, allow.status) == ("asked", "running")
+        assert (allow.attempt, allow.token) == (1, world.run().token)
+        run = world.run()
+        assert (run.status, run.owner, run.active) == ("running", "w1", 1)
+        assert run.ready_at == world.clock() + LEASE
+
+    def test_it_does_not_start_under_somebody_elses_lease(self, world: World) -> None:
+        world.running(owner="w1")
+        (call,) = world.propose(world.new(verdict="allow"), owner="w2", lease=LEASE)
+        assert call.status is CallStatus.READY
+        assert call.decision is not None
+        assert call.decision.signature
+        assert world.run().owner == "w1"
+
+    def test_a_lease_can_be_held_while_people_think(self, world: World) -> None:
+        world.propose()
+        world.decide(world.ask(), "reject")
+        run = world.claim("w1")
+        assert run is not None
+        world.propose(world.new(), hold=True)
+        held = world.run()
+        assert (held.status, held.owner, held.token) == ("running", "w1", run.token)
+        world.propose(world.new())
+        assert (world.run().status, world.run().owner) == ("paused", None)
+
+    def test_an_approved_call_can_be_asked_again(self, world: World) -> None:
+        call = world.ask(expires_in=60)
+        yes = world.decide(call)
+        world.clock.advance(5)
+        changed = tool_of("send", "v2")
+        terms = Terms(reviewers=("bo",), expires_in=10.0)
+        (again,) = world.transact(
+            Reask(
+                thread="t",
+                run="r",
+                call=call.id,
+                reason="the tool changed",
+                tool=changed,
+                terms=terms,
+                binds='{"folder":"a"}',
+            )
+        )
+        assert again == world.call(call)
+        assert again.status is CallStatus.ASKED
+        assert (again.rev, again.votes, again.decision) == (yes.rev + 1, (), None)
+        assert (again.valid_until, again.tool_digest) == (None, changed.digest)
+        assert (again.binds, again.terms.reviewers) == ('{"folder":"a"}', ("bo",))
+        assert again.expires_at == world.clock() + 10 * SECOND
+        assert again.digest not in (call.digest, "")
+        assert world.store.tool(changed.digest) == changed
+        assert world.run().status is RunStatus.PAUSED
+        with pytest.raises(Conflict):
+            world.decide(call, by="bo", seen_digest=call.digest)
+
+    @pytest.mark.parametrize("state", ["asked", "running", "in_doubt", "done", "rejected"])
+    def test_only_a_ready_call_is_asked_again(self, world: World, state: str) -> None:
+        call = world.in_state(state)
+        before = world.everything()
+        (same,) = world.transact(Reask(thread="t", run="r", call=call.id, reason="why not"))
+        assert same.status == state
+        assert world.everything() == before
+
+    def test_a_preview_can_be_made_anew_while_people_think(self, world: World) -> None:
+        call = world.ask(preview='"old"')
+        events = world.events()
+        (same,) = world.transact(
+            Reask(thread="t", run="r", call=call.id, reason="", preview='"new"')
+        )
+        assert same == world.call(call) == call._replace(preview='"new"')
+        assert world.events() == events
+        world.reopen()
+        assert world.call(call) == same
+
+    def test_asking_again_about_nothing(self, world: World) -> None:
+        world.ask()
+        with pytest.raises(NotFound, match="req_none"):
+            world.transact(Reask(thread="t", run="r", call="req_none", reason="?"))
+
+    def test_the_digest_covers_what_a_person_relies_on(self, world: World) -> None:
+        base = world.ask(key="k", args={"to": "bo"})
+        variants = [
+            world.ask(args={"to": "cy"}),
+            world.ask(binds='{"tenant":1}'),
+            world.ask(quorum=2),
+            world.ask(reviewers=("bo",)),
+            world.ask(allowed=("reject",)),
+            world.ask(requester_decides=False),
+            world.ask(expires_in=9),
+        ]
+        digests = {base.digest, *(call.digest for call in variants)}
+        assert len(digests) == len(variants) + 1
+        assert all(len(digest) == 64 for digest in digests)
+        assert base.args_hash == codec.sha256(base.args.encode())

@@ -1,0 +1,346 @@
+"""How a person's answer counts: the first wins, on what was seen, in time, by one who may."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sayso.engine.asking import signed_bytes
+from sayso.engine.commands import Decide
+from sayso.errors import (
+    AlreadyDecided,
+    Conflict,
+    Expired,
+    InvalidDecision,
+    NotAllowed,
+    NotFound,
+)
+from sayso.rows import Call, CallStatus, RunStatus
+from sayso.testing.world import SECOND, World, tool_of
+from sayso.types import Grant, Reviewer
+
+
+class Deciding:
+    """``Decide`` by one person."""
+
+    def test_approve(self, world: World) -> None:
+        call = world.ask(valid_for=100.0)
+        world.clock.advance(3)
+        yes = world.decide(call, channel="terminal")
+        assert yes == world.call(call)
+        assert yes.status is CallStatus.READY
+        assert yes.valid_until == world.clock() + 100 * SECOND
+        decision = yes.decision
+        assert decision is not None
+        assert (decision.type, decision.by, decision.at) == ("approve", "ana", world.clock())
+        assert (decision.channel, decision.assurance) == ("terminal", "token")
+        assert decision.digest == call.digest
+        signed = signed_bytes(call.digest, "approve", "ana", decision.at)
+        assert world.keys.verify(signed, decision.signature)
+        assert [(vote.by, vote.digest) for vote in yes.votes] == [("ana", call.digest)]
+        assert world.events() == ["asked", "decided"]
+
+    def test_edit(self, world: World) -> None:
+        call = world.ask(args={"to": "bo"})
+        edited = world.decide(call, "edit", args={"to": "cy"})
+        assert edited == world.call(call)
+        assert edited.status is CallStatus.READY
+        assert (edited.args, edited.original) == ('{"to":"cy"}', '{"to":"bo"}')
+        assert edited.rev == 2
+        assert edited.digest != call.digest
+        assert edited.decision is not None
+        assert edited.decision.type == "edit"
+        assert edited.decision.digest == edited.digest
+        signed = signed_bytes(edited.digest, "edit", "ana", edited.decision.at)
+        assert world.keys.verify(signed, edited.decision.signature)
+        assert world.events() == ["asked", "revised", "decided"]
+
+    def test_reject(self, world: World) -> None:
+        call = world.decide(world.ask(), "reject", message="not today")
+        assert call.status is CallStatus.REJECTED
+        assert call.decision is not None
+        assert call.decision.message == "not today"
+        assert world.body("decided")["message"] == "not today"
+
+    def test_respond(self, world: World) -> None:
+        call = world.decide(world.ask(), "respond", value={"sent": True})
+        assert call.status is CallStatus.RESPONDED
+        assert call.result == '{"sent":true}'
+        assert call.decision is not None
+        assert call.decision.value == '{"sent":true}'
+
+    @pytest.mark.parametrize("type", ["approve", "edit", "reject", "respond"])
+    def test_a_decision_makes_its_run_due(self, world: World, type: str) -> None:
+        call = world.ask()
+        more: dict[str, dict[str, Any]] = {"edit": {"args": {}}, "respond": {"value": 1}}
+        world.decide(call, type, **more.get(type, {}))
+        run = world.run()
+        assert (run.wake, run.ready_at) == (1, world.clock())
+        assert [found.id for found in world.store.ready(["agent"])] == ["r"]
+
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            (("approve", "ana", {}), ("reject", "ana", {})),
+            (("approve", "ana", {}), ("approve", "bo", {})),
+            (("reject", "ana", {"message": "no"}), ("approve", "bo", {})),
+            (("reject", "ana", {"message": "no"}), ("reject", "ana", {"message": "never"})),
+            (("respond", "ana", {"value": 1}), ("respond", "ana", {"value": 2})),
+            (("edit", "ana", {"args": {"to": "cy"}}), ("edit", "ana", {"args": {"to": "di"}})),
+            (("edit", "ana", {"args": {"to": "cy"}}), ("approve", "ana", {})),
+        ],
+    )
+    def test_the_first_decision_wins(
+        self,
+        world: World,
+        first: tuple[str, str, dict[str, Any]],
+        second: tuple[str, str, dict[str, Any]],
+    ) -> None:
+        call = world.ask()
+        seen = call.digest
+        world.decide(call, first[0], first[1], **first[2])
+        before = world.everything()
+        with pytest.raises(AlreadyDecided, match="ana decided"):
+            world.decide(call, second[0], second[1], seen_digest=seen, **second[2])
+        assert world.everything() == before
+
+    @pytest.mark.parametrize(
+        ("type", "more"),
+        [
+            ("approve", {}),
+            ("reject", {"message": "no"}),
+            ("respond", {"value": [1]}),
+            ("edit", {"args": {"to": "cy"}}),
+        ],
+    )
+    def test_the_same_decision_by_the_same_person_is_an_echo(
+        self, world: World, type: str, more: dict[str, Any]
+    ) -> None:
+        call = world.ask()
+        won = world.decide(call, type, **more)
+        world.clock.advance(1)
+        before = world.everything()
+        assert world.decide(call, type, seen_digest=call.digest, **more) == won
+        assert world.everything() == before
+
+    def test_an_echo_comes_back_however_far_the_call_has_come(self, world: World) -> None:
+        call = world.ask()
+        world.decide(call)
+        done = world.record(world.start(call)[0])
+        assert world.decide(call, seen_digest=call.digest) == done
+
+    def test_what_was_not_seen_is_not_approved(self, world: World) -> None:
+        call = world.ask()
+        before = world.everything()
+        with pytest.raises(InvalidDecision) as refused:
+            world.decide(call, seen_digest=None)
+        assert refused.value.path == "seen_digest"
+        with pytest.raises(Conflict, match=call.id):
+            world.decide(call, seen_digest="0" * 64)
+        with pytest.raises(Conflict):
+            world.decide(call, "reject", seen_digest="0" * 64)
+        assert world.everything() == before
+        assert world.decide(call, "reject", seen_digest=None).status is CallStatus.REJECTED
+
+    def test_an_answer_that_is_not_allowed(self, world: World) -> None:
+        call = world.ask(allowed=("approve", "reject"))
+        before = world.everything()
+        for type, more in (("edit", {"args": {}}), ("respond", {"value": 1})):
+            with pytest.raises(InvalidDecision, match="approve or reject"):
+                world.decide(call, type, **more)
+        with pytest.raises(InvalidDecision):
+            world.decide(call, "maybe")
+        assert world.everything() == before
+
+    def test_an_edit_without_arguments(self, world: World) -> None:
+        with pytest.raises(InvalidDecision) as refused:
+            world.decide(world.ask(), "edit")
+        assert refused.value.path == "args"
+
+    def test_nothing_has_that_id(self, world: World) -> None:
+        call = world.ask()
+        before = world.everything()
+        with pytest.raises(NotFound, match="req_none"):
+            world.transact(_decide(world, call, call="req_none"))
+        with pytest.raises(NotFound):
+            world.transact(_decide(world, call, run="r-none"))
+        assert world.everything() == before
+
+    # -- who
+
+    @pytest.mark.parametrize(
+        ("terms", "by"),
+        [
+            ({}, Reviewer("robot", role="agent", assurance="token")),
+            ({"reviewers": ("bo", "group:finance")}, Reviewer("ana", ("ops",))),
+            ({"requester_decides": False}, Reviewer("zoe", assurance="session")),
+            ({"assurance": "token"}, Reviewer("ana", assurance="os-user")),
+            ({"assurance": "session"}, Reviewer("ana", assurance="token")),
+        ],
+    )
+    def test_who_may_not(self, world: World, terms: dict[str, Any], by: Reviewer) -> None:
+        (call,) = world.propose(world.new(**terms), requester="zoe")
+        before = world.everything()
+        for type in ("approve", "reject"):
+            with pytest.raises(NotAllowed):
+                world.decide(call, type, by)
+        assert world.everything() == before
+
+    @pytest.mark.parametrize(
+        ("terms", "by"),
+        [
+            ({"reviewers": ("ana",)}, Reviewer("ana")),
+            ({"reviewers": ("group:finance",)}, Reviewer("ana", ("finance",))),
+            ({"requester_decides": True}, Reviewer("zoe")),
+            ({"requester_decides": False}, Reviewer("ana")),
+            ({"assurance": "os-user"}, Reviewer("ana", assurance="token")),
+        ],
+    )
+    def test_who_may(self, world: World, terms: dict[str, Any], by: Reviewer) -> None:
+        (call,) = world.propose(world.new(**terms), requester="zoe")
+        assert world.decide(call, by=by).status is CallStatus.READY
+
+    def test_groups_come_from_the_stores_own_tokens(self, world: World) -> None:
+        world.token("ana", groups=("finance", "ops"))
+        world.token("bo", groups=("finance",), ends=world.clock() + SECOND)
+        calls = [world.ask(reviewers=("group:finance",)) for _ in range(3)]
+        assert world.decide(calls[0], by=Reviewer("ana")).status is CallStatus.READY
+        assert world.decide(calls[1], by=Reviewer("bo")).status is CallStatus.READY
+        world.clock.advance(1)
+        with pytest.raises(NotAllowed, match="group:finance"):
+            world.decide(calls[2], by=Reviewer("bo"))
+        with pytest.raises(NotAllowed):
+            world.decide(calls[2], by=Reviewer("cy"))
+
+    # -- when
+
+    def test_expiry_is_tested_where_the_decision_is_made(self, world: World) -> None:
+        call = world.ask(expires_in=10)
+        late = world.ask(expires_in=10)
+        world.clock.advance(9.999_999)
+        assert world.decide(call).status is CallStatus.READY
+        world.clock.advance(0.000_001)
+        before = world.everything()
+        for type in ("approve", "reject"):
+            with pytest.raises(Expired, match=late.id):
+                world.decide(late, type)
+        assert world.everything() == before
+
+    def test_after_the_end_there_is_nothing_to_decide(self, world: World) -> None:
+        call = world.ask(expires_in=10)
+        world.clock.advance(10)
+        world.expire(call)
+        with pytest.raises(AlreadyDecided, match="expired"):
+            world.decide(call)
+        other = world.ask()
+        world.cancel(other)
+        with pytest.raises(AlreadyDecided, match="cancelled"):
+            world.decide(other)
+
+    def test_a_call_that_was_never_asked_about(self, world: World) -> None:
+        for call in (world.ready(), world.running(run="r2", thread="t2")):
+            with pytest.raises(AlreadyDecided):
+                world.decide(call)
+        with pytest.raises(AlreadyDecided, match="policy"):
+            world.decide(world.ask(verdict="deny"))
+
+    # -- with a grant
+
+    def test_an_approval_may_come_with_a_grant(self, world: World) -> None:
+        call = world.ask()
+        world.decide(call, grant=_grant(world))
+        assert [g.id for g in world.store.grants()] == ["grt_x"]
+        assert world.events("t") == ["asked", "decided"]
+        assert world.events("@system") == ["granted"]
+        assert world.ask().status is CallStatus.READY
+        world.decide(call, grant=_grant(world), seen_digest=call.digest)
+        assert world.events("@system") == ["granted"]
+
+    def test_who_only_chats_gives_no_grant(self, world: World) -> None:
+        call = world.ask()
+        with pytest.raises(NotAllowed, match="reviewer"):
+            world.decide(call, by=Reviewer("cleo", role="chat"), grant=_grant(world))
+        assert world.store.grants() == []
+        assert world.ask().status is CallStatus.ASKED
+
+    def test_no_grant_with_a_no_a_quorum_or_a_question(self, world: World) -> None:
+        refused = [
+            (world.ask(), "reject"),
+            (world.ask(quorum=2), "approve"),
+            (world.ask(tool="", kind="question"), "approve"),
+        ]
+        before = world.everything()
+        for call, type in refused:
+            with pytest.raises(InvalidDecision) as raised:
+                world.decide(call, type, grant=_grant(world))
+            assert raised.value.path == "grant"
+        assert world.everything() == before
+
+    # -- in doubt
+
+    @pytest.mark.parametrize(
+        ("type", "more", "status", "result"),
+        [
+            ("approve", {}, CallStatus.READY, None),
+            ("respond", {"value": "it went out"}, CallStatus.DONE, '"it went out"'),
+            ("reject", {"message": "leave it"}, CallStatus.FAILED, "leave it"),
+        ],
+    )
+    def test_a_doubt_is_settled_by_a_person(
+        self, world: World, type: str, more: dict[str, Any], status: CallStatus, result: str | None
+    ) -> None:
+        call = world.doubted()
+        assert world.run().status is RunStatus.PAUSED
+        settled = world.decide(call, type, **more)
+        assert (settled.status, settled.result) == (status, result)
+        assert world.run().doubted == 0
+        assert world.run().ready_at == world.clock()
+
+    def test_an_old_yes_does_not_mean_run_it_again(self, world: World) -> None:
+        call = world.ask()
+        world.decide(call)
+        started = world.start(call)[0]
+        world.doubt(started)
+        with pytest.raises(Conflict):
+            world.decide(call, seen_digest=call.digest)
+        first_doubt = world.digest(call)
+        world.decide(call)
+        again = world.start(world.call(call))[0]
+        assert (again.status, again.attempt) == (CallStatus.RUNNING, 2)
+        world.doubt(again)
+        with pytest.raises(Conflict):
+            world.decide(call, seen_digest=first_doubt)
+
+    def test_a_doubt_cannot_be_edited_and_keeps_its_reviewers(self, world: World) -> None:
+        call = world.doubted(reviewers=("ana",), quorum=1)
+        with pytest.raises(InvalidDecision, match="approve or respond or reject"):
+            world.decide(call, "edit", args={})
+        with pytest.raises(NotAllowed):
+            world.decide(call, "respond", "bo", value=1)
+
+
+def _grant(world: World) -> Grant:
+    return Grant(
+        id="grt_x",
+        agent="agent",
+        tool="send",
+        tool_digest=tool_of("send").digest,
+        scope="{}",
+        by="ana",
+        created=world.clock(),
+    )
+
+
+def _decide(world: World, asked: Call, **other: Any) -> Decide:
+    command = Decide(
+        thread="t",
+        run="r",
+        call=asked.id,
+        type="approve",
+        by=Reviewer("ana"),
+        channel="test",
+        seen_digest=world.digest(asked),
+    )
+    return replace(command, **other)

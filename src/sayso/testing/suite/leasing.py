@@ -1,0 +1,324 @@
+"""Who may work on a run, and when it is due: leases, tokens, wake-ups."""
+
+from __future__ import annotations
+
+import pytest
+
+from sayso.engine.commands import Propose, Wake
+from sayso.errors import Conflict, NotFound
+from sayso.rows import CallStatus, Message, RunStatus
+from sayso.stores.base import Due
+from sayso.testing.world import LEASE, World, seconds
+
+
+class Leasing:
+    """``Claim``, ``Renew``, ``Finish``, ``ready`` and ``overdue``."""
+
+    def test_a_due_run_is_claimed_once(self, world: World) -> None:
+        world.decide(world.ask())
+        run = world.claim("w1")
+        assert run == world.run()
+        assert run is not None
+        assert (run.owner, run.status) == ("w1", RunStatus.RUNNING)
+        assert run.ready_at == world.clock() + LEASE
+        before = world.everything()
+        assert world.claim("w2") is None
+        assert world.everything() == before
+        assert world.body("claimed")["token"] == run.token
+
+    def test_what_is_not_due_is_not_claimed(self, world: World) -> None:
+        world.ask()
+        assert world.claim() is None
+        world.propose(run="r2", thread="t2")
+        assert world.claim(run="r2", thread="t2") is None
+        with pytest.raises(NotFound):
+            world.claim(run="none")
+
+    def test_what_is_not_due_can_be_taken_by_force_unless_somebody_holds_it(
+        self, world: World
+    ) -> None:
+        world.ask()
+        assert world.claim("w1") is None
+        run = world.claim("w1", force=True)
+        assert run is not None
+        assert run.owner == "w1"
+        assert world.claim("w2", force=True) is None
+        world.clock.advance(31)
+        assert world.claim("w2", force=True) is not None
+        world.cancel()
+        assert world.claim("w2", force=True) is None
+
+    def test_who_lost_the_run_says_nothing_more_in_it(self, world: World) -> None:
+        world.decide(world.ask(), "reject")
+        lost = world.claim("w1")
+        world.clock.advance(31)
+        holder = world.claim("w2")
+        assert lost is not None
+        assert holder is not None
+        before = world.everything()
+        with pytest.raises(Conflict, match="taken over"):
+            world.propose(world.new(), says=("too late",), token=lost.token)
+        assert world.everything() == before
+        world.propose(says=("in time",), token=holder.token)
+        with pytest.raises(Conflict, match="went on"):
+            world.propose(says=("an answer to nothing",), after=0)
+        world.propose(says=("an answer",), after=1)
+        assert [body for _, body in world.store.messages("t")] == ["in time", "an answer"]
+
+    def test_what_is_over_is_not_claimed(self, world: World) -> None:
+        world.propose()
+        world.finish()
+        assert world.claim() is None
+        world.decide(world.ask(run="r2", thread="t2"))
+        world.cancel(run="r2", thread="t2")
+        assert world.claim(run="r2", thread="t2") is None
+
+    def test_a_lapsed_lease_is_taken_over_with_its_doubts(self, world: World) -> None:
+        first = world.running(owner="w1")
+        safe = world.start(world.ready(idempotent=True))[0]
+        world.clock.advance(29.999_999)
+        assert world.claim("w2") is None
+        world.clock.advance(0.000_001)
+        run = world.claim("w2")
+        assert run is not None
+        assert run.token > first.token
+        assert run.owner == "w2"
+        assert world.call(first).status is CallStatus.IN_DOUBT
+        assert world.call(safe).status is CallStatus.READY
+        assert not world.renew(first.token)
+        assert world.renew(run.token)
+
+    def test_each_lease_has_a_token_of_its_own(self, world: World) -> None:
+        tokens = []
+        for owner in ("w1", "w2", "w1"):
+            call = world.running(owner=owner)
+            tokens.append(call.token)
+            world.record(call)
+        assert sorted(set(tokens)) == tokens
+
+    def test_one_owner_keeps_its_token_while_its_lease_lasts(self, world: World) -> None:
+        first, second = world.running(), world.running()
+        assert first.token == second.token
+        world.clock.advance(31)
+        assert world.running().token > second.token
+
+    def test_waking(self, world: World) -> None:
+        """What it waits for is there: due if nobody has it, and else when it is let go of."""
+        call = world.ask()
+        assert world.run().ready_at is None
+        world.transact(Wake(thread="t", run="r"))
+        run = world.run()
+        assert (run.wake, run.ready_at, run.owner) == (1, world.clock(), None)
+
+        taken = world.claim("w1")
+        assert taken is not None
+        world.transact(Wake(thread="t", run="r"))
+        assert world.run() == taken._replace(wake=2)
+        let_go = Propose(
+            thread="t", run="r", agent="agent", waits=True, wake_seen=1, token=taken.token
+        )
+        world.transact(let_go)
+        assert world.run().ready_at is not None
+        assert world.call(call).status is CallStatus.ASKED
+
+    def test_waking_what_is_over_changes_nothing(self, world: World) -> None:
+        world.propose()
+        over = world.finish()
+        world.transact(Wake(thread="t", run="r"))
+        assert world.run() == over
+
+    def test_renewing(self, world: World) -> None:
+        call = world.running(lease=seconds(10))
+        world.clock.advance(9)
+        assert world.renew(call.token, lease=seconds(10))
+        assert world.run().ready_at == world.clock() + seconds(10)
+        assert not world.renew(call.token + 1)
+        assert not world.renew(call.token - 1)
+        world.record(call)
+        before = world.everything()
+        assert not world.renew(call.token)
+        assert world.everything() == before
+        with pytest.raises(NotFound):
+            world.renew(1, run="none")
+
+    def test_who_lets_go_says_so(self, world: World) -> None:
+        call = world.running()
+        heard: list[int] = []
+        listener = world.store.subscribe("t", lambda: heard.append(1))
+        try:
+            assert world.renew(call.token)
+            assert heard == []
+            assert world.renew(call.token, lease=0)
+            assert heard
+        finally:
+            listener.cancel()
+        assert world.events()[-1] == "released"
+        assert world.run().ready_at == world.clock()
+
+    # -- waking
+
+    def test_a_decision_never_shortens_a_lease(self, world: World) -> None:
+        asked = world.ask()
+        world.running(owner="w1")
+        held = world.run()
+        world.decide(asked)
+        run = world.run()
+        assert (run.owner, run.token, run.ready_at) == ("w1", held.token, held.ready_at)
+        assert run.wake == held.wake + 1
+        assert world.store.ready(["agent"]) == []
+
+    def test_who_lets_go_leaves_a_decided_run_due(self, world: World) -> None:
+        asked = world.ask()
+        running = world.running(owner="w1")
+        world.decide(asked)
+        world.record(running)
+        assert world.run().ready_at == world.clock()
+        assert world.run().owner is None
+
+    @pytest.mark.parametrize("how", ["propose", "finish"])
+    def test_a_pause_after_a_wake_stays_due(self, world: World, how: str) -> None:
+        first, second = world.ask(), world.ask()
+        world.decide(world.ask(), "reject")
+        run = world.claim("w1")
+        assert run is not None
+        world.decide(first, "reject")
+        if how == "propose":
+            world.propose(world.new(), wake_seen=run.wake)
+        else:
+            world.finish(wake_seen=run.wake)
+        after = world.run()
+        assert (after.owner, after.ready_at) == (None, world.clock())
+        assert world.call(second).status is CallStatus.ASKED
+        again = world.claim("w2")
+        assert again is not None
+        world.finish(wake_seen=again.wake)
+        assert (world.run().status, world.run().ready_at) == (RunStatus.PAUSED, None)
+
+    def test_what_paused_by_itself_does_not_make_the_run_due(self, world: World) -> None:
+        world.suspend(world.running())
+        world.propose(waits=True)
+        assert (world.run().status, world.run().ready_at) == (RunStatus.PAUSED, None)
+        world.propose(waits=True, wake_seen=world.run().wake - 1)
+        assert world.run().ready_at == world.clock()
+
+    def test_a_late_result_does_not_break_the_lease_of_another(self, world: World) -> None:
+        lost = world.running(owner="w1")
+        world.clock.advance(31)
+        run = world.claim("w2")
+        assert run is not None
+        world.record(lost)
+        after = world.run()
+        assert (after.owner, after.token, after.ready_at) == ("w2", run.token, run.ready_at)
+        assert after.wake == run.wake + 1
+
+    def test_an_old_doubt_does_not_break_the_lease_of_another(self, world: World) -> None:
+        lost = world.running(owner="w1")
+        world.clock.advance(31)
+        world.claim("w2")
+        before = world.everything()
+        world.doubt(lost)
+        assert world.everything() == before
+
+    def test_a_sweep_leaves_a_live_lease_alone(self, world: World) -> None:
+        world.running()
+        before = world.everything()
+        assert world.sweep() == ()
+        assert world.everything() == before
+
+    def test_a_worker_lost_before_it_did_anything_leaves_the_run_due(self, world: World) -> None:
+        world.propose()
+        world.decide(world.ask(), "reject")
+        assert world.claim("w1") is not None
+        world.clock.advance(31)
+        assert world.store.overdue() == [Due("t", "r", None)]
+        world.sweep()
+        assert [run.id for run in world.store.ready(["agent"])] == ["r"]
+        assert world.store.overdue() == []
+
+    # -- finding work
+
+    def test_ready_lists_due_runs_of_these_agents(self, world: World) -> None:
+        for number, agent in enumerate(("a", "b", "a", "c")):
+            new, run, thread = world.new(), f"r{number}", f"t{number}"
+            (call,) = world.propose(new, agent=agent, run=run, thread=thread)
+            world.clock.advance(1)
+            world.decide(call)
+        store = world.store
+        assert [run.id for run in store.ready(["a", "b"], limit=9)] == ["r0", "r1", "r2"]
+        assert [run.id for run in store.ready(["a"])] == ["r0"]
+        assert [run.id for run in store.ready(["none"], limit=9)] == []
+        assert list(store.ready([], limit=9)) == []
+        world.claim(run="r0", thread="t0")
+        assert [run.id for run in store.ready(["a"], limit=9)] == ["r2"]
+        world.clock.advance(31)
+        assert {run.id for run in store.ready(["a"], limit=9)} == {"r0", "r2"}
+
+    def test_a_run_without_open_calls_is_due_only_when_woken(self, world: World) -> None:
+        world.record(world.running())
+        assert world.store.ready(["agent"]) == []
+        world.decide(world.ask(), "reject")
+        assert len(world.store.ready(["agent"])) == 1
+
+    def test_overdue_lists_what_only_time_decides(self, world: World) -> None:
+        first = world.ask(expires_in=20)
+        second = world.ask(expires_in=10, run="r2", thread="t2")
+        world.running(run="r3", thread="t3", lease=seconds(15))
+        world.ask(run="r4", thread="t4")
+        assert world.store.overdue() == []
+        world.clock.advance(10)
+        assert world.store.overdue() == [Due("t2", "r2", second.id)]
+        world.clock.advance(10)
+        due = world.store.overdue()
+        assert set(due) == {
+            Due("t2", "r2", second.id),
+            Due("t", "r", first.id),
+            Due("t3", "r3", None),
+        }
+        assert world.store.overdue(limit=1)[0] == Due("t2", "r2", second.id)
+        for one in due:
+            if one.call is None:
+                world.sweep(run=one.run, thread=one.thread)
+            else:
+                world.expire(world.call(one.call))
+        assert world.store.overdue() == []
+
+    # -- ending
+
+    @pytest.mark.parametrize("status", ["done", "failed"])
+    def test_finish(self, world: World, status: str) -> None:
+        world.record(world.running())
+        run = world.finish(status, output='"all"', messages=(Message("r", "bye"),))
+        assert run == world.run()
+        assert (run.status, run.output) == (status, '"all"')
+        assert (run.owner, run.ready_at) == (None, None)
+        assert world.store.live_run("t") is None
+        assert world.store.messages("t") == [(1, "bye")]
+        before = world.everything()
+        assert world.finish("failed") == run
+        assert world.everything() == before
+
+    @pytest.mark.parametrize("state", ["asked", "ready", "running", "in_doubt"])
+    def test_a_run_with_open_calls_does_not_finish(self, world: World, state: str) -> None:
+        world.in_state(state)
+        run = world.finish()
+        paused = state in ("asked", "in_doubt")
+        assert run.status is (RunStatus.PAUSED if paused else RunStatus.RUNNING)
+        assert world.store.live_run("t") is not None
+
+    def test_only_the_holder_finishes(self, world: World) -> None:
+        world.propose()
+        world.decide(world.ask(), "reject")
+        lost = world.claim("w1")
+        world.clock.advance(31)
+        holder = world.claim("w2")
+        assert lost is not None
+        assert holder is not None
+        before = world.everything()
+        with pytest.raises(Conflict, match="taken over"):
+            world.finish(token=lost.token)
+        assert world.everything() == before
+        assert world.finish(token=holder.token).status is RunStatus.DONE
+
+    def test_finishing_nothing(self, world: World) -> None:
+        with pytest.raises(NotFound):
+            world.finish(run="none")

@@ -1,0 +1,192 @@
+"""Lists of requests: filters, orders, and pages that lose and double nothing while others write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from sayso.rows import Call
+from sayso.stores.base import Query
+from sayso.testing.world import World
+
+
+def _ids(found: list[tuple[int, Call]]) -> list[str]:
+    return [call.id for _, call in found]
+
+
+def _walk(
+    world: World, query: Query, between: Callable[[int], None] = lambda page: None
+) -> list[str]:
+    """Read all pages of a query, with something happening between them."""
+    seen: list[str] = []
+    for page in range(1_000):
+        found = world.store.page(query)
+        assert len(found) <= query.limit
+        if not found:
+            return seen
+        seen += _ids(found)
+        query = replace(query, after=found[-1][0])
+        between(page)
+    raise AssertionError("the pages do not end")
+
+
+class Paging:
+    """``page``, ``waiting`` and ``calls_like``."""
+
+    def _one_of_each(self, world: World) -> dict[str, Call]:
+        calls = {
+            "asked": world.ask(),
+            "approved": world.decide(world.ask()),
+            "edited": world.decide(world.ask(), "edit", args={}),
+            "rejected": world.decide(world.ask(), "reject"),
+            "responded": world.decide(world.ask(), "respond", value=1),
+            "expired": world.ask(expires_in=1),
+            "cancelled": world.ask(),
+            "superseded": world.ask(),
+            "question": world.ask(tool="", kind="question"),
+            "allowed": world.ready(),
+            "denied": world.ask(verdict="deny"),
+            "ran": world.record(world.running()),
+        }
+        world.clock.advance(1)
+        world.expire(calls["expired"])
+        world.cancel(calls["cancelled"])
+        world.cancel(calls["superseded"], superseded=True)
+        done = world.decide(world.ask())
+        calls["done"] = world.record(world.start(done)[0])
+        failed = world.decide(world.ask())
+        calls["failed"] = world.record(world.start(failed)[0], ok=False)
+        calls["in_doubt"] = world.doubted()
+        given_up = world.doubted()
+        calls["given_up"] = world.decide(given_up, "reject")
+        return calls
+
+    @pytest.mark.parametrize(
+        ("status", "names"),
+        [
+            ("pending", ["asked", "question", "in_doubt"]),
+            ("approved", ["approved", "done", "failed", "given_up"]),
+            ("edited", ["edited"]),
+            ("rejected", ["rejected"]),
+            ("responded", ["responded"]),
+            ("expired", ["expired"]),
+            ("cancelled", ["cancelled"]),
+            ("superseded", ["superseded"]),
+        ],
+    )
+    def test_by_status(self, world: World, status: str, names: list[str]) -> None:
+        calls = self._one_of_each(world)
+        found = _ids(world.store.page(Query(status=status)))
+        assert found == [calls[name].id for name in names]
+
+    def test_closed_and_any(self, world: World) -> None:
+        calls = self._one_of_each(world)
+        never_asked = {calls[name].id for name in ("allowed", "denied", "ran")}
+        pending = set(_ids(world.store.page(Query())))
+        everything = {call.id for call in calls.values()}
+        assert set(_ids(world.store.page(Query(status="any")))) == everything - never_asked
+        assert set(_ids(world.store.page(Query(status="all")))) == everything
+        closed = set(_ids(world.store.page(Query(status="closed"))))
+        assert closed == everything - never_asked - pending
+
+    def test_by_kind(self, world: World) -> None:
+        calls = self._one_of_each(world)
+        for kind, name in (("question", "question"), ("in_doubt", "in_doubt")):
+            assert _ids(world.store.page(Query(kind=kind))) == [calls[name].id]
+        assert _ids(world.store.page(Query(kind="approval"))) == [calls["asked"].id]
+
+    def test_by_place_agent_and_tool(self, world: World) -> None:
+        one = world.ask("send")
+        (two,) = world.propose(world.new("pay"), run="r2", thread="t2", agent="other")
+        for filters, call in [
+            ({"tool": "send"}, one),
+            ({"tool": "pay"}, two),
+            ({"agent": "agent"}, one),
+            ({"agent": "other"}, two),
+            ({"thread": "t"}, one),
+            ({"run": "r2"}, two),
+            ({"run": "r2", "agent": "other", "tool": "pay", "thread": "t2"}, two),
+        ]:
+            assert _ids(world.store.page(Query(**filters))) == [call.id], filters  # type: ignore[arg-type]
+        assert world.store.page(Query(run="r2", agent="agent")) == []
+
+    def test_oldest_and_newest_first(self, world: World) -> None:
+        made = [world.ask().id for _ in range(5)]
+        assert _ids(world.store.page(Query())) == made
+        assert _ids(world.store.page(Query(sort="newest"))) == made[::-1]
+        assert _ids(world.store.page(Query(limit=2))) == made[:2]
+
+    def test_soonest_end_first_and_those_without_one_last(self, world: World) -> None:
+        ends = [30, None, 10, 20, None, 10]
+        made = [world.ask(expires_in=end).id for end in ends]
+        order = [made[n] for n in (2, 5, 3, 0, 1, 4)]
+        assert _ids(world.store.page(Query(sort="expiring"))) == order
+        for limit in (1, 2, 3, 4):
+            assert _walk(world, Query(sort="expiring", limit=limit)) == order
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 7])
+    @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
+    @pytest.mark.parametrize("status", ["pending", "any", "closed"])
+    def test_all_pages_together_are_the_whole(
+        self, world: World, status: str, sort: str, limit: int
+    ) -> None:
+        self._one_of_each(world)
+        whole = _ids(world.store.page(Query(status=status, sort=sort, limit=100)))
+        assert _walk(world, Query(status=status, sort=sort, limit=limit)) == whole
+
+    @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
+    @pytest.mark.parametrize("status", ["pending", "any"])
+    def test_nothing_is_lost_or_doubled_while_others_write(
+        self, world: World, status: str, sort: str
+    ) -> None:
+        ends = [None, 500, 100, 300, None, 200, 400, 250, 150, None, 50, 600]
+        made = [world.ask(expires_in=end).id for end in ends]
+        gone: set[str] = set()
+
+        def between(page: int) -> None:
+            # Decide the last that was shown and one that was not, and ask something new.
+            last = [call.id for _, call in world.store.page(Query(sort=sort, limit=3))]
+            for call_id in (last[0], made[(7 * page + 5) % len(made)]):
+                if world.call(call_id).status == "asked":
+                    world.decide(call_id, "reject")
+                    gone.add(call_id)
+            world.ask(expires_in=[None, 5, 275, 10_000][page % 4])
+
+        def limited(page: int) -> None:
+            if page < 6:
+                between(page)
+
+        seen = _walk(world, Query(status=status, sort=sort, limit=2), limited)
+        assert len(seen) == len(set(seen)), "a row came twice"
+        lost = set(made) - set(seen)
+        assert lost <= (gone if status == "pending" else set()), "a row was lost"
+
+    def test_a_cursor_from_nowhere_is_no_error(self, world: World) -> None:
+        made = [world.ask(expires_in=5).id, world.ask().id]
+        for sort, first in (("oldest", made), ("newest", []), ("expiring", made)):
+            assert _ids(world.store.page(Query(sort=sort, after=0))) == first
+        for sort in ("oldest", "newest", "expiring"):
+            world.store.page(Query(sort=sort, after=10**40))
+            world.store.page(Query(sort=sort, after=-(10**40)))
+
+    def test_how_many_wait(self, world: World) -> None:
+        assert world.store.waiting() == {"asked": 0, "in_doubt": 0}
+        self._one_of_each(world)
+        found = [call.status.value for _, call in world.store.page(Query(limit=99))]
+        counted = {name: found.count(name) for name in ("asked", "in_doubt")}
+        assert world.store.waiting() == counted
+        assert min(counted.values()) > 0
+
+    def test_ids_by_their_beginning(self, world: World) -> None:
+        for name in ("req_aa1", "req_aa2", "req_ab", "REQ_AA", "req_a%"):
+            world.ask(id=name)
+        store = world.store
+        assert store.calls_like("req_aa", 9) == ["req_aa1", "req_aa2"]
+        assert store.calls_like("req_aa1", 9) == ["req_aa1"]
+        assert store.calls_like("req_a%", 9) == ["req_a%"]
+        assert store.calls_like("req_a_", 9) == []
+        assert len(store.calls_like("req_", 2)) == 2
+        assert store.calls_like("", 9) != []
+        assert store.calls_like("none", 9) == []

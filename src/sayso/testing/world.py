@@ -1,0 +1,382 @@
+"""A store under test, with the commands in short: what the suite's tests are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+from sayso import codec
+from sayso.engine.asking import doubt_envelope
+from sayso.engine.command import Command
+from sayso.engine.commands import (
+    AddGrant,
+    AddPrincipal,
+    Cancel,
+    Claim,
+    Complete,
+    Decide,
+    Doubt,
+    Expire,
+    Finish,
+    NewCall,
+    Propose,
+    Record,
+    Recover,
+    Renew,
+    Start,
+    Suspend,
+)
+from sayso.rows import Call, CallStatus, Message, Principal, Run, Tool
+from sayso.stores.base import Store
+from sayso.testing.checks import all_events, all_seals, all_threads, check_store
+from sayso.testing.clock import FakeClock
+from sayso.types import Grant, Json, Reviewer, Terms, Verdict
+
+SECOND = 1_000_000
+LEASE = 30 * SECOND
+
+
+def seconds(number: float) -> int:
+    """A time span as the store counts it."""
+    return round(number * SECOND)
+
+
+def tool_of(name: str, version: str = "") -> Tool:
+    """The face of a tool; another version is another digest."""
+    face = codec.dumps({"parameters": {"type": "object"}, "returns": None})
+    return Tool(digest=codec.sha256(f"{name} {version}".encode()), name=name, schema=face)
+
+
+class World:
+    """A store, its clock, and everything that a test did to it so far."""
+
+    def __init__(
+        self, store: Store, clock: FakeClock, reopen: Callable[[Store], Store] = lambda s: s
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.keys = store.keys
+        self.runs: dict[str, None] = {}
+        self._reopen = reopen
+        self._ids: Iterator[int] = count(1)
+
+    # -- looking
+
+    def call(self, call: Call | str) -> Call:
+        """A call as it stands now."""
+        found = self.store.call(call if isinstance(call, str) else call.id)
+        assert found is not None
+        return found
+
+    def run(self, run: str = "r") -> Run:
+        """A run as it stands now."""
+        found = self.store.run(run)
+        assert found is not None
+        return found
+
+    def digest(self, call: Call | str) -> str:
+        """What a person would name who looks at this call now."""
+        row = self.call(call)
+        if row.status is CallStatus.IN_DOUBT:
+            return codec.digest(doubt_envelope(row))
+        return row.digest
+
+    def events(self, thread: str | None = None, call: Call | None = None) -> list[str]:
+        """The kinds of events so far, in order."""
+        return [
+            event.type
+            for _, event in all_events(self.store)
+            if (thread is None or event.thread == thread)
+            and (call is None or event.call == call.id)
+        ]
+
+    def body(self, type: str) -> dict[str, Any]:
+        """The body of the last event of a kind."""
+        bodies = [event.body for _, event in all_events(self.store) if event.type == type]
+        found: dict[str, Any] = codec.loads(bodies[-1] or "{}")
+        return found
+
+    def everything(self) -> dict[str, Any]:
+        """All that can be read, for "nothing changed"."""
+        threads = all_threads(self.store)
+        calls = [call for run in self.runs for call in self.store.calls_of(run)]
+        return {
+            "threads": threads,
+            "runs": [self.store.run(run) for run in self.runs],
+            "live": [self.store.live_run(thread.id) for thread in threads],
+            "calls": calls,
+            "tools": [self.store.tool(call.tool_digest) for call in calls],
+            "messages": [self.store.messages(thread.id) for thread in threads],
+            "grants": self.store.grants(live_only=False),
+            "principals": self.store.principals(),
+            "events": all_events(self.store),
+            "seals": all_seals(self.store),
+        }
+
+    def check(self) -> None:
+        """What must always hold."""
+        check_store(self.store, self.runs)
+
+    def reopen(self) -> None:
+        """Close the store and open it again."""
+        self.store = self._reopen(self.store)
+
+    # -- doing
+
+    def transact(self, *commands: Command) -> list[Any]:
+        """Send commands as they are, remembering the run."""
+        for command in commands:
+            if isinstance(command, Propose):
+                self.runs.setdefault(command.run)
+        return self.store.transact(*commands)
+
+    def new(
+        self,
+        tool: str = "send",
+        args: Json = None,
+        *,
+        id: str = "",
+        key: str = "",
+        kind: str = "approval",
+        binds: str = "",
+        note: str = "",
+        preview: str = "",
+        verdict: str = "ask",
+        **terms: Any,
+    ) -> NewCall:
+        """A call before it is made; what is not said here is a term of the policy."""
+        n = next(self._ids)
+        text = codec.canonical({"to": "bo"} if args is None else args).decode()
+        return NewCall(
+            id=id or f"req_{n:04d}",
+            key=key or f"key-{n}",
+            kind=kind,
+            tool=tool,
+            tool_digest=tool_of(tool).digest if tool else "",
+            args=text,
+            args_hash=codec.sha256(text.encode()),
+            nonce=f"{n:032x}",
+            terms=Terms(verdict=Verdict(verdict), **terms),
+            binds=binds,
+            note=note,
+            preview=preview,
+        )
+
+    def propose(
+        self,
+        *calls: NewCall,
+        run: str = "r",
+        thread: str = "t",
+        says: tuple[str, ...] = (),
+        **options: Any,
+    ) -> tuple[Call, ...]:
+        """Make calls in one commit."""
+        command = Propose(
+            thread=thread,
+            run=run,
+            agent=options.pop("agent", "agent"),
+            calls=calls,
+            tools=tuple(tool_of(call.tool) for call in calls if call.tool),
+            messages=tuple(Message(run, body) for body in says),
+            **options,
+        )
+        (made,) = self.transact(command)
+        proposed: tuple[Call, ...] = made
+        return proposed
+
+    def ask(self, tool: str = "send", *, run: str = "r", thread: str = "t", **new: Any) -> Call:
+        """One call that waits for a person."""
+        (call,) = self.propose(self.new(tool, **new), run=run, thread=thread)
+        return call
+
+    def ready(self, **new: Any) -> Call:
+        """One call that was allowed, and has not started."""
+        return self.ask(**{"verdict": "allow", **new})
+
+    def running(self, owner: str = "w1", lease: int = LEASE, **new: Any) -> Call:
+        """One call that has started."""
+        return self.start(self.ready(**new), owner=owner, lease=lease)[0]
+
+    def doubted(self, **new: Any) -> Call:
+        """One call whose end nobody knows."""
+        call = self.running(**new)
+        self.doubt(call)
+        return self.call(call)
+
+    def in_state(self, status: CallStatus | str, **new: Any) -> Call:
+        """One call that stands there, by the shortest way."""
+        status = CallStatus(status)
+        if status in (CallStatus.RUNNING, CallStatus.DONE, CallStatus.FAILED, CallStatus.IN_DOUBT):
+            call = self.running(**new)
+            if status is CallStatus.IN_DOUBT:
+                self.doubt(call)
+            elif status is not CallStatus.RUNNING:
+                self.record(call, ok=status is CallStatus.DONE)
+            return self.call(call)
+        call = self.ask(**{"expires_in": 60.0, **new})
+        if status in (CallStatus.READY, CallStatus.REJECTED):
+            self.decide(call, "approve" if status is CallStatus.READY else "reject")
+        elif status is CallStatus.RESPONDED:
+            self.decide(call, "respond", value=1)
+        elif status is CallStatus.EXPIRED:
+            self.clock.advance(60)
+            self.expire(call)
+        elif status is not CallStatus.ASKED:
+            self.cancel(call, superseded=status is CallStatus.SUPERSEDED)
+        return self.call(call)
+
+    def decide(
+        self, call: Call | str, type: str = "approve", by: str | Reviewer = "ana", **more: Any
+    ) -> Call:
+        """One answer by somebody with a token who has seen what is there now."""
+        row = self.call(call)
+        reviewer = Reviewer(by, assurance="token") if isinstance(by, str) else by
+        if type == "edit" and "args" in more:
+            more["args"] = codec.canonical(more["args"]).decode()
+            more["args_hash"] = codec.sha256(more["args"].encode())
+        if "value" in more:
+            more["value"] = codec.canonical(more["value"]).decode()
+        more.setdefault("seen_digest", self.digest(row))
+        command = Decide(
+            thread=row.thread,
+            run=row.run,
+            call=row.id,
+            type=type,
+            by=reviewer,
+            channel=more.pop("channel", "test"),
+            **more,
+        )
+        (decided,) = self.transact(command)
+        answered: Call = decided
+        return answered
+
+    def start(self, *calls: Call, owner: str = "w1", lease: int = LEASE) -> tuple[Call, ...]:
+        """Begin calls of one run."""
+        ids = tuple(call.id for call in calls)
+        run, thread = calls[0].run, calls[0].thread
+        (started,) = self.transact(
+            Start(thread=thread, run=run, calls=ids, owner=owner, lease=lease)
+        )
+        begun: tuple[Call, ...] = started
+        return begun
+
+    def record(self, call: Call, *, ok: bool = True, result: str = '"sent"', **more: Any) -> Call:
+        """The outcome of the attempt that ``call`` shows."""
+        (recorded,) = self.transact(Record(**attempt_of(call), ok=ok, result=result, **more))
+        row: Call = recorded
+        return row
+
+    def complete(self, call: Call, owner: str = "w1", result: str = "true") -> Call:
+        """Start and record at once."""
+        (completed,) = self.transact(
+            Complete(**_place(call), call=call.id, result=result, owner=owner, lease=LEASE)
+        )
+        row: Call = completed
+        return row
+
+    def suspend(self, call: Call) -> Call:
+        """The attempt that ``call`` shows paused by itself."""
+        (suspended,) = self.transact(Suspend(**attempt_of(call)))
+        row: Call = suspended
+        return row
+
+    def doubt(self, call: Call, reason: str = "cut short") -> tuple[Call, ...]:
+        """The attempt that ``call`` shows was cut short."""
+        (doubted,) = self.transact(Doubt(**attempt_of(call), reason=reason))
+        calls: tuple[Call, ...] = doubted
+        return calls
+
+    def sweep(self, run: str = "r", thread: str = "t") -> tuple[Call, ...]:
+        """Look whether the run's lease has lapsed."""
+        (doubted,) = self.transact(Doubt(thread=thread, run=run))
+        calls: tuple[Call, ...] = doubted
+        return calls
+
+    def claim(
+        self,
+        owner: str = "w1",
+        run: str = "r",
+        thread: str = "t",
+        lease: int = LEASE,
+        force: bool = False,
+    ) -> Run | None:
+        """Take a due run, or by force one that nobody holds."""
+        (run_,) = self.transact(
+            Claim(thread=thread, run=run, owner=owner, lease=lease, force=force)
+        )
+        claimed: Run | None = run_
+        return claimed
+
+    def renew(self, token: int, run: str = "r", thread: str = "t", lease: int = LEASE) -> bool:
+        """Keep a lease."""
+        (ours,) = self.transact(Renew(thread=thread, run=run, token=token, lease=lease))
+        return bool(ours)
+
+    def finish(self, status: str = "done", run: str = "r", thread: str = "t", **more: Any) -> Run:
+        """End a run."""
+        (run_,) = self.transact(Finish(thread=thread, run=run, status=status, **more))
+        finished: Run = run_
+        return finished
+
+    def expire(self, call: Call) -> Call:
+        """Close a request if its time is over."""
+        (expired,) = self.transact(Expire(**_place(call), call=call.id))
+        row: Call = expired
+        return row
+
+    def cancel(
+        self, call: Call | None = None, run: str = "r", thread: str = "t", **more: Any
+    ) -> Run:
+        """Call off one request, or the run."""
+        place = {"thread": thread, "run": run} if call is None else _place(call)
+        more = {"by": "ana", "reason": "changed my mind", **more}
+        (run_,) = self.transact(Cancel(**place, call=None if call is None else call.id, **more))
+        cancelled: Run = run_
+        return cancelled
+
+    def recover(self, run: str = "r", thread: str = "t") -> tuple[Call, ...]:
+        """After a restore."""
+        (doubted,) = self.transact(Recover(thread=thread, run=run, by="ops"))
+        calls: tuple[Call, ...] = doubted
+        return calls
+
+    def grant(self, tool: str = "send", scope: Json = None, **more: Any) -> Grant:
+        """Store a standing yes of ana's, for any arguments unless a scope is given."""
+        grant = Grant(
+            id=more.pop("id", f"grt_{next(self._ids):04d}"),
+            agent=more.pop("agent", "agent"),
+            tool=tool,
+            tool_digest=more.pop("tool_digest", tool_of(tool).digest),
+            scope=codec.dumps(scope or {}),
+            by="ana",
+            created=0,
+            **more,
+        )
+        (stored,) = self.transact(AddGrant(grant=grant))
+        kept: Grant = stored
+        return kept
+
+    def token(self, person: str, **more: Any) -> Principal:
+        """Store somebody's token."""
+        n = next(self._ids)
+        principal = Principal(
+            id=more.pop("id", f"tok_{n:04d}"),
+            token_hash=more.pop("token_hash", codec.sha256(f"token {n}".encode())),
+            person=person,
+            role=more.pop("role", "reviewer"),
+            created=0,
+            **more,
+        )
+        (stored,) = self.transact(AddPrincipal(principal=principal, by="ops"))
+        kept: Principal = stored
+        return kept
+
+
+def _place(call: Call) -> dict[str, Any]:
+    return {"thread": call.thread, "run": call.run}
+
+
+def attempt_of(call: Call) -> dict[str, Any]:
+    """The place, token and number of the attempt that ``call`` shows."""
+    return {**_place(call), "call": call.id, "token": call.token, "attempt": call.attempt}

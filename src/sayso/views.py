@@ -1,0 +1,208 @@
+"""Rows as people see them: a ``Call`` as a ``Request``, and a ``Request`` as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sayso import codec
+from sayso.engine.asking import doubt_envelope
+from sayso.ordered import noted, restored
+from sayso.rows import Call, CallStatus, Tool
+from sayso.types import (
+    DecisionMade,
+    Execution,
+    Json,
+    Option,
+    Question,
+    Request,
+    Vote,
+    VoteMade,
+    moment,
+)
+
+_DOUBT_ANSWERS = ("approve", "respond", "reject")
+_SETTLED = (CallStatus.READY, CallStatus.RUNNING, CallStatus.DONE, CallStatus.FAILED)
+
+
+def question_json(question: Question) -> dict[str, Json]:
+    """A question as it is shown."""
+    return {
+        "text": question.text,
+        "options": [
+            {"label": o.label, "value": o.answer, "description": o.description}
+            for o in question.options
+        ],
+        "multiple": question.multiple,
+        "free_text": bool(question.free_text),
+        "schema": None if question.schema is None else dict(question.schema),
+    }
+
+
+def kept_question(question: Question) -> dict[str, Json]:
+    """A question as it is stored and hashed, with the order of its form's fields."""
+    return {**question_json(question), "schema": noted(question_json(question)["schema"])}
+
+
+def question_from(value: Mapping[str, Any]) -> Question:
+    """A stored question as a value."""
+    return Question(
+        value["text"],
+        tuple(Option(o["label"], o["value"], o["description"]) for o in value["options"]),
+        multiple=value["multiple"],
+        free_text=value["free_text"],
+        schema=restored(value["schema"]),
+    )
+
+
+def content_of(call: Call) -> dict[str, Any]:
+    """What a call is about, as it is shown: its arguments, or the question."""
+    args: dict[str, Any] = codec.loads(call.args)
+    return question_json(question_from(args)) if call.kind == "question" else args
+
+
+def public_status(call: Call) -> str:
+    """How the asking stands; how the execution stands is told beside it."""
+    if call.status in (CallStatus.ASKED, CallStatus.IN_DOUBT):
+        return "pending"
+    if call.status in _SETTLED:
+        return "edited" if call.original is not None else "approved"
+    return str(call.status)
+
+
+def is_request(call: Call) -> bool:
+    """Whether people were, or are, asked about this call."""
+    return call.asked or call.status is CallStatus.IN_DOUBT
+
+
+def request_of(call: Call, tool: Tool | None) -> Request:
+    """Everything that a person needs in order to decide."""
+    in_doubt = call.status is CallStatus.IN_DOUBT
+    args = codec.loads(call.args)
+    question = question_from(args) if call.kind == "question" else None
+    schema = codec.loads(tool.schema)["parameters"] if tool is not None else None
+    terms = call.terms
+    return Request(
+        id=call.id,
+        kind="in_doubt" if in_doubt else call.kind,
+        status=public_status(call),
+        agent=call.agent,
+        run=call.run,
+        thread=call.thread,
+        tool=call.tool or None,
+        args={} if question else _as_declared(args, schema),
+        schema=question.schema if question else schema,
+        question=question,
+        description=terms.description or (tool.description if tool is not None else ""),
+        note=call.note,
+        preview=codec.loads(call.preview) if call.preview else None,
+        digest=codec.digest(doubt_envelope(call)) if in_doubt else call.digest,
+        revision=call.rev,
+        allowed=_DOUBT_ANSWERS if in_doubt else terms.allowed,
+        reviewers=terms.reviewers,
+        quorum=terms.quorum,
+        votes=tuple(_vote_made(vote) for vote in call.votes),
+        risk=terms.risk,
+        rule=terms.rule,
+        requester=call.requester,
+        created_at=moment(call.created),
+        expires_at=None if in_doubt or call.expires_at is None else moment(call.expires_at),
+        decision=None if in_doubt else decision_made(call),
+        execution=_execution(call),
+        original=None if call.original is None else codec.loads(call.original),
+        requester_decides=terms.requester_decides,
+        assurance=terms.assurance,
+    )
+
+
+def _as_declared(args: dict[str, Json], schema: Mapping[str, Any] | None) -> dict[str, Json]:
+    """The arguments in the order of the tool's parameters; the stored text is sorted."""
+    declared = [name for name in (schema or {}).get("properties", ()) if name in args]
+    return {name: args[name] for name in (*declared, *args)}
+
+
+def _vote_made(vote: Vote) -> VoteMade:
+    return VoteMade(type=vote.type, by=vote.by, at=moment(vote.at), assurance=vote.assurance)
+
+
+def decision_made(call: Call) -> DecisionMade | None:
+    """The decision on a call, with its values read."""
+    decided = call.decision
+    if decided is None:
+        return None
+    return DecisionMade(
+        type=decided.type,
+        by=decided.by,
+        at=moment(decided.at),
+        channel=decided.channel,
+        assurance=decided.assurance,
+        message=decided.message,
+        args=None if call.original is None else codec.loads(call.args),
+        value=None if decided.value is None else codec.loads(decided.value),
+    )
+
+
+def _execution(call: Call) -> Execution:
+    started = call.status in (*_SETTLED, CallStatus.IN_DOUBT)
+    result: Json = None
+    if call.result is not None:
+        # Why it failed, or was called off, is told in words.
+        worded = call.status in (CallStatus.FAILED, CallStatus.CANCELLED)
+        result = call.result if worded else codec.loads(call.result)
+    return Execution(str(call.status) if started else "none", call.attempt, result)
+
+
+def request_json(request: Request) -> dict[str, Json]:
+    """The same fields as in Python, ready for JSON."""
+    ends = request.expires_at
+    return {
+        "id": request.id,
+        "kind": request.kind,
+        "status": request.status,
+        "agent": request.agent,
+        "run": request.run,
+        "thread": request.thread,
+        "tool": request.tool,
+        "args": dict(request.args),
+        "schema": request.schema,
+        "question": None if request.question is None else question_json(request.question),
+        "description": request.description,
+        "note": request.note,
+        "preview": request.preview,
+        "digest": request.digest,
+        "revision": request.revision,
+        "allowed": list(request.allowed),
+        "reviewers": list(request.reviewers),
+        "quorum": request.quorum,
+        "votes": [
+            {"by": v.by, "at": v.at.isoformat(), "assurance": v.assurance} for v in request.votes
+        ],
+        "risk": {"level": request.risk.level, "reasons": list(request.risk.reasons)},
+        "rule": request.rule,
+        "requester": request.requester,
+        "created_at": request.created_at.isoformat(),
+        "expires_at": None if ends is None else ends.isoformat(),
+        "decision": None if request.decision is None else decision_json(request.decision),
+        "execution": asdict(request.execution),
+        "original": None if request.original is None else dict(request.original),
+        "requester_decides": request.requester_decides,
+        "assurance": request.assurance,
+    }
+
+
+def decision_json(decision: DecisionMade) -> dict[str, Json]:
+    shown: dict[str, Json] = {
+        "type": decision.type,
+        "by": decision.by,
+        "at": decision.at.isoformat(),
+        "channel": decision.channel,
+        "assurance": decision.assurance,
+    }
+    if decision.message:
+        shown["message"] = decision.message
+    if decision.args is not None:
+        shown["args"] = dict(decision.args)
+    if decision.type == "respond":
+        shown["value"] = decision.value
+    return shown
