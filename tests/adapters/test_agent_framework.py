@@ -356,7 +356,7 @@ class Publisher(BaseAgent):
         text = messages[0].text
         await gate.once("draft", ran.append, f"draft of {text}")
         session.state["drafts"] = session.state.get("drafts", 0) + 1
-        yes = await gate.approve("Publish it?", details={"text": text})
+        yes = await gate.confirm("Publish it?", details={"text": text})
         if yes:
             await gate.once("publish", ran.append, f"published {text}")
         said = "published" if yes else "kept back"

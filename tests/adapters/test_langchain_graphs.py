@@ -113,7 +113,7 @@ def test_a_node_that_asks_at_the_gate_repeats_nothing(world: World, native: bool
     def order(state: Order) -> Order:
         number = world.gate.once_sync("reserve", lambda: done.append("reserved") or 4711)  # type: ignore[func-returns-value]
         size = world.gate.ask_sync("Which size?")
-        sure = world.gate.approve_sync(f"Order a {size} {state['dish']}?", {"number": number})
+        sure = world.gate.confirm_sync(f"Order a {size} {state['dish']}?", {"number": number})
         return {"size": size, "sure": sure, "number": number}
 
     graph = graph_of(order)

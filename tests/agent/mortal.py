@@ -139,7 +139,7 @@ def _asking(life: Life, store: SqliteStore) -> sayso.Agent:
             return 4711
 
         number = await ctx.once("reserve", reserve)
-        sure = await ctx.approve(f"Order {number}?")
+        sure = await ctx.confirm(f"Order {number}?")
         return f"{size} {number} {sure}"
 
     def speak(messages: Any) -> Any:

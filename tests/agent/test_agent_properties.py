@@ -130,7 +130,7 @@ class Play:
         @sayso.tool
         async def asks_twice(ctx: sayso.Context, n: int) -> str:
             """Ask twice, then run."""
-            yes = await ctx.approve(f"First {n}?") and await ctx.approve(f"Second {n}?")
+            yes = await ctx.confirm(f"First {n}?") and await ctx.confirm(f"Second {n}?")
             await ctx.once("effect", lambda: self._ran(ctx))
             return f"ran with {yes}"
 

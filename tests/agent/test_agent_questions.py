@@ -173,7 +173,7 @@ async def test_a_tool_asks_and_starts_at_its_top_again(world: World) -> None:
         world.ran.append(("order", ctx.attempt))
         size = await ctx.ask(sayso.Question("Which size?", options=("small", "large")))
         paid = await ctx.once("pay", lambda: world.ran.append(("paid", size)) or "receipt 1")
-        sure = await ctx.approve("Send it?", {"size": size})
+        sure = await ctx.confirm("Send it?", {"size": size})
         return f"{size} {what}, {paid}, {'sent' if sure else 'kept'}"
 
     agent = world.agent(call("order", {"what": "pizza"}), say("Done."), tools=[order])
@@ -212,7 +212,7 @@ async def test_an_approval_within_a_tool_may_be_no(world: World) -> None:
     @sayso.tool
     async def publish(ctx: sayso.Context) -> str:
         """Publish."""
-        return "published" if await ctx.approve("Publish?") else "kept"
+        return "published" if await ctx.confirm("Publish?") else "kept"
 
     agent = world.agent(call("publish"), say("Done."), tools=[publish])
     result = await agent.run("go", thread="t")

@@ -251,7 +251,7 @@ async def test_the_custom_agent_flow(world: World) -> None:
     async def plan_trip(ctx: sayso.Context, city: str) -> str:
         """Plan a trip, step by step."""
         price = await ctx.once("price", lambda: world.ran.append(("price", city)) or 120)
-        if not await ctx.approve(f"Book {city} for {price} euros?", {"city": city}):
+        if not await ctx.confirm(f"Book {city} for {price} euros?", {"city": city}):
             return "not booked"
         seat = await ctx.ask(sayso.Question("Which seat?", options=("aisle", "window")))
         await ctx.once("book", lambda: world.ran.append(("book", (city, seat))))

@@ -313,7 +313,7 @@ async def test_a_sync_tool_asks_with_the_sync_twins(world: World) -> None:
     def order(ctx: sayso.Context) -> str:
         """Order."""
         size = ctx.ask_sync(sayso.Question("Size?", options=("S", "L")))
-        sure = ctx.approve_sync("Sure?", {"size": size})
+        sure = ctx.confirm_sync("Sure?", {"size": size})
         number = ctx.once_sync("number", lambda: world.ran.append(("number", 1)) or 7)
         return f"{size} {sure} {number}"
 

@@ -86,9 +86,9 @@ class Everything:
         assert self.go("answer", lambda: send("a")) == "never mind"
         size = self.ask("question", lambda: self.gate.ask_sync(Question("Size?")))
         self.decide(size, size.respond("L"))
-        yes = self.ask("approval", lambda: self.gate.approve_sync("Publish?", {"n": 1}))
+        yes = self.ask("approval", lambda: self.gate.confirm_sync("Publish?", {"n": 1}))
         self.decide(yes, yes.approve())
-        assert self.go("approval", lambda: self.gate.approve_sync("Publish?", {"n": 1}))
+        assert self.go("approval", lambda: self.gate.confirm_sync("Publish?", {"n": 1}))
 
     def endings(self) -> None:
         send = self.tool(expires_in=60)

@@ -30,7 +30,7 @@ def evil(world: World) -> World:
     world.ask(
         f"run {EVIL}", lambda gate: gate.ask_sync(question), agent=f"agent {EVIL}", requester=EVIL
     )
-    world.ask("text", lambda gate: gate.approve_sync(EVIL, {EVIL: [EVIL, {EVIL: EVIL}]}))
+    world.ask("text", lambda gate: gate.confirm_sync(EVIL, {EVIL: [EVIL, {EVIL: EVIL}]}))
 
     def named(gate: Gate) -> None:
         def plain(x: str) -> str:

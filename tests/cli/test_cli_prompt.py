@@ -318,7 +318,7 @@ def test_a_question_can_be_refused(world: World) -> None:
 
 
 def test_an_approval_of_a_text_shows_text_and_details(world: World) -> None:
-    request = world.ask("q", lambda gate: gate.approve_sync("Publish?", {"files": ["a", "b"]}))
+    request = world.ask("q", lambda gate: gate.confirm_sync("Publish?", {"files": ["a", "b"]}))
     person = world.person("approve", request)
     card = person.at_prompt("a")
     assert "│ Publish?" in card

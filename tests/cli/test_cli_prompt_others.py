@@ -118,7 +118,7 @@ def test_several_at_once_after_all_were_shown(world: World) -> None:
 def test_several_never_with_high_risk_or_unlike_ones(world: World) -> None:
     world.mail("r1", risk="high")
     world.mail("r2")
-    world.ask("r3", lambda gate: gate.approve_sync("Publish?"))
+    world.ask("r3", lambda gate: gate.confirm_sync("Publish?"))
     person = world.person("inbox", "--decide", rows=100)
     person.at_prompt("1-2 a", "quits > ")
     person.at_prompt("2-3 a", "quits > ")

@@ -219,7 +219,7 @@ def test_numbers_of_a_list(words: str, numbers: list[int]) -> None:
 def test_a_gate_with_no_channel_points_to_the_command_line(world: World) -> None:
     gate = Gate(world.url, wait=0)
     with pytest.raises(Paused, match="sayso inbox"), gate.run("r"):
-        gate.approve_sync("Publish?")
+        gate.confirm_sync("Publish?")
     gate.close()
 
 

@@ -90,7 +90,7 @@ def test_nobody_waits_for_a_process_that_is_stopped_in_a_commit(tmp_path: Path) 
         start(processes, tmp_path, env)
         for seconds in (0.1, 4):
             with pytest.raises(sayso.Paused), gate.run(f"for {seconds}"):
-                gate.approve_sync("Publish?", expires_in=seconds)
+                gate.confirm_sync("Publish?", expires_in=seconds)
         while len(store.events()) < 3:
             time.sleep(0.05)
         with stopped_writer(path, key):

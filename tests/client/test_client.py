@@ -37,7 +37,7 @@ def test_ask_wait_claim_report(client: Client, people: People) -> None:
 
 async def test_the_same_on_a_loop(server: Server, people: People) -> None:
     async with Client(server.url, people.token("bot")) as client:
-        made = await client.approve("Go?", {"where": "home"})
+        made = await client.confirm("Go?", {"where": "home"})
         people.will(yes)
         assert (await client.wait(made.id)).status == "approved"
         claim = await client.claim(made.id)

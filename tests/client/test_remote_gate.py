@@ -88,8 +88,8 @@ async def test_asking_and_approving(server: Server, people: People) -> None:
         with pytest.raises(sayso.Rejected, match="none of your business"):
             await gate.ask("Your age?")
         people.will(yes, lambda request: request.reject())
-        assert await gate.approve("Publish?", {"version": "2.0"}) is True
-        assert await gate.approve("Delete?", {"what": "all"}) is False
+        assert await gate.confirm("Publish?", {"version": "2.0"}) is True
+        assert await gate.confirm("Delete?", {"what": "all"}) is False
 
 
 def test_each_ending_is_the_error_that_a_gate_raises(
@@ -221,7 +221,7 @@ def test_a_running_function_may_ask(server: Server, people: People, gate_to: Gat
     @gate.guard
     def order() -> str:
         size = gate.ask_sync("Which size?")
-        sure = gate.approve_sync("Sure?", {"size": size})
+        sure = gate.confirm_sync("Sure?", {"size": size})
         return f"{size}, {sure}"
 
     with pytest.raises(sayso.Paused), gate.run("r"):

@@ -96,14 +96,14 @@ class Text(Story):
 
     def agent(self, world: World) -> Any:
         with world.gate.run(RUN):
-            return world.gate.approve_sync("Publish the notes?", {"pages": 3})
+            return world.gate.confirm_sync("Publish the notes?", {"pages": 3})
 
 
 class TextAlone(Alone):
     value = True
 
     def guarded(self, world: World, **more: Any) -> Any:
-        return lambda to: world.gate.approve_sync(f"Publish the notes of {to}?")
+        return lambda to: world.gate.confirm_sync(f"Publish the notes of {to}?")
 
 
 class Once(Story):

@@ -175,7 +175,7 @@ def test_it_goes_only_with_an_approval_that_one_person_may_give(case: Case) -> N
     two = case.paused(lambda: case.paying(quorum=2)("cy"))
     with pytest.raises(InvalidDecision, match="a standing yes"):
         case.decide(two.approve(), person("ana"), grant={"scope": "any"})
-    text = case.paused(lambda: case.gate.approve_sync("Publish?"))
+    text = case.paused(lambda: case.gate.confirm_sync("Publish?"))
     with pytest.raises(InvalidDecision, match="a standing yes"):
         case.decide(text.approve(), grant={"scope": "any"})
     assert case.inbox.grants_sync() == []

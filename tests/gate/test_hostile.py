@@ -144,13 +144,13 @@ def test_hostile_text_in_every_field_is_kept_as_it_is(case: Case) -> None:
 
 
 def test_hostile_words_of_people_are_kept_as_they_are(case: Case) -> None:
-    request = case.paused(lambda: case.gate.approve_sync(HOSTILE, {HOSTILE: [HOSTILE]}))
+    request = case.paused(lambda: case.gate.confirm_sync(HOSTILE, {HOSTILE: [HOSTILE]}))
     assert request.args == {"text": HOSTILE, "details": {HOSTILE: [HOSTILE]}}
     name = HOSTILE.strip()
     decided = case.decide(request.reject(HOSTILE), name)
     assert decided.decision is not None
     assert (decided.decision.by, decided.decision.message) == (name, HOSTILE)
-    assert case.enter(lambda: case.gate.approve_sync(HOSTILE, {HOSTILE: [HOSTILE]})) is False
+    assert case.enter(lambda: case.gate.confirm_sync(HOSTILE, {HOSTILE: [HOSTILE]})) is False
 
 
 LONG = "x" * 5_000_000
@@ -263,7 +263,7 @@ def test_a_lease_is_a_time(lease: Any) -> None:
 @pytest.mark.parametrize("details", ["abc", [1], 7])
 def test_details_are_an_object(case: Case, details: Any) -> None:
     with pytest.raises(InvalidCall, match="object"):
-        case.gate.approve_sync("Ship it?", details)
+        case.gate.confirm_sync("Ship it?", details)
 
 
 @pytest.mark.parametrize("policy", [3, ["rule"], b"x"])

@@ -111,7 +111,7 @@ def test_in_a_terminal_one_line_says_how_to_decide(
     for url in (f"sqlite:///{tmp_path}/sayso.db", "memory://"):
         gate = Gate(url, wait=0)
         with pytest.raises(Paused), gate.run("r"):
-            gate.approve_sync("Well?")
+            gate.confirm_sync("Well?")
         gate.close()
     kept, passing = capsys.readouterr().err.splitlines()
     assert kept.endswith(f"; to decide: sayso inbox --decide --store sqlite:///{tmp_path}/sayso.db")

@@ -322,7 +322,7 @@ def test_a_question_that_is_waited_for_in_turns_is_asked_once(case: Case) -> Non
 async def test_two_alike_at_once_stay_two(case: Case) -> None:
     async def once() -> str:
         with pytest.raises(Paused) as paused:
-            await case.gate.approve("Ship it?", wait=0)
+            await case.gate.confirm("Ship it?", wait=0)
         return paused.value.requests[0].id
 
     async with case.gate.run(RUN):

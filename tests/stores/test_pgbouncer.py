@@ -137,7 +137,7 @@ def test_a_request_inside_a_transaction_of_the_users(
         with psycopg.connect(bouncer.url) as connection:
             gate = sayso.Gate(store.on(connection), agent="shop")
             with gate.run("order-17"), pytest.raises(sayso.Paused):
-                gate.approve_sync("Ship it?")
+                gate.confirm_sync("Ship it?")
             if not asked:
                 connection.rollback()
         assert len(inbox.pending_sync().items) == asked

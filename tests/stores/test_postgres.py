@@ -328,7 +328,7 @@ def test_i_may_come_back_for_an_answer(open_pg: PgOpener, mine: Any) -> None:
     gate, inbox = sayso.Gate(store.on(mine), agent="shop", wait=0), sayso.Inbox(store)
     for expected in (True, "blue"):
         with gate.run(f"order {expected}"):
-            ask = gate.approve_sync if expected is True else gate.ask_sync
+            ask = gate.confirm_sync if expected is True else gate.ask_sync
             with pytest.raises(sayso.Paused):
                 ask("Well?")
             mine.commit()

@@ -8,7 +8,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from sayso.adapters.temporal import approve, ask, run_once
+from sayso.adapters.temporal import ask, confirm, run_once
 from sayso.types import Question
 
 
@@ -40,7 +40,7 @@ class Visit:
         question = Question(f"Which floor for {guest}?", schema={"type": "integer"})
         floor = await ask(question, note="from the desk", expires_in=timedelta(days=7))
         both = await asyncio.gather(
-            approve("Let them in?", {"guest": guest, "floor": floor}),
+            confirm("Let them in?", {"guest": guest, "floor": floor}),
             approve("Give them a key?", {"guest": guest}, requester="ana", risk="low"),
         )
         return {"floor": floor, "in": both[0], "key": both[1]}
@@ -74,4 +74,4 @@ class Plain:
 
     @workflow.run
     async def run(self, options: dict[str, Any]) -> bool:
-        return await approve("Let them in?", **options)
+        return await confirm("Let them in?", **options)

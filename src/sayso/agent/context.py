@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Context:
     """Given to a tool whose first parameter asks for it; the model never sees it.
 
-    ``ask`` and ``approve`` pause the run. When it resumes, the tool starts at its top, earlier
+    ``ask`` and ``confirm`` pause the run. When it resumes, the tool starts at its top, earlier
     answers come from the store, and ``once`` keeps earlier effects from repeating.
     """
 
@@ -51,7 +51,7 @@ class Context:
         with self._scope.inside():
             return await self._gate.ask(question, **options)
 
-    async def approve(
+    async def confirm(
         self,
         text: str,
         details: Mapping[str, Json] | None = None,
@@ -59,7 +59,7 @@ class Context:
     ) -> bool:
         """Ask yes or no; the run pauses until somebody says."""
         with self._scope.inside():
-            return await self._gate.approve(text, details, **options)
+            return await self._gate.confirm(text, details, **options)
 
     async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a step once, however often the tool starts."""
@@ -67,7 +67,7 @@ class Context:
             return await self._gate.once(key, function, *args, **kwargs)
 
     ask_sync = twin(ask)
-    approve_sync = twin(approve)
+    confirm_sync = twin(confirm)
     once_sync = twin(once)
 
 

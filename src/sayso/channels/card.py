@@ -125,7 +125,7 @@ def _arguments(request: Request) -> Iterator[Line]:
 
 
 def _bare_approval(request: Request) -> Iterator[Line]:
-    """A text and its details, as ``gate.approve`` stores them."""
+    """A text and its details, as ``gate.confirm`` stores them."""
     yield Line("")
     yield Line("What is to be approved", "bold")
     yield from block(str(request.args.get("text", "")))

@@ -83,7 +83,7 @@ class Client:
             raise InvalidCall("ask with a text or a sayso.Question", "question")
         return await self._open({"question": question_json(question)}, options)
 
-    async def approve(
+    async def confirm(
         self,
         text: str,
         details: Mapping[str, Json] | None = None,
@@ -168,7 +168,7 @@ class Client:
 
     open_sync = twin(open)
     ask_sync = twin(ask)
-    approve_sync = twin(approve)
+    confirm_sync = twin(confirm)
     wait_sync = twin(wait)
     cancel_sync = twin(cancel)
     claim_sync = twin(claim)

@@ -122,7 +122,7 @@ class RemoteGate:
             raise InvalidCall("ask with a text or a sayso.Question", "question")
         return await self._put("question", kept_question(question), options)
 
-    async def approve(
+    async def confirm(
         self,
         text: str,
         details: Mapping[str, Json] | None = None,
@@ -162,7 +162,7 @@ class RemoteGate:
     # -- twins
 
     ask_sync = twin(ask)
-    approve_sync = twin(approve)
+    confirm_sync = twin(confirm)
     close_sync = twin(close)
 
     # -- for the life of a call

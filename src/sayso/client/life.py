@@ -75,7 +75,7 @@ class RemoteLife:
         if plan.kind == "question":
             return await client.ask(question_from(content), **options)
         if plan.tool is None:
-            return await client.approve(content["text"], content["details"], **options)
+            return await client.confirm(content["text"], content["details"], **options)
         face = codec.loads(plan.tool.schema)
         options |= {"schema": face["parameters"], "returns": face["returns"]}
         options["description"] = plan.tool.description

@@ -149,7 +149,7 @@ class Gate:
             schema.check_schema(question.schema)
         return await self._put("question", kept_question(question), ("respond", "reject"), options)
 
-    async def approve(
+    async def confirm(
         self,
         text: str,
         details: Mapping[str, Json] | None = None,
@@ -230,7 +230,7 @@ class Gate:
     # -- twins
 
     ask_sync = twin(ask)
-    approve_sync = twin(approve)
+    confirm_sync = twin(confirm)
     once_sync = twin(once)
     cancel_sync = twin(cancel)
     supersede_sync = twin(supersede)

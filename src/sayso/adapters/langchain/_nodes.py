@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def node(gate: Gate) -> Callable[[F], F]:
-    """``@node(gate)`` on a node's function: inside it ``gate.ask``, ``gate.approve`` and
+    """``@node(gate)`` on a node's function: inside it ``gate.ask``, ``gate.confirm`` and
     ``gate.once`` (or their ``_sync`` twins) are durable. The graph is interrupted where a person is
     needed; when the node starts over, what was answered or done before comes from the store."""
 

@@ -68,7 +68,7 @@ class Questions:
         with self.thread.scope().inside():
             try:
                 key = key if asks else last or key
-                return not await self.gate.approve(
+                return not await self.gate.confirm(
                     text, {"next": list(stop.names)}, key=key, wait=0
                 )
             except Refused:

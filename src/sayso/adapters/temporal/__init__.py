@@ -1,6 +1,6 @@
 """A person awaited inside a Temporal workflow.
 
-In a workflow: ``await ask(...)``, ``await approve(...)``, ``await run_once("refund", {...})``. On
+In a workflow: ``await ask(...)``, ``await confirm(...)``, ``await run_once("refund", {...})``. On
 the worker: ``SaysoPlugin(gate, tools=[refund])``. The request stands in the store like any other
 and is decided like any other; a workflow that waits costs what a sleeping workflow costs.
 
@@ -18,7 +18,7 @@ except ImportError as error:
         'Temporal is not installed: pip install "sayso[temporal]"', name=error.name
     ) from error
 
-from sayso.adapters.temporal._inside import approve, ask, run_once
+from sayso.adapters.temporal._inside import ask, confirm, run_once
 from sayso.adapters.temporal._plugin import SaysoPlugin
 
-__all__ = ["SaysoPlugin", "approve", "ask", "run_once"]
+__all__ = ["SaysoPlugin", "ask", "confirm", "run_once"]

@@ -13,9 +13,9 @@ from temporalio import activity
 
 from sayso import codec
 from sayso.adapters.temporal._wire import (
-    APPROVE,
     ASK,
     CALL_OFF,
+    CONFIRM,
     SETTLE,
     Answer,
     Wanted,
@@ -51,7 +51,7 @@ class Desk:
 
     def activities(self) -> list[Activity]:
         """What the worker registers."""
-        own: list[Activity] = [self._ask, self._approve, self._settle, self._call_off]
+        own: list[Activity] = [self._ask, self._confirm, self._settle, self._call_off]
         return own + [self._runner(guard) for guard in self._guards]
 
     async def drained(self) -> None:
@@ -69,12 +69,12 @@ class Desk:
 
         return await self._stands(wanted, asked)
 
-    @activity.defn(name=APPROVE)
-    async def _approve(self, wanted: Wanted) -> Answer:
+    @activity.defn(name=CONFIRM)
+    async def _confirm(self, wanted: Wanted) -> Answer:
         async def asked() -> bool:
             content = wanted["content"]
             text, details = content["text"], content["details"]
-            return await self.gate.approve(text, details, wait=0, **_options(wanted))
+            return await self.gate.confirm(text, details, wait=0, **_options(wanted))
 
         return await self._stands(wanted, asked)
 

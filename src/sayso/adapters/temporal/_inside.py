@@ -16,9 +16,9 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from sayso.adapters.temporal._wire import (
-    APPROVE,
     ASK,
     CALL_OFF,
+    CONFIRM,
     NEWS,
     SETTLE,
     Answer,
@@ -59,7 +59,7 @@ async def ask(
     return await _until_settled(wanted, lambda: _short(ASK, wanted))
 
 
-async def approve(
+async def confirm(
     text: str,
     details: Mapping[str, Json] | None = None,
     *,
@@ -69,7 +69,7 @@ async def approve(
     """Ask a person yes or no about a text and its details, in a workflow."""
     content = {"text": text, "details": _mapping(details, "details")}
     wanted = _wanted(requester, content, options)
-    return bool(await _until_settled(wanted, lambda: _short(APPROVE, wanted)))
+    return bool(await _until_settled(wanted, lambda: _short(CONFIRM, wanted)))
 
 
 async def run_once(

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 from sayso import errors
 from sayso.errors import SaysoError
 
-ASK, APPROVE, SETTLE, CALL_OFF = "sayso.ask", "sayso.approve", "sayso.settle", "sayso.call_off"
+ASK, CONFIRM, SETTLE, CALL_OFF = "sayso.ask", "sayso.confirm", "sayso.settle", "sayso.call_off"
 #: The signal that says: look again. Its one argument is the name of a run.
 NEWS = "sayso.news"
 _PREFIX = "temporal:"
