@@ -41,7 +41,7 @@ class Visit:
         floor = await ask(question, note="from the desk", expires_in=timedelta(days=7))
         both = await asyncio.gather(
             confirm("Let them in?", {"guest": guest, "floor": floor}),
-            approve("Give them a key?", {"guest": guest}, requester="ana", risk="low"),
+            confirm("Give them a key?", {"guest": guest}, requester="ana", risk="low"),
         )
         return {"floor": floor, "in": both[0], "key": both[1]}
 
