@@ -18,12 +18,13 @@ from sayso.engine.commands import (
     Claim,
     Complete,
     Decide,
-    Doubt,
     Expire,
+    MarkInDoubt,
     Propose,
     Reask,
     Record,
     Recover,
+    ReleaseLapsed,
     Start,
     Suspend,
 )
@@ -43,7 +44,8 @@ MAY_MOVE: dict[type[Command], Moves] = {
     },
     Reask: {(_S.READY, _S.ASKED)},
     Claim: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
-    Doubt: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
+    MarkInDoubt: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
+    ReleaseLapsed: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
     Start: set(product([_S.READY], [_S.RUNNING, _S.ASKED])),
     Complete: set(product([_S.READY], [_S.DONE, _S.ASKED])),
     Record: set(product([_S.RUNNING, _S.IN_DOUBT], _OVER)),
@@ -109,12 +111,9 @@ def _decided(command: Decide, before: Call, after: Call, run: Run, now: int) -> 
 
 
 def _by_its_own_attempt(
-    command: Record | Suspend | Doubt, before: Call, after: Call, run: Run, now: int
+    command: Record | Suspend | MarkInDoubt, before: Call, after: Call, run: Run, now: int
 ) -> None:
-    if command.call is not None:
-        assert (before.token, before.attempt) == (command.token, command.attempt), "not its attempt"
-    else:
-        _lapsed(command, before, after, run, now)
+    assert (before.token, before.attempt) == (command.token, command.attempt), "not its attempt"
     if isinstance(command, Record):
         assert after.status is (_S.DONE if command.ok else _S.FAILED)
         assert after.result == command.result
@@ -147,7 +146,8 @@ LAWS: dict[type[Command], Callable[[Any, Call, Call, Run, int], None]] = {
     Decide: _decided,
     Record: _by_its_own_attempt,
     Suspend: _by_its_own_attempt,
-    Doubt: _by_its_own_attempt,
+    MarkInDoubt: _by_its_own_attempt,
+    ReleaseLapsed: _lapsed,
     Claim: _lapsed,
     Start: _started,
     Complete: _started,

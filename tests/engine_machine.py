@@ -25,15 +25,18 @@ from sayso.engine.commands import (
     Claim,
     Complete,
     Decide,
-    Doubt,
     Expire,
     Finish,
+    MarkInDoubt,
     NewCall,
+    Park,
     Propose,
     Reask,
     Record,
     Recover,
+    ReleaseLapsed,
     Renew,
+    Reopen,
     RevokeGrant,
     Start,
     Suspend,
@@ -112,9 +115,11 @@ class Machine(Twins):
         live = self.memory.store.live_run(thread)
         names = [f"{thread}-a", f"{thread}-b"] if live is None else [live.id] * 4 + [f"{thread}-a"]
         name = data.draw(st.sampled_from(names), label="run")
+        reopen = [Reopen(thread=thread, run=name)] if data.draw(st.booleans()) else []
         calls = tuple(self._new(data, verdict) for verdict in verdicts)
         wake = 0 if live is None else live.wake
         self.send(
+            *reopen,
             Propose(
                 thread=thread,
                 run=name,
@@ -126,7 +131,7 @@ class Machine(Twins):
                 lease=LEASE,
                 hold=hold,
                 wake_seen=data.draw(st.sampled_from([None, wake, wake - 1])),
-            )
+            ),
         )
 
     def _new(self, data: Data, verdict: str) -> NewCall:
@@ -257,7 +262,7 @@ class Machine(Twins):
     def stop_short(self, data: Data, what: str) -> None:
         attempt = self._attempt(data)
         if what == "doubt":
-            self.send(Doubt(**attempt, reason="cut short"))
+            self.send(MarkInDoubt(**attempt, reason="cut short"))
         else:
             self.send(Suspend(**attempt, elsewhere="elsewhere" in what))
 
@@ -278,7 +283,9 @@ class Machine(Twins):
     @rule(
         data=st.data(),
         owner=st.sampled_from(OWNERS),
-        what=st.sampled_from(["claim", "claim", "force", "sweep", "renew", "finish", "recover"]),
+        what=st.sampled_from(
+            ["claim", "claim", "force", "sweep", "renew", "finish", "recover", "park", "reopen"]
+        ),
     )
     def take_care(self, data: Data, owner: str, what: str) -> None:
         run = self._run(data)
@@ -287,7 +294,11 @@ class Machine(Twins):
         if what in ("claim", "force"):
             self.send(Claim(**place, owner=owner, lease=LEASE, force=what == "force"))
         elif what == "sweep":
-            self.send(Doubt(**place))
+            self.send(ReleaseLapsed(**place))
+        elif what == "park":
+            self.send(Park(**place, token=run.token - back, wake_seen=run.wake - back))
+        elif what == "reopen":
+            self.send(Reopen(**place, by="ana"))
         elif what == "renew":
             self.send(Renew(**place, token=run.token - back, lease=LEASE))
         elif what == "recover":

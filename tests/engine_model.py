@@ -23,15 +23,16 @@ from sayso.engine.commands import (
     Claim,
     Complete,
     Decide,
-    Doubt,
     Expire,
+    MarkInDoubt,
     Propose,
     Record,
+    Reopen,
     Start,
 )
 from sayso.errors import SaysoError
 from sayso.keys import Keyring
-from sayso.rows import LIVE, OPEN, Call, CallStatus, Run
+from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.memory import MemoryStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
@@ -108,11 +109,27 @@ class Twins(RuleBasedStateMachine):
         else:
             assert first == second
         self._follow(commands, run, refused)
+        self._finished_stays(commands, run)
         if held is not None:
             after = self.memory.run(held.id)
             kept = (after.owner, after.token, after.ready_at)
             assert after.stop or kept == (held.owner, held.token, held.ready_at), "a lease broke"
         return None if refused else first
+
+    def _finished_stays(self, commands: tuple[Command, ...], before: Run | None) -> None:
+        """Nothing moves a run or a call after ``finished``, except an explicit reopening."""
+        if before is None or before.status not in (RunStatus.DONE, RunStatus.FAILED):
+            return
+        after = self.memory.store.run(before.id)
+        if after is not None and not any(isinstance(command, Reopen) for command in commands):
+            assert after.status is before.status, "a finished run has moved"
+            assert after.token == before.token
+        moves = {"asked", "allowed", "denied", "started", "recorded", "decided", "claimed"}
+        ended = False
+        for event in self.memory.store.chain(before.thread, 0, 10_000):
+            if event.run == before.id:
+                assert not (ended and event.type in moves), f"{event.type} after finished"
+                ended = event.type == "finished" or (ended and event.type != "reopened")
 
     def _held(self, commands: tuple[Command, ...], run: Run | None) -> Run | None:
         """The run, if somebody holds it whose lease none of these commands may touch."""
@@ -120,14 +137,14 @@ class Twins(RuleBasedStateMachine):
             return None
         fenced = all(
             isinstance(command, Decide | Claim | Expire)
-            or (isinstance(command, Doubt | Record) and not self._runs_now(command))
+            or (isinstance(command, MarkInDoubt | Record) and not self._runs_now(command))
             or (isinstance(command, Cancel) and command.call is not None)
             or (isinstance(command, Start | Complete) and command.owner != run.owner)
             for command in commands
         )
         return run if fenced else None
 
-    def _runs_now(self, command: Doubt | Record) -> bool:
+    def _runs_now(self, command: MarkInDoubt | Record) -> bool:
         """Whether it is the very attempt that it speaks of that runs."""
         call = self.calls.get(command.call or "")
         spoken_of = (_S.RUNNING, command.token, command.attempt)

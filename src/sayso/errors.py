@@ -9,7 +9,8 @@
     │   └── Superseded       new input made the request pointless
     ├── NotFound             no request, run, thread, grant or token has that id
     ├── Conflict             what you saw is not what is there now
-    │   └── AlreadyDecided   somebody else's decision won; it says whose
+    │   ├── AlreadyDecided   somebody else's decision won; it says whose
+    │   └── Leased           another process works on the run, or died; it says until when
     ├── NotAllowed           this person, role or assurance may not do that
     │   └── Unauthenticated  nobody is signed in here
     ├── TooMany              too much at once; it says when to try again
@@ -17,6 +18,7 @@
     ├── InvalidCall          the arguments, question or schema cannot be asked about
     ├── InvalidPolicy        a policy file or rule that cannot be read
     ├── CallFailed           the call ran and raised, now or in an earlier process
+    ├── ResultNotKept        the call ran, and its result could not be stored
     ├── InDoubt              the call started, and nobody knows how it ended
     ├── Tampered             a stored row does not match its digest or signature
     ├── KeyMissing           signing was asked for, and there is no key to sign with
@@ -85,6 +87,10 @@ class AlreadyDecided(Conflict):
         self.request = request
 
 
+class Leased(Conflict):
+    """Another process works on the run, or died while it did; the message says until when."""
+
+
 class NotAllowed(SaysoError):
     """This person may not do that."""
 
@@ -122,7 +128,23 @@ class InvalidPolicy(SaysoError):
 
 
 class CallFailed(SaysoError):
-    """The call ran and raised; the message holds what it said."""
+    """The call ran and raised; ``type`` is the name of what it raised, ``said`` what that said."""
+
+    def __init__(self, message: str, type: str = "", said: str = "") -> None:
+        super().__init__(message)
+        self.type = type
+        self.said = said
+
+
+class ResultNotKept(SaysoError):
+    """The call ran, and its result could not be stored. It will not run again.
+
+    ``value`` is the result, in the process that ran it; later callers get None.
+    """
+
+    def __init__(self, message: str, value: object = None) -> None:
+        super().__init__(message)
+        self.value = value
 
 
 class InDoubt(SaysoError):

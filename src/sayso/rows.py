@@ -113,6 +113,18 @@ class Run(NamedTuple):
     snapshot: str | None = None
     output: str | None = None
 
+    def leased(self, now: Micros) -> bool:
+        """Whether a process holds the run right now."""
+        return self.owner is not None and self.ready_at is not None and self.ready_at > now
+
+    def lapsed(self, now: Micros) -> bool:
+        """Whether a process held the run, and its lease is over."""
+        return self.owner is not None and not self.leased(now)
+
+    def due(self, now: Micros) -> bool:
+        """Whether the run can be claimed: its time has come, and no lease is live."""
+        return self.ready_at is not None and self.ready_at <= now
+
 
 class Thread(NamedTuple):
     """One conversation: the lock that every write takes, and the head of its chain."""

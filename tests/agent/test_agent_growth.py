@@ -45,7 +45,7 @@ class Counted:
                 said.append(reply)
             messages = tuple(Message(run, json.dumps(m)) for m in said)
             opens = Propose(thread=thread, run=run, agent="assistant", messages=messages)
-            self.store.transact(opens, Finish(thread=thread, run=run, status="done"))
+            self.store.transact(opens, Finish(thread=thread, run=run, status="done", token=0))
 
 
 @pytest.fixture

@@ -165,10 +165,10 @@ async def test_a_process_that_lost_its_lease_is_refused_and_takes_the_other_outc
     slow = world.agent(LOOK, late, lease=1.0)
     running = asyncio.create_task(slow.run("go", thread="t"))
     await stalled.wait()
-    from sayso.gate.leases import KEEPER
+    from sayso.gate import lease
 
-    with KEEPER._condition:
-        KEEPER._leases.clear()  # its heart has stopped
+    with lease.KEEPER._condition:
+        lease.KEEPER._leases.clear()  # its heart has stopped
     other = world.agent(say("I took over."))
     result = await other.resume("t")
     assert result.output == "I took over."

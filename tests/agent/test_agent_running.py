@@ -90,7 +90,7 @@ async def test_a_result_that_cannot_be_stored_is_said_to_have_run(world: World) 
 
     agent = world.agent(call("odd"), say("Sorry."), tools=[odd])
     await agent.run("go", thread="t")
-    assert "it ran, but the result" in error_in(told(agent)[0])
+    assert "ran, but its result could not be stored" in error_in(told(agent)[0])
 
 
 async def test_a_failing_call_does_not_disturb_its_siblings(world: World) -> None:
@@ -231,7 +231,7 @@ async def test_a_lease_that_lapsed_before_the_effect_is_a_doubt(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = world.agent(call("look", {"what": "x"}))
-    monkeypatch.setattr("sayso.agent.hold.Hold.lapsed", property(lambda self: True))
+    monkeypatch.setattr("sayso.gate.lease.RunLease.lapsed", property(lambda self: True))
     result = await agent.run("go", thread="t")
     assert (world.ran, [r.kind for r in result.interruptions]) == ([], ["in_doubt"])
 

@@ -13,16 +13,17 @@ from sayso import (
     CallFailed,
     Cancelled,
     InDoubt,
-    InvalidCall,
     InvalidDecision,
     Paused,
     Rejected,
+    ResultNotKept,
     SaysoError,
     Superseded,
+    codec,
 )
 from sayso.audit import verify
 from sayso.gate.guard import this_call
-from sayso.rows import RunStatus
+from sayso.rows import CallStatus, RunStatus
 from sayso.stores.base import Store
 from sayso.testing import FakeClock
 from sayso.types import Execution
@@ -78,17 +79,26 @@ def test_an_error_that_cannot_even_be_printed_is_recorded(case: Case) -> None:
     assert case.ran == ["fetch"]
 
 
-def test_a_result_that_cannot_be_stored_is_an_error_and_not_run_again(case: Case) -> None:
+@pytest.mark.parametrize("value", [object(), "half a pair: \ud800"])
+def test_a_result_that_cannot_be_stored_is_no_failure(case: Case, value: object) -> None:
+    """It ran, and that is what the record says: the call is done, its result was not kept."""
+
     @case.gate.guard(needs_approval=False)
     def connect() -> Any:
         case.ran.append("connect")
-        return object()
+        return value
 
-    with pytest.raises(InvalidCall, match="cannot be stored"):
+    with pytest.raises(ResultNotKept, match="ran, but its result could not be stored") as first:
         case.enter(connect)
-    with pytest.raises(CallFailed, match="cannot be stored"):
+    assert first.value.value is value
+    with pytest.raises(ResultNotKept, match="ran, but its result could not be stored"):
         case.enter(connect)
     assert case.ran == ["connect"]
+    (call,) = case.store.calls_of(RUN)
+    assert (call.status, call.result) == (CallStatus.DONE, None)
+    recorded = [e for e in case.store.chain(call.thread) if e.type == "recorded"]
+    assert [codec.loads(e.body or "")["ok"] for e in recorded] == [True]
+    assert "not_kept" in (recorded[0].body or "")
 
 
 def test_the_first_entry_gets_what_every_later_one_gets(case: Case) -> None:

@@ -25,9 +25,9 @@ from sayso.errors import Conflict, InvalidCall
 from sayso.gate import Gate
 from sayso.gate.gate import DEFAULT_LEASE
 from sayso.gate.given import check_asked_in, decisions_from
-from sayso.gate.inside import go_on_with
 from sayso.gate.judge import judge_sync
 from sayso.gate.options import checked_words
+from sayso.gate.reentrancy import go_on_with
 from sayso.gate.telling import Channel
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -210,9 +210,14 @@ class Agent:
         decisions: Iterable[Decision] = (),
         by: str | Reviewer = "user",
         deps: Any = None,
+        wait: float | None = None,
     ) -> Result:
-        """Go on with a run, by its state, its id or its thread, here or in another process."""
-        return await self._resume(where, decisions, by, deps, self._tell, streams=False)
+        """Resume a run, by its state, its id or its thread, here or in another process.
+
+        While another process works on the run, wait for its outcome: at most ``wait`` seconds, then
+        raise ``Leased``. None waits for ever.
+        """
+        return await self._resume(where, decisions, by, deps, self._tell, wait=wait)
 
     def stream_resume(
         self,
@@ -274,7 +279,8 @@ class Agent:
         deps: Any,
         emit: Emit,
         *,
-        streams: bool,
+        streams: bool = False,
+        wait: float | None = None,
     ) -> Result:
         run = await look(self.store, self._find, where)
         go_on_with(run.id, named=str(where))
@@ -292,7 +298,7 @@ class Agent:
             streams=streams,
             parent_call=run.parent_call,
         )
-        return await Advance(job).again(None if decided else run)
+        return await Advance(job).again(None if decided else run, wait)
 
     def _find(self, where: RunState | str) -> Run:
         if isinstance(where, RunState):

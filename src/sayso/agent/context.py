@@ -74,7 +74,7 @@ class Context:
 def scope_of(call: Call, job: Job) -> RunScope:
     """The run of one started call, for what it asks on its way."""
     return RunScope(
-        job.gate,
+        job.gate.driver,
         call.run,
         job.requester,
         thread=call.thread,

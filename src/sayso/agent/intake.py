@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from sayso import codec
 from sayso.agent.job import Job
@@ -18,7 +16,7 @@ from sayso.engine.commands import NewCall
 from sayso.errors import InvalidCall, told
 from sayso.gate.guard import PREVIEW_SECONDS
 from sayso.gate.options import bound_facts, question_terms
-from sayso.gate.plan import Plan
+from sayso.gate.plan import Plan, judged_call
 from sayso.types import Json, Terms, ToolCall, Verdict, moment
 from sayso.views import kept_question
 
@@ -26,7 +24,7 @@ _HOSTED = ("approve", "reject")
 _BODILESS = ("respond", "reject")
 
 
-async def new_call(job: Job, key: str, made: ModelCall, note: str) -> NewCall:
+async def planned(job: Job, key: str, made: ModelCall, note: str) -> NewCall:
     """A call of one of our tools; InvalidCall tells the model what is wrong with it."""
     tool = job.tools.get(made.name)
     if tool is None:
@@ -35,46 +33,34 @@ async def new_call(job: Job, key: str, made: ModelCall, note: str) -> NewCall:
     text = tool.read(made.arguments)
     if tool.asks is not None:
         text = codec.canonical(kept_question(tool.asks(codec.loads(text)))).decode()
-    plan = plan_of(job, key, tool, text)
-    terms = await plan.terms(codec.loads(text))
-    return NewCall(
-        **_fresh(text),
-        key=key,
-        kind=plan.kind,
-        tool=tool.name,
-        tool_digest="" if plan.tool is None else plan.tool.digest,
-        terms=terms,
-        binds=plan.binds,
-        note=note,
-        preview=await preview_of(job, tool, text) if terms.verdict is Verdict.ASK else "",
-    )
+    return await judged_call(replace(plan_of(job, key, tool, text), note=note))
 
 
-async def hosted_call(job: Job, key: str, made: HostedApproval) -> NewCall:
+async def planned_hosted(job: Job, key: str, made: HostedApproval) -> NewCall:
     """A call that the provider runs: people say yes or no, and nothing else."""
     args = codec.parse(made.arguments or "{}")
     if not isinstance(args, dict):
         raise InvalidCall("the arguments must be a JSON object")
+    return await judged_call(hosted_plan(job, key, made, codec.canonical(args).decode()))
+
+
+def hosted_plan(job: Job, key: str, made: HostedApproval, text: str) -> Plan:
+    """A call that the provider runs, as the gate knows it."""
     name = f"{made.server}.{made.name}"
     own = question_terms("hosted", _HOSTED, {})
-    terms = await job.gate.judge(ToolCall(name, args, made.id), own, True)
-    return NewCall(
-        **_fresh(codec.canonical(args).decode()),
+
+    async def terms(args: dict[str, Json]) -> Terms:
+        return _only(await job.gate.judge(ToolCall(name, args, made.id), own, True), _HOSTED)
+
+    return Plan(
         key=key,
         kind="approval",
-        tool=name,
+        args=text,
+        agent=job.agent.name,
+        terms=terms,
+        tool_name=name,
         tool_digest=codec.digest({"server": made.server, "hosted": made.name}),
-        terms=_only(terms, _HOSTED),
     )
-
-
-def _fresh(text: str) -> dict[str, Any]:
-    return {
-        "id": "req_" + secrets.token_hex(8),
-        "args": text,
-        "args_hash": codec.sha256(text.encode()),
-        "nonce": secrets.token_hex(16),
-    }
 
 
 def plan_of(job: Job, key: str, tool: Tool, text: str) -> Plan:
@@ -86,16 +72,21 @@ def plan_of(job: Job, key: str, tool: Tool, text: str) -> Plan:
         said = await job.gate.judge(ToolCall(tool.name, args), tool.own, tool.needs_approval)
         return said if tool.function is not None else _asked(_only(said, _BODILESS))
 
+    async def preview(args: str, revision: int) -> str:
+        return await preview_of(job, tool, args, revision)
+
     return Plan(
         key=key,
         kind="approval" if tool.asks is None else "question",
         args=text,
+        agent=job.agent.name,
         terms=terms,
-        policy=None if tool.asks is not None else job.gate.policy.digest,
         tool=None if tool.asks is not None else tool.stored,
         tool_name=tool.name,
-        binds=_bound(job, tool),
+        binds=lambda: _bound(job, tool),
+        preview=None if tool.preview is None else preview,
         reads=None if tool.asks is not None else tool.read,
+        dump=tool.signature.dump_result,
     )
 
 

@@ -42,7 +42,7 @@ class Job:
     owner: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.owner = f"{self.gate.owner}:{secrets.token_hex(4)}"
+        self.owner = f"{self.gate.driver.owner}:{secrets.token_hex(4)}"
 
     @property
     def gate(self) -> Gate:

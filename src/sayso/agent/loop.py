@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, TypeVar
 
 from sayso import codec
@@ -22,19 +21,16 @@ from sayso.agent import messages, outcome
 from sayso.agent.asking import Asking
 from sayso.agent.conversation import Conversation
 from sayso.agent.events import AgentEvent, Began, Broke, Ended, Requested, Result
-from sayso.agent.execution import Execution
-from sayso.agent.hold import Hold
+from sayso.agent.execution import Execution, cleared, show_again
 from sayso.agent.job import Job
 from sayso.agent.models.base import ModelReply
 from sayso.agent.nested import tell_outer
-from sayso.agent.room import make_room
-from sayso.agent.starting import cleared, put_back, show_again
 from sayso.agent.turn import Turn
-from sayso.engine.commands import Finish, Look, NewCall, Propose
-from sayso.errors import Cancelled, Conflict, StoreError, told
-from sayso.gate.begun import take_back
-from sayso.gate.inside import due_here
-from sayso.rows import LIVE, CallStatus, Run
+from sayso.engine.commands import Finish, NewCall, Propose
+from sayso.errors import Cancelled, Conflict, Leased, told
+from sayso.gate.driver import NOTICE_SECONDS
+from sayso.gate.lease import RunLease
+from sayso.rows import LIVE, Run, RunStatus
 from sayso.text import many
 from sayso.twin import hop, look, write, write_start
 from sayso.types import Json, Verdict
@@ -45,8 +41,6 @@ _ENDINGS = {
     "length": "the model stopped at its length limit: raise the limit, or ask for less",
     "filter": "the model's answer was withheld by a content filter",
 }
-#: How long a new request waits to be told to people before the agent goes on.
-_NOTICE_SECONDS = 10.0
 
 
 class Advance:
@@ -55,10 +49,16 @@ class Advance:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.store = job.store
-        self.hold = Hold(job)
+        self.lease = RunLease(job.store, job.owner, job.gate.backend.lease_length).on(
+            job.thread, job.run
+        )
+        #: The run's token when it was last read or taken: what speaks for an older one is refused.
+        self.token: int | None = None
         self.talk = Conversation(job)
         self.asking = Asking(job, self.talk)
         self.turn: Turn | None = None
+        #: Until when to wait for another process, on the monotonic clock.
+        self._until: float | None = None
         #: The run as our own last commit or look left it, where that told of every open call too.
         self._seen: Run | None = None
 
@@ -68,25 +68,25 @@ class Advance:
         """A new run: the user's words are written together with the first reply."""
         return await self._guarded(lambda: self._begin(text), resumed=False)
 
-    async def again(self, seen: Run | None = None) -> Result:
-        """A run that was begun before, here or elsewhere; ``seen`` is its row, if just read."""
+    async def again(self, seen: Run | None = None, wait: float | None = None) -> Result:
+        """Resume a run that was begun before, here or elsewhere; ``seen`` is its row, if just read.
+
+        ``wait`` is how many seconds to wait while another process works on it; None for ever.
+        """
+        self._until = None if wait is None else time.monotonic() + wait
         return await self._guarded(lambda: self._again(seen), resumed=True)
 
     async def _guarded(self, work: Callable[[], Awaitable[Result]], *, resumed: bool) -> Result:
-        if self.store.restored():
-            raise StoreError(
-                f"{self.store.url} was restored from an older copy, and what ran since then is "
-                "unknown: run `sayso recover` first"
-            )
+        self.job.gate.backend.check_usable()
         self.job.tell(Began(resumed))
         try:
             result = await work()
         except BaseException as error:
-            self.hold.release()
+            self.lease.release()
             self.job.tell(Broke(told(error)))
             raise
         finally:
-            self.hold.drop()
+            self.lease.drop()
         if self.job.parent_call is not None and result.status not in LIVE:
             await tell_outer(self.store, self.job.parent_call)
         self.job.tell(Ended(result))
@@ -95,7 +95,7 @@ class Advance:
     async def _begin(self, text: str) -> Result:
         while True:
             if not await look(self.store, self._open, text):
-                await make_room(self.job)
+                await self.lease.make_room(self.job.thread, self.job.requester or "user")
                 continue
             try:
                 return await self._go()
@@ -128,30 +128,33 @@ class Advance:
                 return ended
             try:
                 return await self._go()
+            except Leased:
+                raise
             except (Cancelled, Conflict):
-                self.hold.drop()  # somebody else took it further, or called it off: look again
+                self.lease.drop()  # another process has the run, or it was called off: look again
                 seen = None
 
     async def _enter(self, seen: Run | None) -> Result | None:
-        """Read where the run stands; a result if it is over."""
-        run = await look(self.store, self.hold.the_run) if seen is None else seen
-        while run.status in LIVE and self.hold.elsewhere(run):
-            if due_here(run.id):
+        """Read the run; a result if it is over, or if another process works on it."""
+        run = await look(self.store, self.lease.current) if seen is None else seen
+        if run.status in LIVE and self.lease.elsewhere(run):
+            run = await self.lease.wait(self._until)
+            if run.status in LIVE and self.lease.elsewhere(run):
                 return self._stored(run)
-            await self.hold.wait()
-            run = await look(self.store, self.hold.the_run)
-        if self.hold.over(run):
-            doubted = await self.hold.doubt()
-            run = await look(self.store, self.hold.the_run)
-            await look(self.store, self._load, run, {call.id for call in doubted})
-        else:
-            await look(self.store, self._load, run, set())
+        doubted: set[str] = set()
+        if run.status in LIVE and run.lapsed(self.store.now()):
+            doubted = {call.id for call in await self.lease.free_lapsed()}
+        run = await look(self.store, self._load, doubted)
         return None if run.status in LIVE else self._stored(run)
 
-    def _load(self, run: Run, doubted: set[str]) -> None:
-        """The conversation of a run that was just read, and the calls in its last reply."""
-        self._seen = run
-        self.talk.load()
+    def _load(self, doubted: set[str]) -> Run:
+        """Read the run, its conversation, and the calls in its last reply, as one picture."""
+        while True:
+            run = self.lease.current()
+            self.talk.load()
+            if self.lease.current().token == run.token:
+                break
+        self._seen, self.token = run, run.token
         last = self.talk.last
         self.turn = None
         if last.get("run") == run.id and "turn" in last:
@@ -160,6 +163,7 @@ class Advance:
             for slot in self.turn.slots:
                 if slot.call is not None and slot.call.id in doubted:
                     slot.told_asked, slot.told_before = (), False
+        return run
 
     # -- going on
 
@@ -186,13 +190,13 @@ class Advance:
             run = await self._work(turn)
             if run.status not in LIVE:
                 return self._stored(run)
-            if self.hold.elsewhere(run):
-                raise Conflict(f"somebody else works on run {run.id}")
+            if self.lease.elsewhere(run):
+                raise Conflict(f"another process works on run {run.id}")
             if turn.startable or (turn.settled and run.owner != self.job.owner):
                 await self._start(turn)
             elif turn.settled:
                 return None
-            elif await self.hold.park(run):
+            elif (await self.lease.park(run)).status is not RunStatus.RUNNING:
                 waiting = await self._read(turn, turn.waiting)
                 return outcome.paused(self.job, waiting, self.talk.usage)
 
@@ -200,20 +204,20 @@ class Advance:
         """Run what was started, tell what is new, close what is over; the run as it stands then."""
         while True:
             run, news = await self._read(turn, lambda: self._look(turn), self._seen is None)
-            work = Execution(turn, self.hold, self.talk)
+            work = Execution(turn, self.lease, self.talk)
             if turn.due:
                 await hop(turn.close_due)
             elif turn.unshown:
                 await show_again(turn)
             elif work.slots:
-                self._seen = await self._run(news, work)
+                await self._run(news, work)
             elif news and self.job.asks_here:
                 await self._tell(news)
             else:
                 await self._tell(news)
                 if not run.stop or run.owner != self.job.owner:
                     return run
-                await hop(self.hold.release)
+                await hop(self.lease.release)
 
     async def _read(self, turn: Turn, function: Callable[[], T], again: bool = False) -> T:
         """Call a function that reads calls of the turn; where all is known, it waits for nobody."""
@@ -221,19 +225,19 @@ class Advance:
             return function()
         return await hop(function)
 
-    async def _run(self, news: list[AgentEvent], work: Execution) -> Run | None:
-        """Run calls while others are told; the run after it, if that is all there is to see."""
+    async def _run(self, news: list[AgentEvent], work: Execution) -> None:
+        """Run calls while people and listeners are told of the others."""
         if not (news and self.job.asks_here):
             await self._tell(news)
-            return await work.run()
-        await asyncio.gather(self._tell(news), work.run())
-        return None
+            await work.run()
+        else:
+            await asyncio.gather(self._tell(news), work.run())
 
     def _look(self, turn: Turn) -> tuple[Run, list[AgentEvent]]:
         """The run, and then its calls: what is decided in between raises ``wake`` after it."""
         run, self._seen = self._seen, None
         again = run is None
-        run = run or self.hold.the_run()
+        run = run or self.lease.current()
         turn.refresh(again)
         return run, [] if turn.due or turn.unshown else list(turn.news())
 
@@ -242,17 +246,39 @@ class Advance:
         ready = await cleared(turn)
         if not ready and not turn.settled:
             return  # what was ready is asked again: look at it anew
-        started, run = await self.hold.take(ready)
-        turn.placed(started, self.hold.token)
-        if not await put_back(turn, ready) and turn.all_in(started):
+        backend, job = self.job.gate.backend, self.job
+        commands: list[Any] = [self.lease.claim()]
+        if ready:
+            commands.append(backend.start(ready, job.owner))
+        began = time.monotonic()
+        claimed, *started, run = await write_start(
+            self.store, self._taken_back, *commands, self.lease.seen()
+        )
+        if claimed is None:
+            raise Conflict(f"another process works on run {job.run}")
+        self.lease.keep(claimed.token, began)
+        self.token = claimed.token
+        calls = started[0] if started else ()
+        turn.placed(calls, claimed.token)
+        if turn.all_in(calls):
             self._seen = run
+
+    def _taken_back(self, results: list[Any]) -> list[Any]:
+        """What gives back a run that was taken, and its calls, if we are stopped before we know."""
+        claimed, *started, _ = results
+        if claimed is None:
+            return []
+        ours = {call.id for call in started[0] if call.token == claimed.token} if started else set()
+        back = self.job.gate.backend.taken_back(ours, started[0] if started else (), alone=False)
+        return back or self.lease.given_back(claimed)
 
     async def _tell(self, news: list[AgentEvent]) -> None:
         """Tell listeners what is new, and people what is asked."""
         for event in news:
             self.job.tell(event)
             if isinstance(event, Requested) and self.job.gate.channels:
-                await self.job.gate.tell(event.request, _NOTICE_SECONDS, event.again)
+                driver = self.job.gate.driver
+                await driver.tell(event.request, NOTICE_SECONDS, again=event.again)
 
     # -- writing
 
@@ -293,21 +319,25 @@ class Advance:
             calls=planned,
             tools=tuple({t.stored.digest: t.stored for t in tools if t.asks is None}.values()),
             owner=job.owner,
-            lease=job.gate.lease_micros,
+            lease=self.lease.micros,
             hold=Verdict.ASK not in verdicts,
         )
         # Where nothing waits and nothing runs, the model is next, and the run must be ours for it.
-        claim = () if verdicts & {Verdict.ASK, Verdict.ALLOW} else (self.hold.claim(),)
+        claim = () if verdicts & {Verdict.ASK, Verdict.ALLOW} else (self.lease.claim(),)
         began = time.monotonic()
-        seen = Look(thread=job.thread, run=job.run)
-        undo = partial(take_back, [new.id for new in planned])
-        calls, *claimed, run = await write_start(self.store, undo, command, *claim, seen)
+        ids = {new.id for new in planned}
+        calls, *_, run = await write_start(
+            self.store,
+            lambda results: job.gate.backend.taken_back(ids, results[0], alone=False),
+            command,
+            *claim,
+            self.lease.seen(),
+        )
         self.talk.saved()
-        tokens = [call.token for call in calls if call.status is CallStatus.RUNNING]
-        tokens += [run.token for run in claimed if run is not None]
-        if tokens:
-            self.hold.keep(tokens[0], began)
-        turn.placed(calls, self.hold.token)
+        self.token = run.token
+        if run.owner == job.owner:
+            self.lease.keep(run.token, began)
+        turn.placed(calls, run.token)
         self._seen = run if turn.all_in(calls) else None
 
     def _propose(self, **more: Any) -> Propose:
@@ -322,7 +352,7 @@ class Advance:
             agent_digest=job.agent.digest,
             parent_call=job.parent_call,
             snapshot=limit,
-            token=self.hold.token,
+            token=self.token,
             after=self.talk.seen,
             **more,
         )
@@ -330,7 +360,8 @@ class Advance:
     async def _finish(self, status: str, output: str) -> Result:
         """The last commit; a run of one reply opens and ends in it."""
         job = self.job
-        ends = Finish(thread=job.thread, run=job.run, status=status, output=output)
+        token = self.token or 0  # of a run that opens in this commit
+        ends = Finish(thread=job.thread, run=job.run, status=status, output=output, token=token)
         _, run = await write(self.store, self._propose(hold=True), ends)
         self.talk.saved()
         return self._stored(run)

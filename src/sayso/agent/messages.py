@@ -7,7 +7,7 @@ together with the next reply, in the order in which the model made its calls, wh
 from __future__ import annotations
 
 from sayso import codec
-from sayso.gate import words
+from sayso.gate import outcomes
 from sayso.rows import Call, CallStatus, Message
 from sayso.types import Json
 
@@ -28,11 +28,13 @@ def approval(request_id: str, call: Call | None, error: str) -> dict[str, Json]:
     """The yes or no to a call that the provider runs."""
     status, decision = (None, None) if call is None else (call.status, call.decision)
     reason = decision.message if decision is not None else ""
+    if not reason and not error and status is not None:
+        reason = outcomes.NOT_RUN.get(status, "")
     return {
         "role": "approval",
         "request_id": request_id,
         "approve": status is CallStatus.DONE,
-        "reason": reason or error or (words.NOT_RUN.get(status, "") if status is not None else ""),
+        "reason": reason or error,
     }
 
 
@@ -53,10 +55,12 @@ def stored(run: str, bodies: list[dict[str, Json]]) -> tuple[Message, ...]:
 
 def content_of(call: Call) -> str:
     """What the model is told of a call that has ended."""
-    if not words.went_well(call):
-        return error(words.why_not(call))
+    if not outcomes.went_well(call):
+        return error(outcomes.why_not(call))
     value = codec.loads(call.result or "null")
+    if call.kind == "question":
+        return codec.dumps({"answer": value})
+    text = outcomes.as_text(value)
     if call.status is CallStatus.RESPONDED:
-        return codec.dumps({"answer": value}) if call.kind == "question" else words.as_text(value)
-    text = words.as_text(value)
-    return text if call.original is None else f"{words.what_ran(call)} Its result: {text}"
+        return text
+    return text if call.original is None else f"{outcomes.what_ran(call)} Its result: {text}"

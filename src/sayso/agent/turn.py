@@ -9,7 +9,7 @@ from typing import Any
 from sayso import codec
 from sayso.agent import messages
 from sayso.agent.events import AgentEvent, Answered, Requested, ToolCalled, ToolClosed
-from sayso.agent.intake import hosted_call, new_call
+from sayso.agent.intake import planned, planned_hosted
 from sayso.agent.job import Job
 from sayso.agent.models.base import HostedApproval, ModelCall, ModelReply
 from sayso.agent.tool import Tool
@@ -129,18 +129,18 @@ class Turn:
     async def plan(self, reply: ModelReply) -> tuple[NewCall, ...]:
         """Read the calls; what cannot be read is answered to the model, and to nobody else."""
         self.slots = _slots(reply.calls, reply.approvals, self.job.tools)
-        planned = []
+        calls = []
         for slot in self.slots:
             try:
-                planned.append(await self._planned(slot, reply.text))
+                calls.append(await self._planned(slot, reply.text))
             except SaysoError as error:
                 slot.error = messages.error(str(error))
-        return tuple(planned)
+        return tuple(calls)
 
     async def _planned(self, slot: Slot, note: str) -> NewCall:
         if slot.hosted is not None:
-            return await hosted_call(self.job, self.key(slot), slot.hosted)
-        return await new_call(self.job, self.key(slot), slot.model, note)
+            return await planned_hosted(self.job, self.key(slot), slot.hosted)
+        return await planned(self.job, self.key(slot), slot.model, note)
 
     def load(self, said: Mapping[str, Any]) -> None:
         """Find the rows of a turn that was made before, here or in another process."""
@@ -155,7 +155,7 @@ class Turn:
             slot.told_called = True
             # Who sits in front of a channel is asked again when the run comes back.
             slot.told_before = bool(slot.standing)
-            slot.told_asked = () if self.job.gate.interactive else slot.standing
+            slot.told_asked = () if self.job.gate.driver.interactive else slot.standing
             slot.told_answered = ran
             slot.told_ended = ran or bool(slot.error)
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 from urllib.parse import quote
 
-from sayso.client.options import CallOptions, OpenOptions, body_of, header_key
+from sayso.client.options import CallOptions, OpenOptions, body_of, fresh_terms, header_key
 from sayso.client.reading import request_from
 from sayso.client.wire import Wire
 from sayso.errors import Conflict, InvalidCall
@@ -118,12 +118,28 @@ class Client:
 
     # -- running
 
-    async def claim(self, request: str, *, lease: float = 60.0) -> Claim:
+    async def claim(
+        self,
+        request: str,
+        *,
+        lease: float = 60.0,
+        tool_digest: str | None = None,
+        binds: Mapping[str, Json] | None = None,
+        terms: Mapping[str, Any] | None = None,
+    ) -> Claim:
         """Take an approved call: from here on it is reported, or in doubt; ``Conflict`` if not now.
 
-        ``lease`` is how many seconds the claim holds without a sign of life.
+        ``lease`` is how many seconds the claim holds without a renewal. The rest is what the call
+        is here and now, which the server compares with what was approved.
         """
-        answer = await self._wire.post(_path(request, "claim"), {"lease": lease})
+        body: dict[str, Json] = {"lease": lease}
+        if tool_digest is not None:
+            body["tool_digest"] = tool_digest
+        if binds is not None:
+            body["binds"] = dict(binds)
+        if own := fresh_terms(terms or {}):
+            body["terms"] = own
+        answer = await self._wire.post(_path(request, "claim"), body)
         body = answer.body
         return Claim(
             request=body["request"],
@@ -160,8 +176,17 @@ class Client:
             raise
         return request_from(answer.body)
 
+    async def report(
+        self, claim: Claim, outcome: Literal["paused", "in_doubt", "not_kept"], why: str = ""
+    ) -> Request:
+        """Report an attempt that has no result: it asked people something and paused, it was cut
+        short, or it ran and its result could not be stored."""
+        body = {**_proof(claim), "outcome": outcome, "result": why}
+        answer = await self._wire.post(_path(claim.request, "result"), body)
+        return request_from(answer.body)
+
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._wire.close()
 
     # -- twins
@@ -174,6 +199,7 @@ class Client:
     claim_sync = twin(claim)
     renew_sync = twin(renew)
     result_sync = twin(result)
+    report_sync = twin(report)
     close_sync = twin(close)
 
     async def __aenter__(self) -> Client:

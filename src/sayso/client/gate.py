@@ -5,17 +5,21 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from sayso import codec
+from sayso.client.backend import HttpBackend
 from sayso.client.client import DEFAULT_PATIENCE, Client
-from sayso.client.life import RemoteLife
 from sayso.client.options import RemoteAskOptions, RemoteGuardOptions
 from sayso.errors import InvalidCall, Rejected
+from sayso.gate.driver import Driver
 from sayso.gate.options import (
     UNSET,
     check_known,
+    checked_functions,
+    checked_lease,
     checked_name,
+    checked_raises,
     checked_wait,
     checked_words,
     terms_from,
@@ -23,11 +27,8 @@ from sayso.gate.options import (
 from sayso.gate.plan import Plan
 from sayso.gate.scope import RunScope, current
 from sayso.twin import twin
-from sayso.types import Json, Question, Request, Terms
+from sayso.types import Json, Question, Terms
 from sayso.views import kept_question
-
-if TYPE_CHECKING:
-    from sayso.gate import Gate
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,15 +55,17 @@ class RemoteGate:
         patience: float | None = DEFAULT_PATIENCE,
     ) -> None:
         self.client = Client(url, token, agent=agent, patience=patience)
-        self.lease = lease
+        self.agent = agent or "remote"
+        self.driver = Driver(
+            HttpBackend(self.client, checked_lease(lease)),
+            agent=self.agent,
+            owner=secrets.token_hex(8),
+        )
         self._wait = checked_wait(wait)
-        # What a run asks of its gate; the server has the leases, and ends a run by itself.
-        self.owner = secrets.token_hex(8)
-        self.closed = False
 
-    def run(self, name: str, *, requester: str = "") -> RemoteRun:
+    def run(self, name: str, *, requester: str = "") -> RunScope:
         """Name the run that the calls inside ``with`` or ``async with`` belong to."""
-        return RemoteRun(self._as_gate(), name, requester)
+        return RunScope(self.driver, name, requester)
 
     # -- guarding functions
 
@@ -87,29 +90,30 @@ class RemoteGate:
         return self._guarded(function, options)
 
     def _guarded(self, function: Callable[..., Any], options: RemoteGuardOptions) -> Any:
-        from sayso.client.guard import RemoteGuard  # brings pydantic
-        from sayso.gate.guard import tool_of
+        from sayso.gate.guard import Guard, tool_of  # brings pydantic
         from sayso.schema import Signature
 
         key = options.get("key")
         if key is not None and not callable(key):
             raise TypeError("key= of a guarded function is a function of its arguments")
+        checked_functions(options)
         description = options.get("description")
         signature = Signature.of(function, name=options.get("name"), description=description)
-        return RemoteGuard(
-            gate=self._as_gate(),
-            remote=self,
+        return Guard(
+            driver=self.driver,
+            judge=_judged_there,
             options=_of_terms(options),
             function=function,
             signature=signature,
             tool=tool_of(signature, ""),
             own=terms_from(options),
             needs_approval=True,
-            binds=None,
-            preview=None,
+            binds=options.get("binds"),
+            preview=options.get("preview"),
             note=checked_words(options.get("note") or "", "note"),
             key=key,
             wait=self._wait_of(options),
+            raises=checked_raises(options.get("raises", ())),
         ).wrap()
 
     # -- asking
@@ -139,7 +143,7 @@ class RemoteGate:
 
     async def _put(self, kind: str, content: dict[str, Json], options: RemoteAskOptions) -> Any:
         check_known(options, RemoteAskOptions)
-        scope = self.scope()
+        scope = current(self.driver)
         data = codec.canonical(content)
         key = options.get("key")
         plan = Plan(
@@ -148,15 +152,17 @@ class RemoteGate:
             else scope.named_key(checked_name(key, "key")),
             kind=kind,
             args=data.decode(),
+            agent=self.agent,
             terms=_judged_there,
             note=checked_words(options.get("note") or "", "note"),
             wait=self._wait_of(options),
+            options=_of_terms(options),
         )
-        return await RemoteLife(self, scope, plan, _of_terms(options)).outcome()
+        return await self.driver.result(scope, plan)
 
     async def close(self) -> None:
-        """Let go of the connections."""
-        self.closed = True
+        """Close the connections."""
+        self.driver.closed = True
         await self.client.close()
 
     # -- twins
@@ -165,23 +171,9 @@ class RemoteGate:
     confirm_sync = twin(confirm)
     close_sync = twin(close)
 
-    # -- for the life of a call
-
-    def scope(self) -> RunScope:
-        """The innermost run of this gate, or a fresh one for one call alone."""
-        return current(self._as_gate())
-
-    def nested(self, request: Request) -> RemoteRun:
-        """The run of what a running function asks: its own, since this one is taken by it."""
-        return RemoteRun(self._as_gate(), request.id, request.requester)
-
     def _wait_of(self, options: Mapping[str, Any]) -> float | None:
         wait = options.get("wait", UNSET)
         return self._wait if wait is UNSET else checked_wait(wait)
-
-    def _as_gate(self) -> Gate:
-        """Runs and guards were written for a gate; of it they use here only what we have too."""
-        return cast("Gate", self)
 
     async def __aenter__(self) -> RemoteGate:
         return self
@@ -198,18 +190,11 @@ class RemoteGate:
         self.close_sync()
 
 
-class RemoteRun(RunScope):
-    """A run whose calls are rows on a server, which ends it when nothing of it is open."""
-
-    def _finish(self, error: BaseException | None) -> None:
-        """Nothing to do here."""
-
-
-async def _judged_there(_: dict[str, Any]) -> Terms:
-    raise AssertionError("the server judges")
+async def _judged_there(*_: Any) -> Terms:
+    raise AssertionError("the server asks its policy")
 
 
 def _of_terms(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that travel with the request; key, note and wait are the plan's."""
-    own = ("wait", "key", "note", "name", "needs_approval")
+    own = ("wait", "key", "note", "name", "needs_approval", "binds", "preview", "raises")
     return {name: value for name, value in options.items() if name not in own}

@@ -44,6 +44,8 @@ class CallOptions(OpenOptions, total=False):
     preview: Json
     allowed: Iterable[str]
     idempotent: bool
+    #: Facts of the surroundings that the approval covers; the claim sends them afresh.
+    binds: Mapping[str, Json]
 
 
 class RemoteAskOptions(_Terms, total=False):
@@ -59,12 +61,22 @@ class RemoteGuardOptions(RemoteAskOptions, total=False):
     name: str
     allowed: Iterable[str]
     idempotent: bool
+    binds: Callable[..., Mapping[str, Json]]
+    preview: Callable[..., Json]
+    raises: type[Exception] | Iterable[type[Exception]]
     #: As at a gate; nothing else can be said here, since only the server's policy lets a call pass.
     needs_approval: Literal[True]
 
 
 _TERMS = ("allowed", "reviewers", "quorum", "expires_in", "valid_for")
-_AS_THEY_ARE = ("run", "thread", "requester", "schema", "returns", "preview", "idempotent")
+_AS_THEY_ARE = (
+    *("run", "thread", "requester", "schema", "returns", "preview", "idempotent", "binds"),
+)
+
+
+def fresh_terms(options: Mapping[str, Any]) -> dict[str, Json]:
+    """What the code demands of its reviewers now, for the server to compare."""
+    return {name: body_of(options)[name] for name in ("reviewers", "quorum") if options.get(name)}
 
 
 def body_of(options: Mapping[str, Any]) -> dict[str, Json]:

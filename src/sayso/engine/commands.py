@@ -54,9 +54,8 @@ class Propose(Command):
     hold: bool = False
     #: ``run.wake`` when the work began: a decision since then keeps the run due.
     wake_seen: int | None = None
-    #: What is ready waits for an answer to its own question: only people can go on.
-    waits: bool = False
-    #: Who speaks for a lapsed lease, or after a conversation that went on meanwhile, is refused.
+    #: The lease that the proposal is made under, and the number of messages it answers. Raise
+    #: Conflict if either is stale.
     token: int | None = None
     after: int | None = None
 
@@ -68,6 +67,40 @@ class Propose(Command):
             keys=tuple(c.key for c in self.calls),
             grants_for=tuple(sorted(asked)),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reopen(Command):
+    """Open a finished run again, for an explicit new entry: never sent by a worker or a resume.
+
+    The token moves on, so that everything read before the reopening is stale. A run that is still
+    live, or not there yet, stays as it is.
+    """
+
+    name: ClassVar[str] = "reopen"
+    run: str
+    by: str = ""
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Park(Command):
+    """Give the lease back because only people can move the run on.
+
+    The run stays due if a decision came after ``wake_seen``. Raises Conflict if the token is stale.
+    """
+
+    name: ClassVar[str] = "park"
+    run: str
+    token: int
+    wake_seen: int | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +177,10 @@ class Record(Command):
     token: int
     attempt: int
     ok: bool
-    result: str
+    #: JSON, or the text of the error. Nothing if the call ran and its result could not be stored;
+    #: ``why`` says so in the record.
+    result: str | None
+    why: str = ""
     messages: tuple[Message, ...] = ()
     hold: bool = False
 
@@ -187,15 +223,27 @@ class Suspend(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt(Command):
-    """Started calls whose end nobody knows: of a lapsed lease, or one named attempt cut short."""
+class MarkInDoubt(Command):
+    """One attempt was cut short, and nobody knows whether it took effect."""
 
-    name: ClassVar[str] = "doubt"
+    name: ClassVar[str] = "mark_in_doubt"
     run: str
-    call: str | None = None
-    token: int = 0
-    attempt: int = 0
+    call: str
+    token: int
+    attempt: int
     reason: str = ""
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseLapsed(Command):
+    """Free a run whose lease has lapsed; what its process left running is in doubt."""
+
+    name: ClassVar[str] = "release_lapsed"
+    run: str
 
     @property
     def needs(self) -> Needs:
@@ -239,14 +287,18 @@ class Renew(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish(Command):
-    """The run is over."""
+    """The run is over. Raise Conflict if another process has taken it since ``token``.
+
+    No token is needed in the transaction that records a call of the run: the attempt's own token
+    fences both.
+    """
 
     name: ClassVar[str] = "finish"
     run: str
     status: str
+    token: int | None = None
     output: str | None = None
     messages: tuple[Message, ...] = ()
-    token: int | None = None
     wake_seen: int | None = None
 
     @property
@@ -388,6 +440,7 @@ class Look(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
-    *(Propose, Decide, Claim, Start, Record, Complete, Suspend, Doubt, Reask, Renew, Finish, Wake),
+    *(Propose, Reopen, Park, Decide, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
+    *(ReleaseLapsed, Reask, Renew, Finish, Wake),
     *(Expire, Cancel, Recover, AddGrant, RevokeGrant, AddPrincipal, RevokePrincipal, Note),
 )

@@ -77,8 +77,8 @@ RUN_MOVES: dict[RunStatus, dict[RunStatus, str]] = {
         _R.FAILED: "raised",
         _R.CANCELLED: "cancel",
     },
-    _R.DONE: {_R.RUNNING: "entered again with a new call"},
-    _R.FAILED: {_R.RUNNING: "entered again with a new call"},
+    _R.DONE: {_R.RUNNING: "reopen"},
+    _R.FAILED: {_R.RUNNING: "reopen"},
     _R.CANCELLED: {},
 }
 

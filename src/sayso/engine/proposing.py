@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sayso.engine.asking import ask, ask_again, envelope, signed
 from sayso.engine.commands import NewCall, Propose, Reask
-from sayso.engine.running import begin, lease_run, settle
+from sayso.engine.running import begin, check_token, lease_run, settle
 from sayso.engine.standing import genuine, speaks_for
 from sayso.engine.work import Work
 from sayso.errors import Cancelled, Conflict, InvalidCall
@@ -14,30 +14,41 @@ from sayso.types import Decided, Grant, Verdict
 
 def propose(work: Work, command: Propose) -> tuple[Call, ...]:
     """Open the run, append what was said, and take in each call once."""
-    _open_run(work, command)
-    _check_still_ours(work, command)
+    run = work.run or _open_run(work, command)
+    if run.status is RunStatus.CANCELLED or run.stop:
+        raise Cancelled(f"run {run.id} was cancelled: {run.stop}; start another run")
+    if run.status not in LIVE:
+        return _known_calls(work, command, run)
+    if command.token is not None:
+        check_token(run, command.token)
+    if command.after is not None and work.thread.messages != command.after:
+        raise Conflict(f"thread {command.thread} has new messages: read it again")
+    if command.snapshot is not None:
+        work.put_run(work.the_run()._replace(snapshot=command.snapshot))
     for message in command.messages:
         work.say(message)
     work.tools.extend(command.tools)
     calls = tuple(_take_in(work, command, new) for new in command.calls)
-    settle(work, hold=command.hold, wake_seen=command.wake_seen, waits=command.waits)
+    settle(work, hold=command.hold, wake_seen=command.wake_seen)
     return calls
 
 
-def _check_still_ours(work: Work, command: Propose) -> None:
-    """Refuse words that answer a conversation which somebody else has taken further."""
-    if command.token is not None and work.the_run().token != command.token:
-        raise Conflict(f"run {command.run} was taken over by another process; its outcome counts")
-    if command.after is not None and work.thread.messages != command.after:
-        raise Conflict(f"thread {command.thread} went on meanwhile: read it again")
+def _known_calls(work: Work, command: Propose, run: Run) -> tuple[Call, ...]:
+    """The calls of a finished run, if all were made before. Nothing is ever added to one."""
+    known = [work.by_key(new.key) for new in command.calls]
+    if command.messages or not known or None in known:
+        raise Conflict(f"run {run.id} is {run.status}: reopen it, or start another run")
+    return tuple(_take_in(work, command, new) for new in command.calls)
 
 
 def _open_run(work: Work, command: Propose) -> Run:
-    run = work.run
-    if run is None:
-        if command.thread == SYSTEM_THREAD:
-            raise InvalidCall("names that begin with @ are kept for the store itself", "thread")
-        run = Run(
+    if command.thread == SYSTEM_THREAD:
+        raise InvalidCall("names that begin with @ are kept for the store itself", "thread")
+    work.new_run = True
+    if not work.thread.owner:
+        work.thread = work.thread._replace(owner=command.requester)
+    return work.put_run(
+        Run(
             id=command.run,
             thread=command.thread,
             agent=command.agent,
@@ -47,17 +58,7 @@ def _open_run(work: Work, command: Propose) -> Run:
             parent_call=command.parent_call,
             snapshot=command.snapshot,
         )
-        work.new_run = True
-        if not work.thread.owner:
-            work.thread = work.thread._replace(owner=command.requester)
-        return work.put_run(run)
-    if run.status == RunStatus.CANCELLED or run.stop:
-        raise Cancelled(f"run {run.id} was cancelled: {run.stop}; start another run")
-    if run.status not in LIVE and not command.waits:  # who lets go late wakes nothing up
-        work.set_run(RunStatus.RUNNING, output=None)
-    if command.snapshot is not None:
-        work.put_run(work.the_run()._replace(snapshot=command.snapshot))
-    return work.the_run()
+    )
 
 
 def _take_in(work: Work, command: Propose, new: NewCall) -> Call:

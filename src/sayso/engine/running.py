@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from sayso.engine.asking import ask_again
 from sayso.engine.commands import (
     Claim,
     Complete,
-    Doubt,
     Finish,
     Look,
+    MarkInDoubt,
+    Park,
     Record,
+    ReleaseLapsed,
     Renew,
+    Reopen,
     Start,
     Suspend,
     Wake,
@@ -25,17 +27,12 @@ from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.types import Micros
 
 
-def leased(run: Run, now: Micros) -> bool:
-    """Whether somebody holds the run right now."""
-    return run.owner is not None and run.ready_at is not None and run.ready_at > now
-
-
 def lease_run(work: Work, owner: str, lease: Micros) -> bool:
     """Take or renew the run's lease; no if another owner holds it or left something running."""
     run = work.the_run()
-    if run.owner != owner and (leased(run, work.now) or run.active):
+    if run.owner != owner and (run.leased(work.now) or run.active):
         return False
-    token = run.token if run.owner == owner and leased(run, work.now) else run.token + 1
+    token = run.token if run.owner == owner and run.leased(work.now) else run.token + 1
     work.set_run(RunStatus.RUNNING, owner=owner, token=token, ready_at=work.now + lease)
     return True
 
@@ -52,7 +49,7 @@ def settle(
     run = work.the_run()
     if run.status not in LIVE:
         return
-    if run.active or (hold and leased(run, work.now)):
+    if run.active or (hold and run.leased(work.now)):
         work.set_run(RunStatus.RUNNING)
     elif run.stop:
         work.set_run(RunStatus.CANCELLED, owner=None, ready_at=None)
@@ -68,7 +65,7 @@ def settle(
 def wake(work: Work) -> None:
     """A person has settled something: make the run due, without shortening anybody's lease."""
     run = work.the_run()
-    asleep = run.status in LIVE and not leased(run, work.now)
+    asleep = run.status in LIVE and not run.leased(work.now)
     work.put_run(run._replace(wake=run.wake + 1, ready_at=work.now if asleep else run.ready_at))
 
 
@@ -91,13 +88,40 @@ def resume(work: Work) -> None:
         settle(work)
 
 
+def check_token(run: Run, token: int) -> None:
+    """Raise Conflict if another process has taken the run since this token was read."""
+    if run.token != token:
+        raise Conflict(f"run {run.id} was taken over by another process; its outcome counts")
+
+
+def reopen(work: Work, command: Reopen) -> Run | None:
+    """Open a finished run again: the one move that may follow ``finished``."""
+    run = work.run
+    if run is None or run.status in LIVE:
+        return run
+    if run.status is RunStatus.CANCELLED or run.stop:
+        raise Cancelled(f"run {run.id} was cancelled: {run.stop}; start another run")
+    run = work.set_run(RunStatus.RUNNING, output=None, token=run.token + 1)
+    work.emit("reopened", actor=command.by or f"agent:{run.agent}", token=run.token)
+    return run
+
+
+def park(work: Work, command: Park) -> Run:
+    """Give the lease back; the run stays due if a decision came meanwhile."""
+    run = work.the_run()
+    check_token(run, command.token)
+    settle(work, wake_seen=command.wake_seen, waits=True)
+    return work.the_run()
+
+
 def claim(work: Work, command: Claim) -> Run | None:
     """Take a due run; nothing if somebody else was faster."""
     run = work.the_run()
-    due = run.ready_at is not None and run.ready_at <= work.now
-    if run.status not in LIVE or not (due or (command.force and not leased(run, work.now))):
+    if run.status not in LIVE or not (
+        run.due(work.now) or (command.force and not run.leased(work.now))
+    ):
         return None
-    _doubt_running(work, "its process went away", lambda call: True)
+    _doubt_running(work, "its process went away")
     run = work.set_run(
         RunStatus.RUNNING,
         owner=command.owner,
@@ -110,21 +134,21 @@ def claim(work: Work, command: Claim) -> Run | None:
 
 def start(work: Work, command: Start) -> tuple[Call, ...]:
     """Begin the calls that are ready; what may no longer run is asked about again."""
-    run = work.the_run()
+    calls = [work.the_call(call_id) for call_id in command.calls]
+    ready = [call for call in calls if call.status is CallStatus.READY]
+    _check_not_stopped(work.the_run())
+    if command.exactly and len(ready) < len(calls):
+        raise Conflict(f"a call of run {command.run} is not ready any more: read it again")
+    if not ready or not lease_run(work, command.owner, command.lease):
+        return tuple(calls)
+    started = tuple(begin(work, c) if c.status is CallStatus.READY else c for c in calls)
+    settle(work)
+    return started
+
+
+def _check_not_stopped(run: Run) -> None:
     if run.stop or run.status is RunStatus.CANCELLED:
         raise Cancelled(f"run {run.id} was cancelled: {run.stop}")
-    calls = [work.the_call(call_id) for call_id in command.calls]
-    if command.exactly and any(call.status is not CallStatus.READY for call in calls):
-        raise Conflict(f"a call of run {run.id} is not ready any more: look at it again")
-    if not any(call.status is CallStatus.READY for call in calls):
-        return tuple(calls)
-    if not lease_run(work, command.owner, command.lease):
-        return tuple(calls)
-    started = []
-    for call in calls:
-        started.append(begin(work, call) if call.status is CallStatus.READY else call)
-    settle(work)
-    return tuple(started)
 
 
 def begin(work: Work, call: Call) -> Call:
@@ -182,51 +206,38 @@ def record(work: Work, command: Record) -> Call:
             result=command.result,
         )
         return call
-    to = CallStatus.DONE if command.ok else CallStatus.FAILED
-    late = call.status is CallStatus.IN_DOUBT
-    call = work.move(call, to, result=command.result, votes=() if late else call.votes)
     for message in command.messages:
         work.say(message)
-    work.emit(
-        "recorded",
-        actor=f"attempt:{command.attempt}",
-        call=call,
-        ok=command.ok,
-        result=command.result,
-        late=late,
-    )
+    return _record(work, call, command.ok, command.result, why=command.why, hold=command.hold)
+
+
+def _record(
+    work: Work, call: Call, ok: bool, result: str | None, *, why: str = "", hold: bool = False
+) -> Call:
+    late = call.status is CallStatus.IN_DOUBT
+    to = CallStatus.DONE if ok else CallStatus.FAILED
+    call = work.move(call, to, result=result, votes=() if late else call.votes)
+    more = {"not_kept": why} if why else {}
+    actor = f"attempt:{call.attempt}"
+    work.emit("recorded", actor=actor, call=call, ok=ok, result=result, late=late, **more)
     if late:
-        resume(work)  # somebody else may hold the run by now, and keeps it
+        resume(work)  # another process may hold the run by now, and keeps it
     else:
-        settle(work, hold=command.hold)
+        settle(work, hold=hold)
     return call
 
 
 def complete(work: Work, command: Complete) -> Call:
-    """Start a ready call and record its outcome in the same breath."""
-    ready = work.the_call(command.call).status is CallStatus.READY
-    begin = Start(
-        thread=command.thread,
-        run=command.run,
-        calls=(command.call,),
-        owner=command.owner,
-        lease=command.lease,
-    )
-    (call,) = start(work, begin)
-    if not ready or call.status is not CallStatus.RUNNING:
-        return call  # whoever started it before records it
-    return record(
-        work,
-        Record(
-            thread=command.thread,
-            run=command.run,
-            call=call.id,
-            token=call.token,
-            attempt=call.attempt,
-            ok=True,
-            result=command.result,
-        ),
-    )
+    """Start a ready call and record its outcome in one step."""
+    call = work.the_call(command.call)
+    _check_not_stopped(work.the_run())
+    if call.status is not CallStatus.READY or not lease_run(work, command.owner, command.lease):
+        return call
+    call = begin(work, call)
+    if call.status is not CallStatus.RUNNING:
+        settle(work)
+        return call
+    return _record(work, call, True, command.result)
 
 
 def suspend(work: Work, command: Suspend) -> Call:
@@ -249,35 +260,33 @@ def suspend(work: Work, command: Suspend) -> Call:
     return call
 
 
-def doubt(work: Work, command: Doubt) -> tuple[Call, ...]:
-    """Mark started calls as in doubt: one attempt that was cut short, or all of a lapsed lease."""
-    if command.call is None:
-        return _doubt_lapsed(work)
-    this = (command.call, command.token, command.attempt)
-    doubted = _doubt_running(
-        work, command.reason, lambda call: (call.id, call.token, call.attempt) == this
-    )
-    if doubted:
+def mark_in_doubt(work: Work, command: MarkInDoubt) -> Call:
+    """Mark one running attempt as in doubt; an attempt that has ended stays as it is."""
+    call = work.the_call(command.call)
+    ours = (call.token, call.attempt) == (command.token, command.attempt)
+    if call.status is CallStatus.RUNNING and ours:
+        call = doubt_call(work, call, command.reason)
         settle(work)
-    return doubted
+    return call
 
 
-def _doubt_lapsed(work: Work) -> tuple[Call, ...]:
+def release_lapsed(work: Work, command: ReleaseLapsed) -> tuple[Call, ...]:
+    """Free a run whose lease has lapsed, and mark what it left running as in doubt."""
     run = work.the_run()
-    if run.status not in LIVE or run.owner is None or leased(run, work.now):
+    if run.status not in LIVE or not run.lapsed(work.now):
         return ()
-    doubted = _doubt_running(work, "its process went away", lambda call: True)
+    doubted = _doubt_running(work, "its process went away")
     work.put_run(work.the_run()._replace(owner=None, ready_at=None))
     settle(work)
     if work.the_run().status is RunStatus.RUNNING:
-        # It waits for nobody, so it goes on wherever somebody takes it.
+        # No person is waited for, so any process may resume it.
         work.put_run(work.the_run()._replace(ready_at=work.now))
     return doubted
 
 
-def _doubt_running(work: Work, reason: str, which: Callable[[Call], bool]) -> tuple[Call, ...]:
+def _doubt_running(work: Work, reason: str) -> tuple[Call, ...]:
     running = [c for c in work.calls.values() if c.status is CallStatus.RUNNING]
-    return tuple(doubt_call(work, c, reason) for c in running if which(c))
+    return tuple(doubt_call(work, call, reason) for call in running)
 
 
 def doubt_call(work: Work, call: Call, reason: str, *, retry: bool = True) -> Call:
@@ -308,8 +317,10 @@ def renew(work: Work, command: Renew) -> bool:
 def finish(work: Work, command: Finish) -> Run:
     """End the run, unless calls of it are still open."""
     run = work.the_run()
-    if command.token is not None and run.token != command.token:
-        raise Conflict(f"run {run.id} was taken over by another process; its outcome counts")
+    if command.token is not None:
+        check_token(run, command.token)
+    elif not work.touched_calls:
+        return run  # the record before it came too late, or there was none
     if run.status not in LIVE:
         return run
     for message in command.messages:

@@ -10,25 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from sayso import codec
 from sayso.engine.commands import Cancel
-from sayso.errors import Cancelled, InvalidCall, InvalidPolicy, Paused
+from sayso.errors import Cancelled, Conflict, InvalidCall, InvalidPolicy, NotFound, Paused
+from sayso.gate.foreign import MOST_WAITING, run_of, runs_of
 from sayso.gate.foreign_tool import ForeignTool
 from sayso.gate.gate import Gate
 from sayso.gate.given import check_asked_in, decisions_from
-from sayso.gate.inside import due_here, working
+from sayso.gate.lease import RunLease, supersede
 from sayso.gate.options import MAX_NAME, checked_words
-from sayso.gate.seat import Seat
+from sayso.gate.reentrancy import working
+from sayso.gate.scope import RunScope
 from sayso.gate.within import Within
 from sayso.policy import Policy
-from sayso.rows import LIVE, Run, RunStatus
+from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
+from sayso.stores.base import NEVER, Query
+from sayso.stores.inner import expire
 from sayso.twin import hop, look, twin, write
 from sayso.types import Decision, Request, Reviewer
-from sayso.views import request_of
 
 T = TypeVar("T")
 
@@ -133,41 +137,48 @@ class Driven:
         # The run is called after both, and later runs of the thread have a number.
         checked_words(thread, "thread", MAX_NAME - len(f"{self.name}:#9999"))
         checked_words(requester, "requester", MAX_NAME)
-        seat = Seat(self.gate)
-        run = await seat.take_thread(thread, requester)
-        return await self._drive(seat, run, self.begin(input, thread))
+        lease = self._lease()
+        run = await self._take_thread(lease, thread, requester)
+        return await self._drive(lease, run, self.begin(input, thread))
 
     async def resume(
-        self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+        self,
+        where: str,
+        *,
+        decisions: Any = None,
+        by: str | Reviewer = "user",
+        wait: float | None = None,
     ) -> Stands:
-        """Go on with a run, by its id or its thread. ``decisions`` are made first: a list of
-        ``request.approve()`` and the like, or ``{"decisions": [...]}`` for all that wait."""
-        seat = Seat(self.gate)
-        run = await look(self.gate.store, seat.find, where)
+        """Resume a run, by its id or its thread. ``decisions`` are made first: a list of
+        ``request.approve()`` and the like, or ``{"decisions": [...]}`` for all that wait.
+
+        While another process works on the run, wait for its outcome: at most ``wait`` seconds, then
+        raise ``Leased``. None waits for ever."""
+        store = self.gate.store
+        run = await look(store, self.find, where)
         if decisions is not None:
-            made = decisions_from(decisions, await self._waiting(seat, run))
-            await look(self.gate.store, check_asked_in, self.gate.store, run.thread, made)
+            made = decisions_from(decisions, await self._waiting(run))
+            await look(store, check_asked_in, store, run.thread, made)
             for decision in made:
                 name = decision.request or ""
                 await self.inbox.decide(name, decision, by=by, channel=self.channel)
+        until = None if wait is None else time.monotonic() + wait
+        lease = self._lease().on(run.thread, run.id)
         while True:
-            run = await hop(seat.look_at_the_clock, await hop(seat.find, run.id))
-            if run.status not in LIVE:
+            run = await lease.wait(until)
+            if run.status not in LIVE or lease.elsewhere(run):
                 return _stored(run)
-            if seat.taken(run) and due_here(run.id):
-                return _stored(run)
-            if seat.taken(run):
-                await seat.wait(run)
-            elif run.stop:
-                return _stored(await hop(seat.stop, run))
-            elif run.status is RunStatus.PAUSED and run.ready_at is None and not run.ready:
-                return await self._paused(seat, run)  # nothing has happened to go on with
-            elif (taken := await seat.take(run)) is not None:
-                return await self._drive(seat, taken, self.go_on(taken.thread))
+            run = await hop(self._close_overdue, run)
+            if run.stop:
+                return _stored(await hop(lease.stop))
+            if run.status is RunStatus.PAUSED and run.ready_at is None and not run.ready:
+                return await self._paused(run)  # nothing has happened to go on with
+            if (taken := await lease.take()) is not None:
+                return await self._drive(lease, taken, self.go_on(taken.thread))
 
     async def cancel(self, where: str, *, by: str = "user", reason: str = "called off") -> None:
         """Call off a run; what is running finishes and is recorded."""
-        run = await look(self.gate.store, Seat(self.gate).find, where)
+        run = await look(self.gate.store, self.find, where)
         command = Cancel(thread=run.thread, run=run.id, by=by, reason=reason)
         await write(self.gate.store, command)
 
@@ -177,49 +188,121 @@ class Driven:
 
     # -- inside
 
-    async def _drive(self, seat: Seat, run: Run, move: Awaitable[Any]) -> Stands:
+    def find(self, where: str) -> Run:
+        """Return the run of this agent that a run's id or a thread means."""
+        store, agent = self.gate.store, self.gate.agent
+        named = store.run(where)
+        runs = [named] if named is not None else runs_of(store, agent, where)
+        if not runs:
+            raise NotFound(f"no run and no thread {where!r} of {agent!r} in {store.url}")
+        run = runs[-1]
+        if run.agent != agent:
+            raise Conflict(
+                f"run {run.id} belongs to agent {run.agent!r}, not to {agent!r}: resume it with "
+                "the agent that began it"
+            )
+        return run
+
+    def _lease(self) -> RunLease:
+        owner = f"{self.gate.driver.owner}:{secrets.token_hex(4)}"
+        return RunLease(self.gate.store, owner, self.gate.backend.lease_length)
+
+    async def _take_thread(self, lease: RunLease, thread: str, requester: str) -> Run:
+        """Take a thread for new input: it supersedes what a paused run asks, and waits for a
+        running one."""
+        store, agent = self.gate.store, self.gate.agent
+        while True:
+            live = await look(store, store.live_run, thread)
+            if live is not None and live.agent != agent:
+                raise Conflict(
+                    f"thread {thread!r} is in use by agent {live.agent!r} ({live.id}): threads are "
+                    "shared by all agents of a store, so give this one another name"
+                )
+            if live is not None:
+                live = await lease.on(thread, live.id).wait()
+                if live.stop:
+                    live = await hop(lease.stop)
+                if live.status in LIVE and not lease.elsewhere(live):
+                    await hop(supersede, store, live, requester or "user")
+            run = await look(store, run_of, store, agent, thread)
+            taken = await lease.take_thread(agent, thread, run, requester)
+            if taken is not None:  # else another process took it first: wait for that one
+                return taken
+
+    def _close_overdue(self, run: Run) -> Run:
+        """Close the requests whose time is over."""
+        for call in self._open_calls(run):
+            ends = NEVER if call.expires_at is None else call.expires_at
+            if call.status is CallStatus.ASKED and ends <= self.gate.store.now():
+                expire(self.gate.store, call)
+        return self.find(run.id)
+
+    def _open_calls(self, run: Run) -> list[Call]:
+        """The calls of a run that wait for people."""
+        if not (run.asked or run.doubted):
+            return []
+        query = Query(status="pending", run=run.id, limit=MOST_WAITING)
+        return [call for _, call in self.gate.store.page(query)]
+
+    def _scope(self, lease: RunLease, run: Run) -> RunScope:
+        """The run, for everything that asks at the gate while it is driven."""
+        return RunScope(
+            self.gate.driver,
+            run.id,
+            run.requester,
+            thread=run.thread,
+            owner=lease.owner,
+            hold=True,
+        )
+
+    async def _drive(self, lease: RunLease, run: Run, move: Awaitable[Any]) -> Stands:
         """Let the framework move, and again as long as decisions come in while it does."""
         while True:
             try:
-                with seat.scope(run).inside(), working(seat.store.incarnation, run.id):
+                with self._scope(lease, run).inside(), working(self.gate.backend.place, run.id):
                     output = await move
             except Paused:
                 pass
             except Cancelled:
-                ended = await hop(seat.stop, run)
+                ended = await hop(lease.stop)
                 if ended.status is RunStatus.CANCELLED:
                     return _stored(ended)
-                await hop(seat.release, run)
+                await hop(lease.release)
                 raise
             except BaseException:
-                await asyncio.shield(asyncio.ensure_future(hop(seat.release, run)))
+                await asyncio.shield(asyncio.ensure_future(hop(lease.release)))
                 raise
             else:
-                ended = await hop(seat.finish, run, output)
+                ended = await hop(lease.finish, codec.dumps(output))
                 if ended.status is RunStatus.CANCELLED:
                     return _stored(ended)
                 return Stands(status="done", run=run.id, thread=run.thread, output=output)
-            parked = await hop(seat.park, run)
+            parked = await self._park(lease, run)
             if parked.status not in LIVE:
                 return _stored(parked)  # called off meanwhile
-            due = parked.status is RunStatus.RUNNING and not seat.taken(parked)
-            taken = await seat.take(parked) if due else None
+            due = parked.status is RunStatus.RUNNING and not lease.elsewhere(parked)
+            taken = await lease.take() if due else None
             if taken is None:
-                return await self._paused(seat, parked)
+                return await self._paused(parked)
             run, move = taken, self.go_on(taken.thread)
 
-    async def _waiting(self, seat: Seat, run: Run) -> tuple[Request, ...]:
-        calls = await look(self.gate.store, seat.open_calls, run)
+    async def _park(self, lease: RunLease, run: Run) -> Run:
+        try:
+            return await lease.park(run)
+        except Cancelled:
+            return await hop(lease.stop)
+        except Conflict:  # another process took it since, and has it
+            return await look(self.gate.store, self.find, run.id)
+
+    async def _waiting(self, run: Run) -> tuple[Request, ...]:
+        calls = await look(self.gate.store, self._open_calls, run)
         order = await self.order(run.thread) if len(calls) > 1 else ()
         place = {id: place for place, id in enumerate(order)}
         calls.sort(key=lambda call: place.get(call.key.split("/")[0], len(place)))
-        tool = self.gate.store.tool
-        return tuple(
-            request_of(call, tool(call.tool_digest) if call.tool_digest else None) for call in calls
-        )
+        return tuple(map(self.gate.backend.shown, calls))
 
-    async def _paused(self, seat: Seat, run: Run) -> Stands:
-        waiting = await self._waiting(seat, run)
+    async def _paused(self, run: Run) -> Stands:
+        waiting = await self._waiting(run)
         return Stands(status="paused", run=run.id, thread=run.thread, interruptions=waiting)
 
 

@@ -10,33 +10,32 @@ counts: the *stored* arguments run, once, and the result is stored before it is 
 from __future__ import annotations
 
 import json
-import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sayso import codec
-from sayso.engine.commands import NewCall, Propose
+from sayso.engine.commands import NewCall, Propose, Reopen
 from sayso.errors import CallFailed, InDoubt, InvalidCall, Refused
-from sayso.gate import words
-from sayso.gate.calls import CallLife
+from sayso.gate import outcomes
+from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.foreign_tool import ForeignTool as ForeignTool
 from sayso.gate.foreign_tool import narrowed
-from sayso.gate.inside import runs_here
+from sayso.gate.gate import Gate
+from sayso.gate.guard import known_inside
 from sayso.gate.once import once_plan
-from sayso.gate.plan import Plan
+from sayso.gate.outcomes import in_text
+from sayso.gate.plan import Plan, new_call
 from sayso.gate.recheck import called_off
+from sayso.gate.reentrancy import runs_here
 from sayso.gate.scope import RunScope, open_scopes
-from sayso.gate.words import in_text
 from sayso.policy import Policy
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Query, Store
 from sayso.twin import look, write
 from sayso.types import Json, Request, Terms, ToolCall, Verdict
 from sayso.views import request_of
-
-if TYPE_CHECKING:
-    from sayso.gate.gate import Gate
 
 MOST_WAITING = 500
 _REUSED = (
@@ -131,34 +130,35 @@ class ForeignThread:
                 requester=self.requester,
                 hold=self._hold,
             )
-            (rows,) = await write(self.store, command)
+            reopen = () if self._hold else (Reopen(thread=self.thread, run=self.run),)
+            rows = (await write(self.store, *reopen, command))[-1]
             ours = {call.id for call in new}
             for row in rows:
                 if row.status is CallStatus.ASKED and row.id in ours:
                     request = await look(self.store, self._request, row)
-                    await self.gate.tell(request, 10.0)
+                    await self.gate.driver.tell(request, NOTICE_SECONDS)
+        await self._wait_for_people([call.id for call in calls])
         return await self.waiting([call.id for call in calls])
+
+    async def _wait_for_people(self, ids: Sequence[str]) -> None:
+        """Wait for the decisions of a turn, as long as the gate says."""
+        wait = self.gate.framework_wait
+        ends = None if wait is None else time.monotonic() + wait
+        while waiting := [] if wait == 0 else await self.waiting(ids):
+            left = None if ends is None else ends - time.monotonic()
+            row = await look(self.store, self.store.call, waiting[0].id)
+            if row is None or (left is not None and left <= 0):
+                return
+            await self.gate.backend.wait(row, left)
 
     async def _new(self, call: ForeignCall) -> NewCall | None:
         try:
             args = call.tool.intake(call.args)
         except InvalidCall:
             return None
-        terms = await self._terms(call.tool, codec.loads(args))
-        if terms.verdict is Verdict.ALLOW:
-            return None
-        return NewCall(
-            id="req_" + secrets.token_hex(8),
-            key=call.id,
-            kind="approval",
-            tool=call.tool.name,
-            tool_digest=call.tool.stored.digest,
-            args=args,
-            args_hash=codec.sha256(args.encode()),
-            nonce=secrets.token_hex(16),
-            terms=terms,
-            note=in_text(call.note),
-        )
+        plan = self._plan(call, args)
+        terms = await plan.terms(codec.loads(args))
+        return None if terms.verdict is Verdict.ALLOW else new_call(plan, terms)
 
     async def _terms(self, tool: ForeignTool, args: dict[str, Json]) -> Terms:
         call = ToolCall(tool.name, args)
@@ -187,7 +187,7 @@ class ForeignThread:
         value: Any = None
         refused = False
         try:
-            value = await CallLife(self.gate, scope, plan).outcome()
+            value = await self.gate.driver.result(scope, plan)
         except (Refused, InDoubt, CallFailed) as no:  # the row says it, in words
             refused = isinstance(no, Refused)
             if await look(self.store, self.row, call.id) is None:
@@ -218,30 +218,30 @@ class ForeignThread:
     def _plan(self, call: ForeignCall, args: str) -> Plan:
         from pydantic_core import to_json
 
-        from sayso.gate.guard import known_inside
-
-        async def effect(row: Call) -> tuple[Any, str]:
+        async def run(row: Call) -> Any:
             with known_inside(row):
-                value = await call.run(call.tool.passed(codec.loads(row.args)))
+                return await call.run(call.tool.passed(codec.loads(row.args)))
+
+        def dump(value: Any) -> str:
             try:
-                text = to_json(call.dump(value), inf_nan_mode="strings", fallback=str).decode()
+                return to_json(call.dump(value), inf_nan_mode="strings", fallback=str).decode()
             except Exception:  # it ran, and that counts, however odd its result
-                text = _told(call, value)
-                value = call.load(codec.loads(text))
-            return value, text
+                return _told(call, value)
 
         return Plan(
             key=call.id,
             kind="approval",
             args=args,
+            agent=self.gate.agent,
             terms=lambda values: self._terms(call.tool, values),
-            policy=(self.policy or self.gate.policy).digest,
             tool=call.tool.stored,
             tool_name=call.tool.name,
             note=in_text(call.note),
             reads=lambda text: call.tool.intake(codec.loads(text)),
-            effect=effect,
+            run=run,
+            dump=dump,
             load=lambda text: call.load(codec.loads(text)),
+            wait=self.gate.framework_wait,
         )
 
     async def gone(self, id: str, name: str) -> Outcome:
@@ -260,19 +260,18 @@ class ForeignThread:
         """Take a step of the adapter's own once, however often the framework comes by here. It may
         be repeated if a process dies in the middle of it."""
 
-        async def effect(_: Call) -> tuple[Json, str]:
-            value = await step()
-            return value, codec.canonical(value).decode()
+        async def run(_: Call) -> Json:
+            return await step()
 
-        plan = once_plan(key, effect, row_key=key, idempotent=True)
-        return await CallLife(self.gate, self.scope(), plan).outcome()
+        plan = once_plan(key, run, agent=self.gate.agent, row_key=key, idempotent=True)
+        return await self.gate.driver.result(self.scope(), plan)
 
     # -- looking
 
     def scope(self, prefix: str = "") -> RunScope:
         """The run as the gate's own functions see it; ``prefix`` keeps the keys of a call apart."""
         return RunScope(
-            self.gate,
+            self.gate.driver,
             self.run,
             self.requester,
             thread=self.thread,
@@ -334,7 +333,7 @@ def made_before(store: Store, agent: str, thread: str, id: str) -> Call | None:
 def _around(gate: Gate, thread: str) -> RunScope | None:
     """The run of this thread that is being driven around here, perhaps by an outer agent."""
     for scope in reversed(open_scopes()):
-        same = scope.gate.store.incarnation == gate.store.incarnation
+        same = scope.driver.backend.place == gate.backend.place
         if scope.thread == thread and same and not scope.steps:
             return scope
     return None
@@ -351,14 +350,14 @@ def _told(call: ForeignCall, value: Any) -> str:
 
 
 def _outcome(row: Call, value: Any, wrote: str) -> Outcome:
-    if not words.went_well(row):
-        return Outcome(ok=False, value=None, text=words.why_not(row), call=row)
+    if not outcomes.went_well(row):
+        return Outcome(ok=False, value=None, text=outcomes.why_not(row), call=row)
     stored = codec.loads(row.result or "null")
     if row.decision is not None and row.decision.type == "respond":
-        return Outcome(ok=True, value=stored, text=words.as_text(stored), call=row)
-    notice = words.what_ran(row) if row.original is not None else ""
+        return Outcome(ok=True, value=stored, text=outcomes.as_text(stored), call=row)
+    notice = outcomes.what_ran(row) if row.original is not None else ""
     if not notice and wrote != row.args:
         notice = f"What ran is the call that was approved, with {row.args}."
-    text = words.as_text(stored)
+    text = outcomes.as_text(stored)
     told = f"{notice} Its result: {text}" if notice else text
     return Outcome(ok=True, value=value, text=told, notice=notice, call=row)

@@ -9,12 +9,14 @@ import secrets
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
 from sayso import codec, text
 from sayso.errors import InvalidCall, NotFound, Rejected
-from sayso.gate.calls import CallLife
+from sayso.gate.backend import StoreBackend
+from sayso.gate.driver import Driver
 from sayso.gate.judge import judge
 from sayso.gate.once import check_step, once_plan
 from sayso.gate.options import (
@@ -28,6 +30,7 @@ from sayso.gate.options import (
     checked_lease,
     checked_name,
     checked_needs,
+    checked_raises,
     checked_wait,
     checked_words,
     own_terms,
@@ -36,7 +39,7 @@ from sayso.gate.options import (
 from sayso.gate.plan import Plan
 from sayso.gate.policies import PolicyInForce
 from sayso.gate.scope import RunScope, current
-from sayso.gate.telling import Channel, deliver, is_interactive
+from sayso.gate.telling import Channel
 from sayso.policy import Policy, Predicate
 from sayso.rows import Call
 from sayso.stores import open_store
@@ -76,21 +79,31 @@ class Gate:
     ) -> None:
         self.store = open_store(store)
         self.agent = checked_name(agent, "agent")
-        self.channels = checked_channels(channels)
-        self.lease = checked_lease(lease)
-        self.lease_micros = round(lease * 1_000_000)
-        self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self.closed = False
+        self.backend = StoreBackend(self.store, checked_lease(lease))
+        self.driver = Driver(
+            self.backend,
+            agent=self.agent,
+            owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+            channels=checked_channels(channels),
+            hint=partial(_hint, store=self.store.url),
+        )
         self._has_policy = policy is not None
         self._policy = PolicyInForce(policy, self.store)
         self._wait = _default_wait() if wait is UNSET else checked_wait(wait)
+        #: How long a framework's call waits for people: only if the user said so.
+        self.framework_wait = 0.0 if wait is UNSET else self._wait
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The ways to people."""
+        return self.driver.channels
 
     def __repr__(self) -> str:
         return f"Gate({self.store.url!r}, agent={self.agent!r})"
 
     def run(self, name: str, *, requester: str = "") -> RunScope:
         """Name the run that the calls inside ``with`` or ``async with`` belong to."""
-        return RunScope(self, name, requester)
+        return RunScope(self.driver, name, requester)
 
     # -- guarding functions
 
@@ -122,7 +135,8 @@ class Gate:
         checked_functions(options)
         signature = Signature.of(function, name=options.get("name"), description=description)
         return Guard(
-            gate=self,
+            driver=self.driver,
+            judge=self.judge,
             function=function,
             signature=signature,
             tool=tool_of(signature, options.get("version", "")),
@@ -133,6 +147,7 @@ class Gate:
             note=checked_words(options.get("note") or "", "note"),
             key=_key_function(options.get("key")),
             wait=self._wait_of(options.get("wait", UNSET)),
+            raises=checked_raises(options.get("raises", ())),
         ).wrap()
 
     # -- asking
@@ -172,7 +187,7 @@ class Gate:
     ) -> Any:
         check_known(options, AskOptions)
         own = question_terms(kind, allowed, options)
-        scope = current(self)
+        scope = current(self.driver)
         data = codec.canonical(content)
         name = f"{kind}:{codec.sha256(data)[:32]}"
         key = options.get("key")
@@ -184,16 +199,17 @@ class Gate:
             key=scope.key(name) if key is None else scope.named_key(checked_name(key, "key")),
             kind=kind,
             args=data.decode(),
+            agent=self.agent,
             terms=terms,
             note=checked_words(options.get("note") or "", "note"),
             wait=self._wait_of(options.get("wait", UNSET)),
             named=key is not None,
         )
-        return await CallLife(self, scope, plan).outcome()
+        return await self.driver.result(scope, plan)
 
     async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run this step of a named run once; later entries of the run get its stored result."""
-        scope = current(self)
+        scope = current(self.driver)
         if scope.fresh and not scope.running:
             raise InvalidCall(
                 "once() belongs into a named run: with gate.run('order-17'): ...", "run"
@@ -201,16 +217,16 @@ class Gate:
         check_step(function)
         checked_name(key, "key")
 
-        async def effect(call: Call) -> tuple[Any, str]:
+        async def run(call: Call) -> Any:
             value: Any = function(*args, **kwargs)
             if inspect.isawaitable(value):
                 waiting = value
                 value = await drive(lambda: _awaited(waiting))
-            return value, codec.canonical(value).decode()
+            return value
 
         row_key = scope.named_key(f"once:{key}")
-        plan = once_plan(key, effect, row_key=row_key, wait=self._wait)
-        result: T = await CallLife(self, scope, plan).outcome()
+        plan = once_plan(key, run, agent=self.agent, row_key=row_key, wait=self._wait)
+        result: T = await self.driver.result(scope, plan)
         return result
 
     async def cancel(self, run: str, *, by: str = "code", reason: str = "") -> None:
@@ -256,30 +272,12 @@ class Gate:
             policy.judge(call, agent=self.agent, now=now, own=own, needs_approval=needs_approval)
         )
 
-    async def tell(self, request: Request, patience: float, again: bool = False) -> bool:
-        """Hand a request to the channels, and wait so many seconds for them; true if any was told.
-
-        A channel with a true ``interactive`` has the person in front of it: it is told again when
-        the run comes back, and waited for as long as the person takes.
-        """
-        told = [c for c in self.channels if not again or is_interactive(c)]
-        if told:
-            await deliver(told, request, patience)
-        elif not again:
-            _hint(request, self.store.url)
-        return bool(told)
-
-    @property
-    def interactive(self) -> bool:
-        """Whether one of the channels has a person in front of it."""
-        return any(map(is_interactive, self.channels))
-
     def _wait_of(self, wait: Wait) -> float | None:
         return self._wait if wait is UNSET else checked_wait(wait)
 
     def close(self) -> None:
         """Let go of the store."""
-        self.closed = True
+        self.driver.closed = True
         self.store.close()
 
     def __enter__(self) -> Gate:
@@ -310,7 +308,7 @@ def _default_wait() -> float | None:
     return None if _in_terminal() else 0.0
 
 
-def _hint(request: Request, store: str) -> None:
+def _hint(request: Request, *, store: str) -> None:
     if _in_terminal():
         what = text.inline(request.tool or request.kind)
         how = f"{request.id}; to decide: sayso inbox --decide --store {store}"

@@ -7,12 +7,12 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from sayso import codec
 from sayso.errors import SaysoError, told
-from sayso.gate.calls import CallLife
+from sayso.gate.driver import Driver
 from sayso.gate.options import bound_facts, checked_name
 from sayso.gate.plan import Plan
 from sayso.gate.scope import RunScope, current
@@ -22,9 +22,6 @@ from sayso.schema import Signature
 from sayso.twin import drive, hop, in_thread, on_loop, run_sync
 from sayso.types import DecisionMade, Json, Terms, ToolCall
 from sayso.views import decision_made
-
-if TYPE_CHECKING:
-    from sayso.gate.gate import Gate
 
 PREVIEW_SECONDS = 10.0
 
@@ -55,11 +52,20 @@ def this_call() -> ThisCall:
     return call
 
 
+class Judge(Protocol):
+    """Asks the policy in force about a call."""
+
+    def __call__(
+        self, call: ToolCall, own: Terms, needs_approval: bool | Predicate, /
+    ) -> Awaitable[Terms]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
     """One guarded function: its face, its terms, and how its calls are made."""
 
-    gate: Gate
+    driver: Driver
+    judge: Judge
     function: Callable[..., Any]
     signature: Signature
     tool: Tool
@@ -70,6 +76,9 @@ class Guard:
     note: str
     key: Callable[[dict[str, Json]], str] | None
     wait: float | None
+    raises: tuple[type[Exception], ...] = ()
+    #: The options that are sent along where a server decides.
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def wrap(self) -> Callable[..., Any]:
         """The function that is called from now on."""
@@ -95,10 +104,9 @@ class Guard:
         return guarded
 
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        scope = current(self.gate)
+        scope = current(self.driver)
         plan = self._plan(scope, self.signature.bind(args, kwargs))
-        plan = replace(plan, policy=self.gate.policy.digest)
-        return await CallLife(self.gate, scope, plan).outcome()
+        return await self.driver.result(scope, plan)
 
     def _plan(self, scope: RunScope, values: dict[str, Any]) -> Plan:
         data = self.signature.intake(values)
@@ -116,17 +124,25 @@ class Guard:
             named=named is not None,
             kind="approval",
             args=data.decode(),
+            agent=self.driver.agent,
             terms=self._terms,
             tool=self.tool,
             tool_name=self.tool.name,
-            binds="" if self.binds is None else codec.canonical(bound_facts(self.binds)).decode(),
+            binds=self._bound,
             note=self.note,
-            preview=None if self.preview is None else functools.partial(self._preview, data),
+            preview=None if self.preview is None else self._preview,
             reads=self._reads,
-            effect=self._effect,
+            run=self._effect,
+            dump=self.signature.dump_result,
             load=self.signature.load_result,
             wait=self.wait,
+            raises=self.raises,
+            options=self.options,
         )
+
+    def _bound(self) -> str:
+        """The facts of the surroundings, as they are now."""
+        return "" if self.binds is None else codec.canonical(bound_facts(self.binds)).decode()
 
     def _named(self, args: dict[str, Json]) -> str | None:
         """What the caller knows this call by, made of its arguments; nothing if by its content."""
@@ -137,25 +153,23 @@ class Guard:
 
     async def _terms(self, args: dict[str, Any]) -> Terms:
         call = ToolCall(self.tool.name, args)
-        return await self.gate.judge(call, self.own, self.needs_approval)
+        return await self.judge(call, self.own, self.needs_approval)
 
     def _reads(self, args: str) -> str:
         return self.signature.intake_json(codec.loads(args)).decode()
 
-    async def _effect(self, call: Call) -> tuple[Any, str]:
+    async def _effect(self, call: Call) -> Any:
         """Run from the stored bytes, and nothing else."""
         args, kwargs = self.signature.load(call.args.encode())
         with known_inside(call):
             value = self.function(*args, **kwargs)
             if inspect.isawaitable(value):
                 value = await drive(functools.partial(_awaited, value))
-        # What is given back now is what every later entry will get.
-        text = self.signature.dump_result(value)
-        return self.signature.load_result(text), text
+        return value
 
-    async def _preview(self, data: bytes) -> str:
+    async def _preview(self, args: str, revision: int) -> str:
         """What would happen, as the preview says; never needed in order to decide."""
-        return await hop(self._previewed, data)
+        return await hop(self._previewed, args.encode())
 
     def _previewed(self, data: bytes) -> str:
         args, kwargs = self.signature.load(data)

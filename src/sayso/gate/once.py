@@ -28,8 +28,9 @@ def check_step(function: object) -> None:
 
 def once_plan(
     key: str,
-    effect: Callable[[Call], Awaitable[tuple[Any, str]]],
+    run: Callable[[Call], Awaitable[Any]],
     *,
+    agent: str,
     row_key: str,
     wait: float | None = 0,
     idempotent: bool = False,
@@ -44,9 +45,10 @@ def once_plan(
         key=row_key,
         kind="approval",
         args=codec.canonical({"key": key}).decode(),
+        agent=agent,
         terms=terms,
         tool=Tool(digest=codec.digest({"once": key}), name="once", schema=face),
         tool_name="once",
-        effect=effect,
+        run=run,
         wait=wait,
     )

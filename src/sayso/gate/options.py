@@ -54,6 +54,8 @@ class GuardOptions(AskOptions, total=False):
     version: str
     binds: Callable[..., Mapping[str, Json]]
     preview: Callable[..., Json]
+    #: What the function may raise: a stored failure is raised again as the same type.
+    raises: type[Exception] | Iterable[type[Exception]]
 
 
 _OF_TERMS = (
@@ -171,6 +173,17 @@ def checked_needs(needs: bool | Predicate) -> bool | Predicate:
     if not isinstance(needs, bool) and not callable(needs):
         raise TypeError(f"needs_approval={needs!r}: use True, False or a predicate over the args")
     return needs
+
+
+def checked_raises(
+    raises: type[Exception] | Iterable[type[Exception]],
+) -> tuple[type[Exception], ...]:
+    """The declared errors of a function."""
+    given = tuple(raises) if isinstance(raises, Iterable) else (raises,)
+    for one in given:
+        if not (isinstance(one, type) and issubclass(one, Exception)):
+            raise TypeError(f"raises={one!r}: give exception classes, as raises=(PaymentError,)")
+    return given
 
 
 def checked_functions(options: Mapping[str, Any]) -> None:

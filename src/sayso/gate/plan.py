@@ -1,37 +1,82 @@
-"""One call before it is a row."""
+"""One call before it is a row: what the code wants to run, and how."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from sayso import codec
+from sayso.engine.commands import NewCall
 from sayso.rows import Call, Tool
-from sayso.types import Terms
+from sayso.types import Terms, Verdict
+
+
+def _no_binds() -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One call before it is a row: what it is, under what terms, and how to carry it out."""
+    """The code's side of a call.
+
+    Everything that can change between the asking and the start is a function, and is called afresh
+    each time: ``terms`` asks the policy and the code, ``binds`` looks at the surroundings.
+    """
 
     key: str
     kind: str
     args: str
+    #: The agent that would run the call.
+    agent: str
     terms: Callable[[dict[str, Any]], Awaitable[Terms]]
-    #: The digest of the policy that is in force; none where no policy is asked.
-    policy: str | None = None
     tool: Tool | None = None
     tool_name: str = ""
-    binds: str = ""
+    #: Where the tool has no stored face of its own.
+    tool_digest: str = ""
+    binds: Callable[[], str] = _no_binds
     note: str = ""
-    preview: Callable[[], Awaitable[str]] | None = None
-    #: The arguments as the tool itself reads them, with all that it fills in; or InvalidCall.
+    #: What would happen, as JSON text: made of the arguments, for one revision of the request.
+    preview: Callable[[str, int], Awaitable[str]] | None = None
+    #: The arguments as the tool itself reads them, with every default; or InvalidCall.
     reads: Callable[[str], str] | None = None
-    #: Runs the effect from the stored arguments and gives the live value and its JSON text.
-    effect: Callable[[Call], Awaitable[tuple[Any, str]]] | None = None
-    #: Reads a stored result back.
+    #: Runs the effect from the stored arguments. Nothing where the approval is all there is.
+    run: Callable[[Call], Awaitable[Any]] | None = None
+    #: A live result as JSON text, and back.
+    dump: Callable[[Any], str] = lambda value: codec.canonical(value).decode()
     load: Callable[[str], Any] = codec.loads
+    #: Seconds to wait for people; None for ever.
     wait: float | None = 0
-    #: The caller chose the key: other content under it is a mistake, and not the same call.
+    #: The caller chose the key: other content under it is a mistake, not another call.
     named: bool = False
+    #: Errors that a stored failure is raised as again, by the name of their type.
+    raises: tuple[type[Exception], ...] = ()
+    #: The options that are sent along where a server decides.
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
+    """The command's part for one call under these terms, with an id of its own."""
+    return NewCall(
+        id="req_" + secrets.token_hex(8),
+        key=plan.key,
+        kind=plan.kind,
+        tool=plan.tool_name,
+        tool_digest=plan.tool_digest if plan.tool is None else plan.tool.digest,
+        args=plan.args,
+        args_hash=codec.sha256(plan.args.encode()),
+        nonce=secrets.token_hex(16),
+        terms=terms,
+        binds=plan.binds(),
+        note=plan.note,
+        preview=preview,
+    )
+
+
+async def judged_call(plan: Plan) -> NewCall:
+    """Ask the policy, make a preview if a person is to see it, and build the call."""
+    terms = await plan.terms(codec.loads(plan.args))
+    if plan.preview is None or terms.verdict is not Verdict.ASK:
+        return new_call(plan, terms)
+    return new_call(plan, terms, await plan.preview(plan.args, 1))

@@ -1,4 +1,9 @@
-"""What an approval no longer covers is asked again: a changed tool, context or policy."""
+"""The re-check directly before a start: is this still what was approved, and may it run now?
+
+Every path to a start comes through ``recheck``: guarded functions, the agent's turns, frameworks,
+workers, and claims over HTTP. Nothing is cached. A process that waited in memory gets the same
+check as one that came back a week later.
+"""
 
 from __future__ import annotations
 
@@ -6,59 +11,65 @@ from dataclasses import replace
 
 from sayso import codec
 from sayso.engine.commands import Cancel, Reask
-from sayso.errors import InvalidCall
+from sayso.errors import InvalidCall, NotAllowed
 from sayso.gate.plan import Plan
 from sayso.policy import stricter, tightened
 from sayso.rows import Call
-from sayso.types import Verdict
+from sayso.types import Terms, Verdict
 
 
 async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
-    """The command that takes an approved call back, or nothing if the approval still covers it."""
+    """Compare an approved call with the code, the policy and the surroundings as they are now.
+
+    Returns the command that asks people again or calls the call off, or nothing if the approval
+    still covers it. Raises ``NotAllowed`` if another agent asked for the call.
+    """
+    if plan.agent != call.agent:
+        raise NotAllowed(
+            f"{call.id} was asked for by agent {call.agent!r}, and this is {plan.agent!r}: run it "
+            "as the agent that asked, or make the call in another run"
+        )
     reask = Reask(thread=call.thread, run=call.run, call=call.id, reason="")
     changed = plan.tool is not None and plan.tool.digest != call.tool_digest
     if changed:
         reask = replace(reask, reason="the tool changed since the approval", tool=plan.tool)
-    if plan.binds != call.binds:
-        reask = replace(
-            reask, reason="its surroundings changed since the approval", binds=plan.binds
-        )
+    binds = plan.binds()
+    if binds != call.binds:
+        reask = replace(reask, reason="its surroundings changed since the approval", binds=binds)
     args = call.args
-    if plan.reads is not None and (changed or call.original is not None):
+    edited = call.original is not None
+    if plan.reads is not None and (changed or edited):
         try:
             args = plan.reads(call.args)
         except InvalidCall as error:
             return called_off(call, _unfit(call, changed, error))
         if args != call.args:
-            whose = "edited arguments" if call.original is not None else "arguments"
+            whose = "edited arguments" if edited else "arguments"
             reason = f"the tool adds to the {whose}, or reads them in another way"
             reask = replace(reask, reason=reason, args=args, args_hash=codec.sha256(args.encode()))
-    if call.original is not None or plan.policy not in (None, call.terms.policy):
-        return await _judged(plan, call, args, reask)
+    now = await plan.terms(codec.loads(args))
+    if now.verdict is Verdict.DENY:
+        what = "the edited arguments" if edited else "it by now"
+        reason = f"the policy ({now.rule}) forbids {what}"
+        return called_off(call, reason, by=f"policy:{now.rule}")
+    if (both := raised_terms(call, now)) is not None:
+        what = "the edited arguments meet" if edited else "there is"
+        reask = replace(reask, reason=f"{what} a stricter rule: {now.rule}", terms=both)
     return reask if reask.reason else None
+
+
+def raised_terms(call: Call, now: Terms) -> Terms | None:
+    """The terms of a call and today's at once, if today's demand more; else nothing."""
+    both = tightened(call.terms, now)
+    return both if stricter(call.terms, both) else None
+
+
+def called_off(call: Call, reason: str, *, by: str = "agent") -> Cancel:
+    """The command that ends a call which cannot run any more."""
+    return Cancel(thread=call.thread, run=call.run, call=call.id, by=by, reason=reason)
 
 
 def _unfit(call: Call, changed: bool, error: InvalidCall) -> str:
     if changed:
         return f"the tool {call.tool} changed, and takes other arguments now: {error}"
     return f"the tool does not take the edited arguments: {error}"
-
-
-async def _judged(plan: Plan, call: Call, args: str, reask: Reask) -> Reask | Cancel | None:
-    """An edit is put to the policy here at the latest, for the inbox may not know it; and so is
-    everything whose policy is another one by now."""
-    whose = "the edited arguments" if call.original is not None else "it by now"
-    now = await plan.terms(codec.loads(args))
-    if now.verdict is Verdict.DENY:
-        reason = f"the policy ({now.rule}) forbids {whose}"
-        return called_off(call, reason, by=f"policy:{now.rule}")
-    both = tightened(call.terms, now)
-    if stricter(call.terms, both):
-        what = "the edited arguments meet" if call.original is not None else "the policy has"
-        reask = replace(reask, reason=f"{what} a stricter rule: {now.rule}", terms=both)
-    return reask if reask.reason else None
-
-
-def called_off(call: Call, reason: str, *, by: str = "agent") -> Cancel:
-    """The command that ends a call which cannot run any more."""
-    return Cancel(thread=call.thread, run=call.run, call=call.id, by=by, reason=reason)

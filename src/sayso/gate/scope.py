@@ -10,16 +10,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sayso.engine.commands import Finish
 from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, told
+from sayso.gate.driver import Driver
 from sayso.gate.options import MAX_NAME, checked_words
-from sayso.rows import LIVE
-from sayso.twin import hop, on_loop, run_sync
-
-if TYPE_CHECKING:
-    from sayso.gate.gate import Gate
+from sayso.rows import Call
+from sayso.twin import on_loop, run_sync
 
 _scopes: contextvars.ContextVar[tuple[RunScope, ...]] = contextvars.ContextVar(
     "sayso_scopes", default=()
@@ -39,7 +36,7 @@ class RunScope:
 
     def __init__(
         self,
-        gate: Gate,
+        driver: Driver,
         name: str,
         requester: str,
         *,
@@ -55,7 +52,7 @@ class RunScope:
         checked_words(name, "run")
         if name.startswith("@"):
             raise InvalidCall("names that begin with @ are kept for the store itself", "run")
-        self.gate = gate
+        self.driver = driver
         self.name = name
         self.requester = checked_words(requester, "requester", MAX_NAME)
         #: Made for one call, which also ends it.
@@ -64,7 +61,7 @@ class RunScope:
         self.fresh = alone
         #: An agent's tool asks within the run that called it, under a key of its own.
         self.thread = thread or name
-        self.owner = owner or gate.owner
+        self.owner = owner or driver.owner
         #: Somebody has the run's lease for longer than one call, and keeps it between them.
         self.hold = hold
         #: Entered for the steps of one call only: no framework drives this run.
@@ -76,6 +73,8 @@ class RunScope:
         self._counted: dict[str, tuple[str, int]] = {}
         #: The times of each content that ended in ``Paused``, and are still to come back to.
         self._waiting: dict[str, list[int]] = {}
+        #: Whether a new call was made in this entry.
+        self._opened = False
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
 
     def key(self, content: str) -> str:
@@ -110,10 +109,20 @@ class RunScope:
         self._token = _scopes.set((*_scopes.get(), self))
         return self
 
+    def opens(self) -> bool:
+        """Whether this is the first new call of the entry, which may open a finished run again."""
+        first, self._opened = not self._opened, True
+        return first and not (self.fresh or self.hold or self.steps)
+
     @contextmanager
-    def inside(self) -> Iterator[None]:
-        """Everything asked in here belongs to this run; a group of tasks pauses like one."""
-        token = _scopes.set((*_scopes.get(), self))
+    def inside(self, call: Call | None = None) -> Iterator[None]:
+        """Let everything asked in here belong to this run, or to the run that ``call`` has.
+
+        A group of tasks that pause counts as one pause.
+        """
+        inner = None if call is None else self.driver.backend.inner_run(call)
+        scope = self if inner is None else RunScope(self.driver, inner, self.requester)
+        token = _scopes.set((*_scopes.get(), scope))
         self.running += 1
         try:
             yield
@@ -131,19 +140,12 @@ class RunScope:
     async def _exit(self, error: BaseException | None) -> None:
         self._leave()
         # Where the store is away, who wrote to it has waited for it: the run stays as it is.
-        if isinstance(error, Paused | StoreError) or self.gate.closed:
-            return
-        await hop(self._finish, error)
-
-    def _finish(self, error: BaseException | None) -> None:
-        run = self.gate.store.run(self.name)
-        if run is None or run.status not in LIVE:
+        if isinstance(error, Paused | StoreError) or self.driver.closed:
             return
         status, output = "done", None
         if error is not None:
             status, output = "failed", told(error)
-        command = Finish(thread=run.thread, run=run.id, status=status, output=output)
-        self.gate.store.transact(command)
+        await self.driver.backend.finish(self, status, output)
 
     def __enter__(self) -> RunScope:
         if on_loop():
@@ -162,19 +164,12 @@ class RunScope:
         await self._exit(error)
 
 
-def current(gate: Gate) -> RunScope:
-    """The innermost run of this gate, or of another one on its store; or a fresh one for one call
-    alone."""
+def current(driver: Driver) -> RunScope:
+    """The innermost open run on the driver's store or server; or a fresh one for one call alone."""
     for scope in reversed(_scopes.get()):
-        if scope.gate is gate or _same_store(scope.gate, gate):
+        if scope.driver.backend.place == driver.backend.place:
             return scope
-    return RunScope(gate, "run_" + secrets.token_hex(8), "", alone=True)
-
-
-def _same_store(one: Gate, other: Gate) -> bool:
-    """Whether both write into the same store; a gate on a server has none here."""
-    mine, theirs = (getattr(gate, "store", None) for gate in (one, other))
-    return mine is not None and theirs is not None and mine.incarnation == theirs.incarnation
+    return RunScope(driver, "run_" + secrets.token_hex(8), "", alone=True)
 
 
 def open_scopes() -> tuple[RunScope, ...]:

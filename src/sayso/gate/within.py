@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sayso import codec
 from sayso.gate.foreign import ForeignThread
+from sayso.gate.gate import Gate
 from sayso.gate.scope import current
 from sayso.twin import look
 from sayso.types import Json
-
-if TYPE_CHECKING:
-    from sayso.gate.gate import Gate
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class Within:
 
 def within(gate: Gate) -> Within | None:
     """A place for an agent that is run here, if here is the body of a framework's call."""
-    scope = current(gate)
+    scope = current(gate.driver)
     if scope.alone or scope.steps or not scope.of_call:
         return None
     return Within(scope.name, scope.thread, scope.key(f"agent {gate.agent}"))

@@ -7,6 +7,20 @@
 
 from sayso.schema.defaults import completed
 from sayso.schema.signature import Signature
-from sayso.schema.validation import check_schema, errors, foreign_schema, matches
+from sayso.schema.validation import (
+    check_schema,
+    errors,
+    foreign_schema,
+    matches,
+    remote_tool,
+)
 
-__all__ = ["Signature", "check_schema", "completed", "errors", "foreign_schema", "matches"]
+__all__ = [
+    "Signature",
+    "check_schema",
+    "completed",
+    "errors",
+    "foreign_schema",
+    "matches",
+    "remote_tool",
+]

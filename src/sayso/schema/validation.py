@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sayso import codec
 from sayso.errors import InvalidCall
+from sayso.rows import Tool
 from sayso.schema import keywords
 
 if TYPE_CHECKING:
@@ -102,6 +103,24 @@ def foreign_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidCall("patternProperties and unevaluatedProperties: use one of them")
     kept: dict[str, Any] = _in_time(dict(schema))
     return kept
+
+
+def remote_tool(
+    name: str,
+    parameters: Mapping[str, Any],
+    returns: Mapping[str, Any] | None,
+    description: str,
+) -> Tool:
+    """The stored face of a tool that an agent on another machine describes.
+
+    Both sides make it the same way: the server when a request is opened, the agent when it claims.
+    """
+    face = {
+        "parameters": foreign_schema(parameters),
+        "returns": None if returns is None else foreign_schema(returns),
+    }
+    whole = {"name": name, "schema": face, "description": description, "remote": True}
+    return Tool(codec.digest(whole), name, codec.dumps(face), description)
 
 
 def _in_time(node: Any) -> Any:

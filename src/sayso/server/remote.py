@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from sayso import codec, schema
-from sayso.engine.commands import Doubt, Finish, NewCall, Propose, Record, Renew, Start
+from sayso.engine.commands import Finish, Propose, Renew, Reopen
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotFound
 from sayso.gate.judge import judge
 from sayso.gate.options import checked_words, terms_from
-from sayso.gate.plan import Plan
-from sayso.gate.recheck import recheck
-from sayso.gate.verify import verify
+from sayso.gate.plan import Plan, new_call
+from sayso.gate.scope import RunScope
 from sayso.policy import tightened
 from sayso.rows import LIVE, Call, CallStatus, Run, Tool
 from sayso.server.service import Service
-from sayso.server.showing.judging import came_from_elsewhere, judging
-from sayso.server.wire.shapes import OpenBody, OptionBody, QuestionBody, ResultBody
+from sayso.server.showing.judging import body_binds, came_from_elsewhere, judging
+from sayso.server.wire.shapes import (
+    ClaimBody,
+    OpenBody,
+    OptionBody,
+    QuestionBody,
+    ResultBody,
+)
 from sayso.stores.base import Query, Store
-from sayso.stores.inner import expire
+from sayso.stores.inner import expire, release_lapsed
 from sayso.twin import News, hop, look, write
 from sayso.types import (
     Json,
@@ -59,7 +66,7 @@ async def open_call(
     kind, args = _content(body) if body.schema_ is None else await hop(_content, body)
     fields = body.model_dump(by_alias=True, exclude_defaults=True)
     # The same key with another body is a mistake, whatever differs: the digest covers this hash.
-    binds = codec.canonical({"body": codec.sha256(codec.canonical(fields))}).decode()
+    bound = body_binds(codec.sha256(codec.canonical(fields)), body.binds)
     name = key or secrets.token_hex(16)
     run = body.run or (f"{agent}/thread/{body.thread}" if body.thread else f"{agent}/{name}")
     known, call, now = await look(service.store, _before, service, agent, body, run, name)
@@ -67,33 +74,34 @@ async def open_call(
     tool = _face(body) if kind == "approval" and body.tool is not None else None
     fresh = False
     if call is None:
-        text = codec.canonical(args).decode()
-        new = NewCall(
-            id="req_" + secrets.token_hex(8),
+        plan = Plan(
             key=name,
             kind=kind,
-            tool=body.tool or "",
-            tool_digest="" if tool is None else tool.digest,
-            args=text,
-            args_hash=codec.sha256(text.encode()),
-            nonce=secrets.token_hex(16),
-            terms=terms,
-            binds=binds,
+            args=codec.canonical(args).decode(),
+            agent=agent,
+            terms=_fixed(terms),
+            tool=tool,
+            tool_name=body.tool or "",
+            binds=lambda: bound,
             note=checked_words(body.note, "note"),
-            preview="" if body.preview is None else codec.canonical(body.preview).decode(),
+        )
+        shown = "" if body.preview is None else codec.canonical(body.preview).decode()
+        new = new_call(plan, terms, shown)
+        reopen = Reopen(
+            thread=known.thread if known is not None else body.thread or run, run=run, by=agent
         )
         propose = Propose(
-            thread=known.thread if known is not None else body.thread or run,
+            thread=reopen.thread,
             run=run,
             agent=agent,
             calls=(new,),
             tools=() if tool is None else (tool,),
             requester=body.requester,
         )
-        ((call,),) = await write(service.store, propose)
+        ((call,),) = (await write(service.store, reopen, propose))[1:]
         fresh = call.id == new.id  # else another of its kind was a moment faster
     assert call is not None
-    if call.binds != binds:
+    if call.binds != bound:
         raise Conflict(
             f"the key {name!r} was used before with another body (request {call.id}): "
             "use another key for another call"
@@ -183,13 +191,8 @@ def _face(body: OpenBody) -> Tool:
     name = checked_words(body.tool, "tool", 200)
     if not name.strip():
         raise InvalidCall("a tool needs a name", "tool")
-    description = _description(body)
-    face = {
-        "parameters": schema.foreign_schema(body.schema_ or {"type": "object"}),
-        "returns": None if body.returns is None else schema.foreign_schema(body.returns),
-    }
-    whole = {"name": name, "schema": face, "description": description, "remote": True}
-    return Tool(codec.digest(whole), name, codec.dumps(face), description)
+    parameters = body.schema_ or {"type": "object"}
+    return schema.remote_tool(name, parameters, body.returns, _description(body))
 
 
 def _description(body: OpenBody) -> str:
@@ -259,8 +262,8 @@ def settled(service: Service, call_id: str) -> Call:
         expire(service.store, call)
     elif call.status is CallStatus.RUNNING:
         run = service.store.run(call.run)
-        if run is not None and run.ready_at is not None and run.ready_at <= now:
-            service.store.transact(Doubt(thread=call.thread, run=call.run))
+        if run is not None and run.lapsed(now):
+            release_lapsed(service.store, call.thread, call.run)
     else:
         let_end(service, call)
         return call
@@ -281,7 +284,7 @@ def _end_if_over(store: Store, run: Run) -> bool:
     calls = store.calls_of(run.id)
     over = bool(calls) and all(map(came_from_elsewhere, calls))
     if over:
-        store.transact(Finish(thread=run.thread, run=run.id, status="done"))
+        store.transact(Finish(thread=run.thread, run=run.id, status="done", token=run.token))
     return over
 
 
@@ -293,48 +296,60 @@ def found(service: Service, call_id: str) -> Call:
     return call
 
 
-async def look_again(service: Service, call: Call) -> None:
-    """Put an approved call to the policy once more, if it was edited or the policy is another one:
-    what it forbids by now is called off, and what it wants more for is asked again."""
-    if call.status is not CallStatus.READY or not call.tool:
-        return
-    outdated = await recheck(
-        Plan(
-            key=call.key,
-            kind=call.kind,
-            args=call.args,
-            terms=lambda args: judge(judging(service.gate, call, args)),
-            policy=service.gate.policy.digest,
-            binds=call.binds,
-        ),
-        call,
+def _fixed(terms: Terms) -> Callable[[dict[str, Any]], Awaitable[Terms]]:
+    async def same(_: dict[str, Any]) -> Terms:
+        return terms
+
+    return same
+
+
+def _claimed(service: Service, call: Call, agent: str, body: ClaimBody) -> Plan:
+    """The agent's side of a claim: what it sent, and for the rest what is stored."""
+    facts = codec.loads(call.binds)
+    bound = call.binds if body.binds is None else body_binds(facts["body"], body.binds)
+    own = call.terms
+    if body.terms is not None:
+        wanted = {"reviewers": body.terms.reviewers, "quorum": body.terms.quorum}
+        own = tightened(own, replace(terms_from(wanted), policy=own.policy, verdict=own.verdict))
+
+    async def terms(args: dict[str, Any]) -> Terms:
+        if not call.tool:
+            return own
+        said = await judge(judging(service.gate, call._replace(terms=own), args))
+        return tightened(own, said) if said.verdict is not Verdict.DENY else said
+
+    return Plan(
+        key=call.key,
+        kind=call.kind,
+        args=call.args,
+        agent=agent,
+        terms=terms,
+        tool_name=call.tool,
+        binds=lambda: bound,
     )
-    if outdated is not None:
-        await write(service.store, outdated)
-        raise Conflict(f"{call.id} cannot be claimed: {outdated.reason}")
 
 
-def claim(service: Service, call: Call, agent: str, lease: float) -> Call:
-    """Start an approved call for its agent: verified, once, under a lease."""
+async def claim(service: Service, call: Call, agent: str, body: ClaimBody) -> Call:
+    """Re-check an approved call with what its agent sent, and start it: once, under a lease."""
     if call.status is CallStatus.ASKED:
         raise Conflict(f"{call.id} cannot be claimed: it waits for a decision")
     if call.status is not CallStatus.READY:
         raise Conflict(f"{call.id} cannot be claimed: it is {call.status}")
-    verify(service.store, call)
-    ((started,),) = service.store.transact(
-        Start(
-            thread=call.thread,
-            run=call.run,
-            calls=(call.id,),
-            owner=f"remote:{agent}:{call.id}:{lease:g}",
-            lease=round(lease * _MICROS),
-            exactly=True,
-        )
-    )
+    if body.tool_digest not in (None, call.tool_digest):
+        raise Conflict(f"{call.id} cannot be claimed: the tool changed since it was asked about")
+    lease = float(body.lease)
+    owner = f"remote:{agent}:{call.id}:{lease:g}"
+    backend, driver = service.gate.backend, service.gate.driver
+    entry = RunScope(driver, call.run, call.requester, thread=call.thread, owner=owner)
+    plan = _claimed(service, call, call.agent, body)
+    outdated = await backend.clear(plan, call)
+    if outdated is not None:
+        why = outdated.result or "it is asked about again, because what it depends on changed"
+        raise Conflict(f"{call.id} cannot be claimed: {why}")
+    started = await backend.start_cleared(entry, call, lease)
     if started.status is not CallStatus.RUNNING:
         raise Conflict(f"{call.id} cannot be claimed now: it is {started.status}; wait again")
-    running: Call = started
-    return running
+    return started
 
 
 def renew(service: Service, call: Call, token: int) -> bool:
@@ -353,32 +368,29 @@ def _lease_of(owner: str | None, call: str) -> float:
     return float(lease) if found else _LEASE
 
 
-def report(service: Service, call: Call, body: ResultBody) -> Call:
+async def report(service: Service, call: Call, body: ResultBody) -> Call:
     """Record what came of a claimed call."""
     # Each attempt has a token of its own; who says which one it was says the same twice.
     attempt = call.attempt if body.attempt is None else body.attempt
     if not call.attempt or (call.token, call.attempt) != (body.token, attempt):
         raise Conflict(f"{call.id} was not claimed with this token: it is {call.status}")
-    failed = str(body.result).replace("\0", "\\x00")  # which not every store takes
-    words = codec.canonical(body.result).decode() if body.ok else failed
-    if call.status is (CallStatus.DONE if body.ok else CallStatus.FAILED) and call.result == words:
+    backend, said = service.gate.backend, str(body.result).replace("\0", "\\x00")
+    if body.outcome == "paused":
+        return await backend.suspend(call)
+    if body.outcome == "in_doubt":
+        return await backend.doubt(call, said)
+    ok, why = body.ok or body.outcome == "not_kept", ""
+    result: str | None = codec.canonical(body.result).decode() if ok else said
+    if body.outcome == "not_kept":
+        result, why = None, said
+    if call.status is (CallStatus.DONE if ok else CallStatus.FAILED) and call.result == result:
         return call  # said twice
     if call.status not in (CallStatus.RUNNING, CallStatus.IN_DOUBT):
         raise Conflict(f"{call.id} is {call.status}: its result was recorded before")
-    (recorded,) = service.store.transact(
-        Record(
-            thread=call.thread,
-            run=call.run,
-            call=call.id,
-            token=body.token,
-            attempt=attempt,
-            ok=body.ok,
-            result=words,
-        )
-    )
-    let_end(service, recorded)
-    done: Call = recorded
-    return done
+    entry = RunScope(service.gate.driver, call.run, call.requester, thread=call.thread)
+    recorded = await backend.end(entry, call, ok, result, why)
+    await hop(let_end, service, recorded)
+    return recorded
 
 
 def view(service: Service, call: Call) -> Request:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sayso.engine.commands import Cancel, Doubt, Expire, Wake
+from sayso.engine.commands import Cancel, Expire, ReleaseLapsed, Wake
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run
 from sayso.stores.base import Due, Store
 
@@ -31,8 +31,13 @@ def close_due(store: Store, due: Due) -> tuple[Call, ...]:
     if due.call is not None:
         call = store.call(due.call)
         return () if call is None else (expire(store, call),)
+    return release_lapsed(store, due.thread, due.run)
+
+
+def release_lapsed(store: Store, thread: str, run: str) -> tuple[Call, ...]:
+    """Free a run whose lease has lapsed; the calls that are in doubt now."""
     doubted: tuple[Call, ...]
-    (doubted,) = store.transact(Doubt(thread=due.thread, run=due.run))
+    (doubted,) = store.transact(ReleaseLapsed(thread=thread, run=run))
     return doubted
 
 

@@ -16,13 +16,14 @@ from sayso.engine.commands import (
     Claim,
     Complete,
     Decide,
-    Doubt,
     Expire,
     Finish,
+    MarkInDoubt,
     NewCall,
     Propose,
     Record,
     Recover,
+    ReleaseLapsed,
     Renew,
     Start,
     Suspend,
@@ -281,15 +282,15 @@ class World:
         row: Call = suspended
         return row
 
-    def doubt(self, call: Call, reason: str = "cut short") -> tuple[Call, ...]:
+    def doubt(self, call: Call, reason: str = "cut short") -> Call:
         """The attempt that ``call`` shows was cut short."""
-        (doubted,) = self.transact(Doubt(**attempt_of(call), reason=reason))
-        calls: tuple[Call, ...] = doubted
-        return calls
+        (doubted,) = self.transact(MarkInDoubt(**attempt_of(call), reason=reason))
+        row: Call = doubted
+        return row
 
     def sweep(self, run: str = "r", thread: str = "t") -> tuple[Call, ...]:
         """Look whether the run's lease has lapsed."""
-        (doubted,) = self.transact(Doubt(thread=thread, run=run))
+        (doubted,) = self.transact(ReleaseLapsed(thread=thread, run=run))
         calls: tuple[Call, ...] = doubted
         return calls
 
@@ -314,7 +315,9 @@ class World:
         return bool(ours)
 
     def finish(self, status: str = "done", run: str = "r", thread: str = "t", **more: Any) -> Run:
-        """End a run."""
+        """End a run, by its current token unless another one is given."""
+        known = self.store.run(run)
+        more.setdefault("token", 0 if known is None else known.token)
         (run_,) = self.transact(Finish(thread=thread, run=run, status=status, **more))
         finished: Run = run_
         return finished

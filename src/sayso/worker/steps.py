@@ -31,7 +31,7 @@ from sayso.agent.events import (
     ToolStarted,
 )
 from sayso.agent.resumable import Resumable
-from sayso.gate.inside import due_here
+from sayso.gate.reentrancy import due_here
 from sayso.rows import LIVE, Call, CallStatus, Event, Run
 from sayso.stores.base import Store
 

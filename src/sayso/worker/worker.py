@@ -19,7 +19,7 @@ from sayso.agent import Agent
 from sayso.agent.events import Ended
 from sayso.agent.resumable import Resumable, Standing, elsewhere
 from sayso.errors import SaysoError
-from sayso.gate.inside import Due, unless_taken
+from sayso.gate.reentrancy import Due, unless_taken
 from sayso.rows import Run
 from sayso.stores.base import Store
 from sayso.stores.inner import close_due

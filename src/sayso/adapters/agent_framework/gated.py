@@ -288,8 +288,8 @@ def _write_down(thread: ForeignThread, key: str, by: str) -> None:
 
 def driven(gate: Gate) -> str:
     """The thread of what a gate drives around here, if anything."""
-    store = gate.store.incarnation
-    around = [s.thread for s in open_scopes() if s.hold and s.gate.store.incarnation == store]
+    place = gate.backend.place
+    around = [s.thread for s in open_scopes() if s.hold and s.driver.backend.place == place]
     return around[-1] if around else ""
 
 

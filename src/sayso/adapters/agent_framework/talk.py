@@ -15,7 +15,7 @@ from agent_framework import AgentSession, ChatResponse, Content, Message
 
 from sayso import codec
 from sayso.engine.commands import Cancel, Propose
-from sayso.gate import Gate, words
+from sayso.gate import Gate, outcomes
 from sayso.gate.foreign import ForeignThread
 from sayso.rows import Call, CallStatus
 from sayso.rows import Message as Row
@@ -252,7 +252,7 @@ def _results(messages: Sequence[Message]) -> list[dict[str, Json]]:
 
 
 def _answered(call: Content, row: Call | None) -> Content:
-    text = _FORGOTTEN if row is None else words.why_not(row)
-    if row is not None and words.went_well(row):
-        text = words.as_text(codec.loads(row.result or "null"))
+    text = _FORGOTTEN if row is None else outcomes.why_not(row)
+    if row is not None and outcomes.went_well(row):
+        text = outcomes.as_text(codec.loads(row.result or "null"))
     return Content.from_function_result(call_id=call.call_id or "", id=call.id, result=text)

@@ -23,7 +23,6 @@ from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.driven import Driven, Stands, check_gate
 from sayso.gate.foreign import ForeignTool, run_of
-from sayso.gate.seat import Seat
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.threads import off_loop
@@ -92,14 +91,19 @@ class GuardedAgent(Driven):
         self._async: bool | None = None
 
     async def resume(
-        self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+        self,
+        where: str,
+        *,
+        decisions: Any = None,
+        by: str | Reviewer = "user",
+        wait: float | None = None,
     ) -> Stands:
-        """Go on with a run, by its id or its thread; ``decisions`` are made first."""
-        run = await look(self.gate.store, Seat(self.gate).find, where)
+        """Resume a run, by its id or its thread; ``decisions`` are made first."""
+        run = await look(self.gate.store, self.find, where)
         if run.asked:
             state = await self._state(run.thread)
             await self._questions(run.thread).tidy(state.interrupts)
-        return await super().resume(where, decisions=decisions, by=by)
+        return await super().resume(where, decisions=decisions, by=by, wait=wait)
 
     async def begin(self, input: Any, thread: str) -> Any:
         """Words become a message; anything else is the graph's input as it is."""

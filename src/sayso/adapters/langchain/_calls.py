@@ -30,7 +30,7 @@ from sayso.adapters.langchain._tools import (
 from sayso.errors import Conflict, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool
-from sayso.gate.inside import runs_here
+from sayso.gate.reentrancy import runs_here
 from sayso.policy import Policy
 from sayso.rows import CallStatus
 from sayso.twin import in_thread, look, on_loop, run_sync

@@ -28,7 +28,7 @@ from sayso.engine.commands import Finish
 from sayso.errors import Conflict, InvalidPolicy
 from sayso.gate import Gate
 from sayso.gate.foreign import ForeignCall, ForeignTool
-from sayso.gate.seat import supersede
+from sayso.gate.lease import supersede
 from sayso.policy import Policy
 from sayso.rows import LIVE
 from sayso.twin import hop, write
@@ -123,7 +123,7 @@ class _AtGate(HumanInTheLoopMiddleware):
             await check_alone(thread, config, ())
             # The model is asked although calls are open: somebody wrote something new.
             over = partial(is_over, config)
-            await hop(partial(supersede, over=over), self.gate.store, run, "user")
+            await hop(partial(supersede, keys=over), self.gate.store, run, "user")
         return request.override(messages=_answered(request.messages))
 
     async def _after(self, response: Any) -> None:
@@ -137,7 +137,7 @@ class _AtGate(HumanInTheLoopMiddleware):
         if not ended or run is None or run.status not in LIVE:
             return
         if not graph_of(config) or not (run.asked or run.ready or run.owner):
-            finish = Finish(thread=thread.thread, run=thread.run, status="done")
+            finish = Finish(thread=thread.thread, run=thread.run, status="done", token=run.token)
             await write(self.gate.store, finish)
 
     # -- after the model: one interrupt for the whole turn

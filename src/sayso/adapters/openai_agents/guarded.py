@@ -26,7 +26,6 @@ from sayso.adapters.openai_agents.journal import Journal
 from sayso.adapters.openai_agents.streaming import Stream
 from sayso.adapters.openai_agents.tools import faces_of
 from sayso.adapters.openai_agents.wiring import wire
-from sayso.engine.commands import Finish
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.driven import Driven, Stands, check_gate
@@ -35,7 +34,7 @@ from sayso.gate.options import check_known
 from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.twin import hop, look, write
+from sayso.twin import hop, look
 from sayso.types import Json, Reviewer
 
 _listener: contextvars.ContextVar[Callable[[Any], None] | None] = contextvars.ContextVar(
@@ -216,6 +215,4 @@ class Guarded(Driven):
         calls = ForeignThread(self.gate, name, requester=requester, policy=self.policy)
         with Drive(calls, None, self._config, by).open():
             yield self.agent
-        finish = Finish(thread=calls.thread, run=calls.run, status="done")
-        if await hop(self.gate.store.run, calls.run) is not None:
-            await write(self.gate.store, finish)
+        await self.gate.backend.finish(calls.scope(), "done")

@@ -19,7 +19,7 @@ from sayso import codec
 from sayso.adapters.openai_agents.sealing import sealed, unsealed
 from sayso.engine.commands import Propose
 from sayso.errors import InvalidCall
-from sayso.gate import Gate, words
+from sayso.gate import Gate, outcomes
 from sayso.gate.foreign import made_before
 from sayso.rows import Call, Message
 from sayso.twin import hop, write
@@ -93,7 +93,7 @@ class Journal:
             return {
                 "type": "mcp_approval_response",
                 "approval_request_id": item["id"],
-                "approve": row is not None and words.went_well(row),
+                "approve": row is not None and outcomes.went_well(row),
             }
         output = _FORGOTTEN if row is None else _told(row)
         return {"type": "function_call_output", "call_id": item["call_id"], "output": output}
@@ -190,9 +190,9 @@ def _is_call(item: Mapping[str, Any]) -> bool:
 
 
 def _told(row: Call) -> str:
-    if not words.went_well(row):
-        return words.why_not(row)
-    return words.as_text(codec.loads(row.result or "null"))
+    if not outcomes.went_well(row):
+        return outcomes.why_not(row)
+    return outcomes.as_text(codec.loads(row.result or "null"))
 
 
 def _shown(output: Items) -> dict[str, Json]:

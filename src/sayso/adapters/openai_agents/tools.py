@@ -23,7 +23,7 @@ from sayso.adapters.openai_agents import guardrails, settling, values
 from sayso.adapters.openai_agents.drive import Drive, the_drive
 from sayso.adapters.openai_agents.values import parsed
 from sayso.errors import InvalidCall, Paused
-from sayso.gate import words
+from sayso.gate import outcomes
 from sayso.gate.foreign import ForeignCall, ForeignTool, Outcome
 from sayso.twin import look
 from sayso.types import Json, Terms
@@ -205,7 +205,7 @@ class Gated:
             if told is None:
                 raise
             row = await look(drive.calls.store, drive.row, key)
-            notice = "" if row is None or row.original is None else words.what_ran(row)
+            notice = "" if row is None or row.original is None else outcomes.what_ran(row)
             return Outcome(ok=False, value=None, text=f"{notice} {told}".strip(), call=row)
 
     async def _told(self, context: ToolContext[Any], error: Exception) -> str | None:

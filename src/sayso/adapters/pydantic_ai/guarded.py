@@ -22,7 +22,6 @@ from sayso.gate import Gate
 from sayso.gate.driven import Driven, Stands, check_gate
 from sayso.gate.foreign import ForeignTool
 from sayso.gate.options import check_taken
-from sayso.gate.seat import Seat
 from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -66,16 +65,21 @@ class Guarded(Driven):
         self.kept = kept
 
     async def resume(
-        self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+        self,
+        where: str,
+        *,
+        decisions: Any = None,
+        by: str | Reviewer = "user",
+        wait: float | None = None,
     ) -> Stands:
-        """Go on with a run, by its id or its thread. ``decisions`` are made first: the framework's
+        """Resume a run, by its id or its thread. ``decisions`` are made first: the framework's
         ``DeferredToolResults``, whole or in part, or what every other agent takes."""
         if isinstance(decisions, DeferredToolResults):
-            thread = (await look(self.gate.store, Seat(self.gate).find, where)).thread
+            thread = (await look(self.gate.store, self.find, where)).thread
             talk = Talk(self.gate, thread)
             await talk.load()
             decisions = decisions_of(decisions, lambda id: self._request(talk, id))
-        return await super().resume(where, decisions=decisions, by=by)
+        return await super().resume(where, decisions=decisions, by=by, wait=wait)
 
     def _request(self, talk: Talk, id: str) -> Request | None:
         row = talk.calls.row(talk.key(id))

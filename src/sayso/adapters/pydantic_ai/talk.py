@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
 
 from sayso import codec
 from sayso.engine.commands import Cancel, Propose
-from sayso.gate import Gate, words
+from sayso.gate import Gate, outcomes
 from sayso.gate.foreign import ForeignThread
 from sayso.rows import Call, CallStatus, Message
 from sayso.twin import hop, write
@@ -208,10 +208,10 @@ def _result(part: ToolReturnPart) -> dict[str, Json]:
 
 
 def _answered(call: ToolCallPart, row: Call | None) -> ToolReturnPart:
-    well = row is not None and words.went_well(row)
-    text = _FORGOTTEN if row is None else words.why_not(row)
+    well = row is not None and outcomes.went_well(row)
+    text = _FORGOTTEN if row is None else outcomes.why_not(row)
     if row is not None and well:
-        text = words.as_text(codec.loads(row.result or "null"))
+        text = outcomes.as_text(codec.loads(row.result or "null"))
     return ToolReturnPart(
         tool_name=call.tool_name,
         content=text,

@@ -21,8 +21,7 @@ from sayso.adapters.temporal._wire import (
     Wanted,
     activity_of,
 )
-from sayso.engine.commands import Doubt
-from sayso.errors import InvalidCall, NotFound, Paused, SaysoError, StoreError, told
+from sayso.errors import InvalidCall, Leased, NotFound, Paused, SaysoError, StoreError, told
 from sayso.gate import Gate
 from sayso.gate.guard import Guard
 from sayso.gate.options import terms_from
@@ -86,6 +85,8 @@ class Desk:
                 return {"value": await move()}
         except Paused:
             return {"ends_in": await hop(self._ends_in, run)}
+        except Leased:  # an attempt before this one still runs, or its worker died
+            return {"ends_in": self.gate.backend.lease_length / 3}
         except StoreError:
             raise
         except SaysoError as error:
@@ -151,15 +152,7 @@ class Desk:
     def _doubt(self, run: str, reason: str) -> None:
         for call in self.store.calls_of(run):
             if call.status is CallStatus.RUNNING:
-                command = Doubt(
-                    thread=call.thread,
-                    run=call.run,
-                    call=call.id,
-                    token=call.token,
-                    attempt=call.attempt,
-                    reason=reason,
-                )
-                self.store.transact(command)
+                self.store.transact(self.gate.backend.mark_in_doubt(call, reason))
 
     @activity.defn(name=CALL_OFF)
     async def _call_off(self, wanted: Wanted) -> None:
@@ -187,6 +180,6 @@ def _guard_of(tool: Callable[..., Any], gate: Gate) -> Guard:
     if not isinstance(guard, Guard):
         guard = gate.guard(tool).guard  # type: ignore[attr-defined]
         assert isinstance(guard, Guard)
-    if guard.gate is not gate:
+    if guard.driver is not gate.driver:
         raise SaysoError(f"{guard.tool.name} is guarded by another gate: give the plugin that one")
     return replace(guard, wait=0.0)

@@ -112,8 +112,7 @@ async def claim(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     service = service_of(request)
     body = await read(request, ClaimBody)
     call = await _opened(service, request_id, who.reviewer)
-    await remote.look_again(service, call)
-    call = await hop(remote.claim, service, call, who.name, float(body.lease))
+    call = await remote.claim(service, call, who.name, body)
     given = {
         "request": call.id,
         "tool": call.tool or None,
@@ -151,5 +150,5 @@ async def result(request: Request, who: AnAgent, request_id: str) -> JsonAnswer:
     service = service_of(request)
     body = await read(request, ResultBody)
     call = await _opened(service, request_id, who.reviewer)
-    done = await hop(remote.report, service, call, body)
+    done = await remote.report(service, call, body)
     return JsonAnswer(_shown(service, done, who.reviewer))

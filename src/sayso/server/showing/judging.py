@@ -42,6 +42,11 @@ def judging(gate: Gate, call: Call, args: Mapping[str, Json]) -> Judging:
     )
 
 
+def body_binds(body: str, facts: Mapping[str, Json]) -> str:
+    """What a request from another machine is bound to: the body that opened it, and its facts."""
+    return codec.canonical({"body": body, **({"facts": dict(facts)} if facts else {})}).decode()
+
+
 def came_from_elsewhere(call: Call) -> bool:
     """Whether an agent on another machine opened it: it is bound to the body that it sent."""
-    return bool(call.binds) and codec.loads(call.binds).keys() == {"body"}
+    return bool(call.binds) and set(codec.loads(call.binds)) in ({"body"}, {"body", "facts"})

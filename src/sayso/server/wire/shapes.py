@@ -161,6 +161,9 @@ class OpenBody(Body):
     description: str = ""
     note: str = Field("", description="the agent's own words; shown as unverified")
     preview: Any = None
+    binds: dict[str, Any] = Field(
+        {}, description="facts of the surroundings that an approval covers; sent again by a claim"
+    )
     allowed: OneOrMore = None
     reviewers: OneOrMore = None
     quorum: int | None = None
@@ -174,12 +177,25 @@ class OpenBody(Body):
     idempotent: bool = False
 
 
+class FreshTerms(Body):
+    """What the agent's code demands of its reviewers now; it can only raise the stored terms."""
+
+    reviewers: OneOrMore = None
+    quorum: int | None = None
+
+
 class ClaimBody(Body):
-    """How long the claim holds without a sign of life."""
+    """How long the claim holds without a renewal, and the call as it is at the agent now.
+
+    What is left out counts as unchanged.
+    """
 
     lease: float | int = Field(
         60, gt=0, le=3600, description="seconds; `renew` extends it", examples=[120]
     )
+    tool_digest: str | None = Field(None, description="of the tool as the agent has it now")
+    binds: dict[str, Any] | None = Field(None, description="the facts of the surroundings now")
+    terms: FreshTerms | None = None
 
 
 class TokenBody(Body):
@@ -193,6 +209,11 @@ class ResultBody(TokenBody):
     """What came of the call."""
 
     ok: bool = True
+    outcome: Literal["paused", "in_doubt", "not_kept"] | None = Field(
+        None,
+        description="instead of a result: it asked people something and starts again, it was cut "
+        "short, or it ran and its result could not be stored",
+    )
     result: Any = Field(
         None,
         description="the result; with ok=false, what went wrong, as text",

@@ -132,7 +132,7 @@ class Atomicity:
             Expire(thread="t2", run="r", call=call.id),
             Expire(thread="t", run="r2", call=call.id),
             Expire(thread="t", run="r", call=other.id),
-            Finish(thread="t2", run="r", status="done"),
+            Finish(thread="t2", run="r", status="done", token=0),
         ]
         for command in wrong:
             with pytest.raises((Conflict, NotFound)):

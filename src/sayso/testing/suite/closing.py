@@ -111,7 +111,7 @@ class Closing:
     def test_an_idempotent_call_is_not_run_again_for_a_stopped_run(self, world: World) -> None:
         running = world.running(idempotent=True)
         world.cancel()
-        (doubted,) = world.doubt(running)
+        doubted = world.doubt(running)
         assert (doubted.status, doubted.asked) == (CallStatus.IN_DOUBT, True)
         assert world.run().status is RunStatus.CANCELLED
         assert world.decide(doubted, "reject").status is CallStatus.FAILED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sayso.engine.commands import Propose, Wake
+from sayso.engine.commands import Park, Wake
 from sayso.errors import Conflict, NotFound
 from sayso.rows import CallStatus, Message, RunStatus
 from sayso.stores.base import Due
@@ -114,10 +114,7 @@ class Leasing:
         assert taken is not None
         world.transact(Wake(thread="t", run="r"))
         assert world.run() == taken._replace(wake=2)
-        let_go = Propose(
-            thread="t", run="r", agent="agent", waits=True, wake_seen=1, token=taken.token
-        )
-        world.transact(let_go)
+        world.transact(Park(thread="t", run="r", token=taken.token, wake_seen=1))
         assert world.run().ready_at is not None
         assert world.call(call).status is CallStatus.ASKED
 
@@ -196,10 +193,13 @@ class Leasing:
 
     def test_what_paused_by_itself_does_not_make_the_run_due(self, world: World) -> None:
         world.suspend(world.running())
-        world.propose(waits=True)
+        run = world.run()
+        world.transact(Park(thread="t", run="r", token=run.token))
         assert (world.run().status, world.run().ready_at) == (RunStatus.PAUSED, None)
-        world.propose(waits=True, wake_seen=world.run().wake - 1)
+        world.transact(Park(thread="t", run="r", token=run.token, wake_seen=run.wake - 1))
         assert world.run().ready_at == world.clock()
+        with pytest.raises(Conflict):
+            world.transact(Park(thread="t", run="r", token=run.token + 1))
 
     def test_a_late_result_does_not_break_the_lease_of_another(self, world: World) -> None:
         lost = world.running(owner="w1")

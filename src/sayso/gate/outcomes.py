@@ -1,11 +1,24 @@
-"""What a model is told of a call that has ended, in plain sentences."""
+"""What became of a call: as text for a model, and as an error for the code that made it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from sayso import codec
+from sayso.errors import (
+    CallFailed,
+    Cancelled,
+    Denied,
+    Expired,
+    InDoubt,
+    Refused,
+    Rejected,
+    ResultNotKept,
+    SaysoError,
+    Superseded,
+)
 from sayso.rows import Call, CallStatus
+from sayso.types import Request
 
 NOT_RUN = {
     CallStatus.EXPIRED: "Nobody decided in time, so it was not run.",
@@ -19,7 +32,7 @@ STARTED_BEFORE = "It had been started before, and may have had effects."
 
 def went_well(call: Call) -> bool:
     """Whether there is a result, of the tool or of a person in its place."""
-    return call.status in (CallStatus.DONE, CallStatus.RESPONDED)
+    return call.status in (CallStatus.DONE, CallStatus.RESPONDED) and call.result is not None
 
 
 def what_ran(call: Call) -> str:
@@ -34,6 +47,8 @@ def why_not(call: Call) -> str:
     """Of a call without a result: what became of it, and what was said."""
     if call.status is CallStatus.FAILED:
         return _failed(call)
+    if call.status is CallStatus.DONE:
+        return "The call ran, but its result could not be stored, so it is not known."
     if not call.attempt or call.status is CallStatus.IN_DOUBT:
         return _not_run(call)
     again = _not_run(call).replace("was not run", "was not run again", 1)
@@ -82,3 +97,52 @@ def in_text(value: Any) -> str:
     except Exception:
         said = f"a {type(value).__name__}, which cannot be shown"
     return said.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+# -- for the caller
+
+_REFUSALS: dict[CallStatus, type[Refused]] = {
+    CallStatus.EXPIRED: Expired,
+    CallStatus.CANCELLED: Cancelled,
+    CallStatus.SUPERSEDED: Superseded,
+}
+
+
+def ending(call: Call, request: Request, stop: str) -> SaysoError:
+    """The error for a call that failed, was refused or was closed; ``stop`` is its run's reason."""
+    if call.status is CallStatus.FAILED:
+        return _failure(call, request)
+    if call.status is CallStatus.DONE:
+        return ResultNotKept(f"{call.id} ran, but its result could not be stored: it is not known")
+    if call.status is CallStatus.REJECTED:
+        return _rejection(call, request)
+    said = call.result if call.status is CallStatus.CANCELLED else None
+    reason = said or stop
+    why = f" ({reason})" if reason and reason != f"{call.id} {call.status}" else ""
+    ran = STARTED_BEFORE if call.attempt else "nothing was run"
+    return _REFUSALS[call.status](f"{call.id} {call.status}{why}: {ran}", request)
+
+
+def not_run(call: Call, reason: str) -> str:
+    """Of a ready call that may not start any more."""
+    if not call.attempt:
+        return f"{call.id} was not run: {reason}"
+    return f"{call.id} was not run again: {reason}. {STARTED_BEFORE}"
+
+
+def _failure(call: Call, request: Request) -> SaysoError:
+    decision = call.decision
+    if decision is not None and decision.type == "reject":
+        return InDoubt(f"{call.id} was given up by {decision.by}: {call.result}", request)
+    type, _, said = (call.result or "").partition(": ")
+    return CallFailed(f"{call.id} ran and failed: {call.result}", type, said)
+
+
+def _rejection(call: Call, request: Request) -> SaysoError:
+    decision = call.decision
+    by = decision.by if decision is not None else "a person"
+    why = decision.message if decision is not None else ""
+    if decision is not None and decision.type == "deny":
+        why = why or "see `sayso policy check`"
+        return Denied(f"{call.tool} is forbidden by {by}: {why}", request)
+    return Rejected(f"{by} rejected it: {why}" if why else f"{by} rejected it", request)

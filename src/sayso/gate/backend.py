@@ -1,0 +1,481 @@
+"""Where the rows of calls live: a store in this process, or a server.
+
+The driver speaks to a ``Backend`` and to nothing else. ``StoreBackend`` is the one over a store;
+``sayso.client`` has the one over HTTP, and ``sayso serve`` answers it with a ``StoreBackend`` of
+its own. So the commands that start a call, record it or mark it in doubt are built here and nowhere
+else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+from sayso import codec
+from sayso.engine import Command
+from sayso.engine.commands import (
+    Cancel,
+    Complete,
+    Finish,
+    MarkInDoubt,
+    Propose,
+    Reask,
+    Record,
+    Reopen,
+    Start,
+    Suspend,
+)
+from sayso.errors import Conflict, Denied, InvalidCall, Leased, StoreError
+from sayso.gate.lease import RunLease, leased
+from sayso.gate.outcomes import not_run
+from sayso.gate.plan import Plan, judged_call
+from sayso.gate.recheck import raised_terms, recheck
+from sayso.gate.reentrancy import refuse_own_run
+from sayso.gate.verify import verify
+from sayso.rows import LIVE, Call, CallStatus
+from sayso.stores.base import Due, Store
+from sayso.stores.inner import close_due, release_lapsed
+from sayso.twin import News, hop, look, write, write_start, write_whole
+from sayso.types import Request
+from sayso.views import request_of
+
+#: How long a waiter trusts the news before it looks by itself.
+_LOOK_AGAIN = 30.0
+_LONGEST_NAP = 5.0
+
+
+class RunEntry(Protocol):
+    """The run that a call belongs to, as far as a backend needs it."""
+
+    name: str
+    thread: str
+    requester: str
+    owner: str
+    #: Another holder has the run's lease for longer than one call.
+    hold: bool
+    #: Made for one call, which also ends it.
+    alone: bool
+    #: Made just now, so that nothing of it can be stored yet.
+    fresh: bool
+
+    def opens(self) -> bool:
+        """Whether this is the first new call of an entry, which may open a finished run again."""
+        ...
+
+    def inside(self, call: Call) -> AbstractContextManager[None]:
+        """Let everything that is asked inside ``with`` belong to this call."""
+        ...
+
+    def still_waits(self, key: str) -> None:
+        """Note that a call has paused: the same call made again means this one."""
+        ...
+
+
+class Step(NamedTuple):
+    """A row, and whether this process has just started it."""
+
+    call: Call
+    started: bool = False
+
+
+class Lease(Protocol):
+    """The lease of an attempt that runs here."""
+
+    @property
+    def lapsed(self) -> bool: ...
+
+
+class Backend(Protocol):
+    """What the driver needs of the place where rows live."""
+
+    @property
+    def place(self) -> str:
+        """Which store or server this is. Backends with the same place share their runs."""
+        ...
+
+    def check_usable(self) -> None:
+        """Raise ``StoreError`` if nothing may start here."""
+        ...
+
+    async def find(self, entry: RunEntry, plan: Plan) -> Call | None:
+        """Return the row of this very call, made in an earlier entry of the run."""
+        ...
+
+    async def propose(self, entry: RunEntry, plan: Plan) -> Step:
+        """Put the call to policy and people. One that needs nobody may start in the same commit."""
+        ...
+
+    async def look(self, call: Call) -> Call:
+        """Return the row as it is now, after what only the clock decides."""
+        ...
+
+    async def wait(self, call: Call, timeout: float | None) -> Call:
+        """Return the row once it has moved on, or after so many seconds."""
+        ...
+
+    async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
+        """Re-check an approved call and start it. Raises ``Denied`` if it may not run any more."""
+        ...
+
+    async def end(
+        self, entry: RunEntry, call: Call, ok: bool, result: str | None, why: str = ""
+    ) -> Call:
+        """Record what came of an attempt."""
+        ...
+
+    async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
+        """Re-check an approval that has no effect of its own, and carry it out."""
+        ...
+
+    async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
+        """Put an attempt back that paused to ask people something."""
+        ...
+
+    async def doubt(self, call: Call, reason: str) -> Call:
+        """Mark an attempt in doubt that was cut short."""
+        ...
+
+    def lease(self, entry: RunEntry, call: Call, began: float) -> AbstractContextManager[Lease]:
+        """Keep the lease of an attempt alive inside ``with``; it was asked for at ``began``."""
+        ...
+
+    def inner_run(self, call: Call) -> str | None:
+        """Return the run of what a running call asks, if it is not the call's own."""
+        ...
+
+    async def request(self, call: Call) -> Request:
+        """Return the row as people see it."""
+        ...
+
+    async def stop_reason(self, call: Call) -> str:
+        """Return why the run of a call was stopped, if it was."""
+        ...
+
+    async def leased(self, call: Call) -> Leased:
+        """Return the error for a caller that does not wait for the process that runs a call."""
+        ...
+
+    async def finish(self, entry: RunEntry, status: str, output: str | None = None) -> None:
+        """End the run."""
+        ...
+
+
+def moved(one: Call, other: Call) -> bool:
+    """Whether a waiting caller has something to do: the row moved between these two looks."""
+    return (one.status, one.rev, one.attempt) != (other.status, other.rev, other.attempt)
+
+
+class StoreBackend:
+    """Rows in a store that this process can write."""
+
+    def __init__(self, store: Store, lease: float) -> None:
+        self.store = store
+        self.lease_length = lease
+
+    @property
+    def place(self) -> str:
+        """The store's own id, whatever its address."""
+        return self.store.incarnation
+
+    def check_usable(self) -> None:
+        if self.store.restored():
+            raise StoreError(
+                f"{self.store.url} was restored from an older copy, and what ran since then is "
+                "unknown: run `sayso recover` first"
+            )
+
+    # -- the commands, each built here only
+
+    def start(self, calls: Sequence[Call], owner: str, lease: float | None = None) -> Start:
+        """Begin calls that ``clear`` has let through; Conflict if one has moved since."""
+        length = self.lease_length if lease is None else lease
+        return Start(
+            thread=calls[0].thread,
+            run=calls[0].run,
+            calls=tuple(call.id for call in calls),
+            owner=owner,
+            lease=round(length * 1_000_000),
+            exactly=True,
+        )
+
+    def record(
+        self, call: Call, ok: bool, result: str | None, *, why: str = "", hold: bool = False
+    ) -> Record:
+        """Store the outcome of an attempt; no ``result`` means that it ran and was not kept."""
+        return Record(**_attempt(call), ok=ok, result=result, why=why, hold=hold)
+
+    def mark_in_doubt(self, call: Call, reason: str) -> MarkInDoubt:
+        """Mark an attempt whose end is unknown."""
+        return MarkInDoubt(**_attempt(call), reason=reason)
+
+    def put_back(self, call: Call, *, elsewhere: bool = False) -> Suspend:
+        """Make a started call ready again: it paused, or its effect has not begun."""
+        return Suspend(**_attempt(call), elsewhere=elsewhere)
+
+    def taken_back(self, ids: set[str], calls: Sequence[Call], *, alone: bool) -> list[Command]:
+        """Undo the starts that their caller never heard of.
+
+        A run that was made for one call alone ends with it: nobody can come back to it.
+        """
+        begun = [c for c in calls if c.id in ids and c.status is CallStatus.RUNNING]
+        back: list[Command] = [self.put_back(call) for call in begun]
+        if alone:
+            why = "stopped before it began"
+            back += [Cancel(thread=c.thread, run=c.run, by="code", reason=why) for c in begun]
+        return back
+
+    # -- asking
+
+    async def find(self, entry: RunEntry, plan: Plan) -> Call | None:
+        if entry.fresh:
+            return None
+        call = await look(self.store, self.store.call_by_key, entry.name, plan.key)
+        if call is not None and plan.named and call.args != plan.args:
+            return None  # proposing it says which content the key was used for before
+        if call is not None and call.status is CallStatus.ASKED and call.agent == plan.agent:
+            return await self._raised(plan, call)
+        return call
+
+    async def _raised(self, plan: Plan, call: Call) -> Call:
+        """A pending request hears of stricter terms at once, not only when it starts."""
+        terms = raised_terms(call, await plan.terms(codec.loads(call.args)))
+        if terms is None:
+            return call
+        reason = f"there is a stricter rule: {terms.rule}"
+        return await self.send(call, _reask(call, reason, terms=terms))
+
+    async def propose(self, entry: RunEntry, plan: Plan) -> Step:
+        new = await judged_call(plan)
+        starts = plan.run is not None and new.terms.verdict == "allow"
+        command = Propose(
+            thread=entry.thread,
+            run=entry.name,
+            agent=plan.agent,
+            calls=(new,),
+            tools=() if plan.tool is None else (plan.tool,),
+            requester=entry.requester,
+            owner=entry.owner if starts else None,
+            lease=round(self.lease_length * 1_000_000),
+            hold=entry.hold,
+        )
+        reopen = (Reopen(thread=entry.thread, run=entry.name),) if entry.opens() else ()
+        results = await self._start(entry, {new.id}, *reopen, command)
+        (call,) = results[-1]
+        return Step(call, call.id == new.id and call.status is CallStatus.RUNNING)
+
+    # -- looking and waiting
+
+    async def look(self, call: Call) -> Call:
+        found = await look(self.store, self.store.call, call.id)
+        if found is None:
+            raise InvalidCall(f"{call.id} is gone from the store; it was pruned or another store")
+        due = await look(self.store, self._due, found)
+        if due is None:
+            return found
+        await hop(close_due, self.store, due)
+        return await look(self.store, self.store.call, call.id) or found
+
+    def _due(self, call: Call) -> Due | None:
+        """What the clock alone has decided: an overdue request, a lapsed lease."""
+        now = self.store.now()
+        if call.status is CallStatus.ASKED:
+            if call.expires_at is not None and call.expires_at <= now:
+                return Due(call.thread, call.run, call.id)
+        elif call.status is CallStatus.RUNNING:
+            run = self.store.run(call.run)
+            if run is not None and run.lapsed(now):
+                return Due(call.thread, call.run, None)
+        return None
+
+    async def wait(self, call: Call, timeout: float | None) -> Call:
+        ends = None if timeout is None else time.monotonic() + timeout
+        with closing(News(self.store, call.thread)) as news:
+            while True:
+                now = await self.look(call)
+                left = _LOOK_AGAIN if ends is None else ends - time.monotonic()
+                if moved(now, call) or left <= 0:
+                    return now
+                await news.wait(self._nap(now, left))
+
+    def _nap(self, call: Call, left: float) -> float:
+        """Until the next moment at which the clock alone can change something."""
+        naps = [_LOOK_AGAIN, left]
+        if call.status is CallStatus.ASKED and call.expires_at is not None:
+            naps.append((call.expires_at - self.store.now()) / 1_000_000 + 0.001)
+        if call.status is CallStatus.RUNNING:
+            naps.append(self.lease_length / 3)
+        return max(min(naps), 0.001)
+
+    # -- starting
+
+    async def clear(self, plan: Plan, call: Call) -> Call | None:
+        """Re-check one ready call. Return nothing if it may start as it is.
+
+        Else it was asked about again or called off, and the row after that is returned.
+        """
+        verify(self.store, call)
+        outdated = await recheck(plan, call)
+        if outdated is None:
+            return None
+        if isinstance(outdated, Reask) and plan.preview is not None:
+            args = call.args if outdated.args is None else outdated.args
+            outdated = replace(outdated, preview=await plan.preview(args, call.rev + 1))
+        return await self.send(call, outdated)
+
+    async def start_cleared(self, entry: RunEntry, call: Call, lease: float | None = None) -> Call:
+        """Start one call that ``clear`` has let through; Conflict if it has moved since."""
+        results = await self._start(entry, {call.id}, self.start([call], entry.owner, lease))
+        (row,) = results[-1]
+        started: Call = row
+        same = call._replace(status=started.status, attempt=started.attempt, token=started.token)
+        if started.status is CallStatus.RUNNING and started != same:
+            await self.suspend(started)
+            raise Conflict(f"{call.id} is not the row that was checked: read it again")
+        return started
+
+    async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
+        outdated = await self.clear(plan, call)
+        if outdated is not None:
+            return Step(self._asked_again(outdated))
+        try:
+            started = await self.start_cleared(entry, call)
+        except Conflict:
+            return Step(await self.look(call))  # another process was faster
+        if started.status is CallStatus.RUNNING:
+            return Step(started, True)
+        if started.status is CallStatus.READY:
+            await self._wait_for_turn(entry, started)
+            started = await self.look(started)
+        return Step(started)
+
+    async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
+        outdated = await self.clear(plan, call)
+        return await self.complete(entry, call) if outdated is None else self._asked_again(outdated)
+
+    async def complete(self, entry: RunEntry, call: Call) -> Call:
+        """Carry out an approval that ``clear`` has let through."""
+        command = Complete(
+            thread=call.thread,
+            run=call.run,
+            call=call.id,
+            result="true",
+            owner=entry.owner,
+            lease=round(self.lease_length * 1_000_000),
+        )
+        completed: Call = (await write(self.store, command, *self._ends(entry, "done")))[0]
+        if completed.status is CallStatus.READY:
+            await self._wait_for_turn(entry, completed)
+            return await self.look(completed)
+        return completed
+
+    def _asked_again(self, call: Call) -> Call:
+        if call.status is CallStatus.CANCELLED:
+            raise Denied(not_run(call, call.result or "it was called off"), self.shown(call))
+        return call
+
+    async def _start(self, entry: RunEntry, ids: set[str], *commands: Command) -> list[Any]:
+        """Commit what may start calls; they are put back if we are stopped before we know."""
+
+        def undo(results: list[Any]) -> list[Command]:
+            return self.taken_back(ids, results[-1], alone=entry.fresh)
+
+        return await write_start(self.store, undo, *commands)
+
+    async def _wait_for_turn(self, entry: RunEntry, call: Call) -> None:
+        """Another process works on this run, one at a time: wait for it or for its lease."""
+        with closing(News(self.store, entry.thread)) as news:
+            run = await look(self.store, self.store.run, call.run)
+            if run is None or run.owner in (None, entry.owner):
+                return
+            refuse_own_run(self.place, run.id)
+            if run.lapsed(self.store.now()):
+                await hop(release_lapsed, self.store, call.thread, call.run)
+                return
+            await news.wait(min(self.lease_length / 3, _LONGEST_NAP))
+
+    # -- ending
+
+    async def end(
+        self, entry: RunEntry, call: Call, ok: bool, result: str | None, why: str = ""
+    ) -> Call:
+        record = self.record(call, ok, result, why=why, hold=entry.hold)
+        ends = self._ends(entry, "done" if ok else "failed")
+        recorded: Call = (await write_whole(self.store, record, *ends))[0]
+        return recorded
+
+    def _ends(self, entry: RunEntry, status: str) -> tuple[Command, ...]:
+        if not entry.alone:
+            return ()
+        return (Finish(thread=entry.thread, run=entry.name, status=status),)
+
+    async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
+        (row,) = await write_whole(self.store, self.put_back(call, elsewhere=elsewhere))
+        suspended: Call = row
+        return suspended
+
+    async def doubt(self, call: Call, reason: str) -> Call:
+        (row,) = await write_whole(self.store, self.mark_in_doubt(call, reason))
+        doubted: Call = row
+        return doubted
+
+    @contextmanager
+    def lease(self, entry: RunEntry, call: Call, began: float) -> Iterator[RunLease]:
+        lease = RunLease(self.store, entry.owner, self.lease_length).on(call.thread, call.run)
+        lease.keep(call.token, began)
+        try:
+            yield lease
+        finally:
+            lease.drop()
+
+    async def send(self, call: Call, command: Command) -> Call:
+        """Write a command about one call, and return its row."""
+        await write(self.store, command)
+        return await look(self.store, self.store.call, call.id) or call
+
+    def inner_run(self, call: Call) -> str | None:
+        return None
+
+    async def request(self, call: Call) -> Request:
+        # In a thread, however quick the store is: a caller that asks the same at once takes its
+        # own place in the run meanwhile.
+        return await hop(self.shown, call)
+
+    def shown(self, call: Call) -> Request:
+        """The row as people see it."""
+        return request_of(call, self.store.tool(call.tool_digest) if call.tool_digest else None)
+
+    async def stop_reason(self, call: Call) -> str:
+        run = await look(self.store, self.store.run, call.run)
+        return "" if run is None else run.stop
+
+    async def leased(self, call: Call) -> Leased:
+        run = await look(self.store, self.store.run, call.run)
+        return Leased(f"{call.id} is gone from the store") if run is None else leased(run)
+
+    async def finish(self, entry: RunEntry, status: str, output: str | None = None) -> None:
+        await hop(self._finish, entry, status, output)
+
+    def _finish(self, entry: RunEntry, status: str, output: str | None) -> None:
+        run = self.store.run(entry.name)
+        if run is None or run.status not in LIVE:
+            return
+        self.store.transact(
+            Finish(thread=run.thread, run=run.id, status=status, output=output, token=run.token)
+        )
+
+
+def _attempt(call: Call) -> dict[str, Any]:
+    return {
+        "thread": call.thread,
+        "run": call.run,
+        "call": call.id,
+        "token": call.token,
+        "attempt": call.attempt,
+    }
+
+
+def _reask(call: Call, reason: str, **changes: Any) -> Reask:
+    return Reask(thread=call.thread, run=call.run, call=call.id, reason=reason, **changes)

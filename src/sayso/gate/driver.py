@@ -1,0 +1,264 @@
+"""The life of a call, written once: propose, wait, re-check, start, run, record.
+
+The driver reads the stored row and does the one thing that row allows next, until the row says how
+the call ended. So it does not matter which process asked, which one decided, and which one is
+looking now. Guarded functions, ``gate.ask``, ``confirm`` and ``once``, the agent's turns, framework
+adapters, agents on other machines and workers all come through here; only the ``Backend`` differs.
+
+Two ways in. ``result`` takes one call from its proposal to its end, and waits on the way.
+``execute`` runs an attempt that has started and records what came of it, for callers that start
+several calls in one commit. A framework that runs the tool itself uses the backend's ``begin`` and
+``end`` around that.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sayso.errors import CallFailed, InDoubt, Paused, Refused, ResultNotKept, told
+from sayso.gate.backend import Backend, Lease, RunEntry, moved
+from sayso.gate.outcomes import ending
+from sayso.gate.plan import Plan
+from sayso.gate.reentrancy import refuse_own_call, working
+from sayso.gate.telling import Channel, deliver, is_interactive
+from sayso.rows import Call, CallStatus
+from sayso.types import Request
+
+log = logging.getLogger("sayso.gate")
+
+#: How long a caller that does not wait for people waits for a notice to go out.
+NOTICE_SECONDS = 10.0
+#: How long a caller that does not wait for people waits for a call that another process runs.
+_MOMENT = 0.5
+
+_WAITS = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What came of an attempt: its row, and the live value, error or pause."""
+
+    call: Call
+    value: Any = None
+    error: Exception | None = None
+    paused: Paused | None = None
+
+
+class _Course:
+    """One caller's way through the life of one call."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        #: When the last commit that may have started the call was sent.
+        self.began = time.monotonic()
+        #: The row as it was when people were last told of it.
+        self.told: Call | None = None
+        self._deadline = None if plan.wait is None else self.began + plan.wait
+
+    def left(self) -> float | None:
+        """How many seconds the caller still waits for people; None for ever."""
+        return None if self._deadline is None else self._deadline - time.monotonic()
+
+
+class Driver:
+    """Takes calls through their life on one backend, for one agent."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        agent: str,
+        owner: str,
+        channels: Sequence[Channel] = (),
+        hint: Callable[[Request], None] | None = None,
+    ) -> None:
+        self.backend = backend
+        self.agent = agent
+        #: Names this process where it holds a lease.
+        self.owner = owner
+        self.channels = tuple(channels)
+        #: Called with a new request that no channel takes to anybody.
+        self._hint = hint
+        self.closed = False
+
+    # -- one call, from its proposal to its end
+
+    async def result(self, entry: RunEntry, plan: Plan) -> Any:
+        """Return the call's result: run now, or stored from before.
+
+        Raises ``Paused`` when people are needed first and the caller's patience is over, and what
+        the call's row means otherwise: ``Refused``, ``CallFailed``, ``InDoubt``, …
+        """
+        self.backend.check_usable()
+        course = _Course(plan)
+        try:
+            return await self._result(entry, course)
+        except Paused:
+            entry.still_waits(plan.key)
+            raise
+        except (Refused, InDoubt):
+            if entry.alone:
+                await self.backend.finish(entry, "failed")
+            raise
+
+    async def _result(self, entry: RunEntry, course: _Course) -> Any:
+        plan, found = course.plan, await self.backend.find(entry, course.plan)
+        if found is None:
+            call, started = await self.backend.propose(entry, plan)
+            if call.status is CallStatus.ASKED:
+                call = await self._tell(entry, course, call)
+        else:
+            call, started = found, False
+        while True:
+            if started:
+                return await self._run(entry, course, call)
+            if call.status is CallStatus.READY:
+                call, started = await self._start(entry, course, call)
+            elif call.status in _WAITS:
+                call = await self._await(entry, course, call)
+            else:
+                return await self._ended(plan, call)
+
+    async def _start(self, entry: RunEntry, course: _Course, call: Call) -> tuple[Call, bool]:
+        """Start an approved call, or take the row further that could not start."""
+        plan, course.began, started = course.plan, time.monotonic(), False
+        if plan.run is None:
+            row = await self.backend.confirm(entry, plan, call)
+        else:
+            row, started = await self.backend.begin(entry, plan, call)
+        if row.status is CallStatus.ASKED:
+            row = await self._tell(entry, course, row)
+        return row, started
+
+    async def _await(self, entry: RunEntry, course: _Course, call: Call) -> Call:
+        """Wait until the row moves on; raise when the caller's patience is over."""
+        now = await self.backend.look(call)
+        if now.status is CallStatus.RUNNING:
+            refuse_own_call(now.id)
+        elif not moved(now, call) and (course.told is None or moved(now, course.told)):
+            now = await self._tell(entry, course, now, again=now.status is CallStatus.ASKED)
+        if moved(now, call):
+            return now
+        running, left = now.status is CallStatus.RUNNING, course.left()
+        if left is not None:
+            left = max(left, _MOMENT) if running else left
+            if left <= 0:
+                raise Paused(entry.name, [await self.backend.request(now)])
+        later = await self.backend.wait(now, left)
+        if running and left is not None and not moved(later, now):
+            raise await self.backend.leased(now)
+        return later
+
+    async def _run(self, entry: RunEntry, course: _Course, call: Call) -> Any:
+        with self.backend.lease(entry, call, course.began) as lease:
+            ended = await self.execute(entry, course.plan, call, lease)
+        if ended.paused is not None:
+            raise Paused(entry.name, ended.paused.requests)
+        if ended.error is not None:
+            raise ended.error
+        if ended.call.status is CallStatus.DONE:
+            return ended.value
+        return await self.result(entry, course.plan)  # the lease had lapsed: it is in doubt
+
+    async def _ended(self, plan: Plan, call: Call) -> Any:
+        """Return the result of a closed row, or raise the error that it means."""
+        ok = call.status in (CallStatus.DONE, CallStatus.RESPONDED)
+        if ok and call.result is not None:
+            return plan.load(call.result)
+        request = await self.backend.request(call)
+        error = ending(call, request, await self.backend.stop_reason(call))
+        if isinstance(error, CallFailed):
+            raise _as_raised(plan.raises, error) from error
+        raise error
+
+    # -- one attempt that has started
+
+    async def execute(self, entry: RunEntry, plan: Plan, call: Call, lease: Lease) -> Ended:
+        """Run the effect of a started call, and record what came of it.
+
+        After the first line there is only a record, a pause or a doubt. What the effect raises is
+        returned, not raised; what cuts it short is raised after the call was marked in doubt.
+        """
+        effect = plan.run
+        assert effect is not None
+        if lease.lapsed:
+            # The start took longer than the lease: another process may hold the run by now.
+            reason = "the lease had lapsed before the effect"
+            return Ended(call=await self.backend.doubt(call, reason))
+        try:
+            with entry.inside(call), working(self.backend.place, call.run, call.id):
+                value = await effect(call)
+        except Paused as paused:
+            elsewhere = not paused.requests or any(r.run != call.run for r in paused.requests)
+            row = await self.backend.suspend(call, elsewhere=elsewhere)
+            return Ended(call=row, paused=paused)
+        except Exception as error:
+            row = await self.backend.end(entry, call, False, told(error))
+            return Ended(call=row, error=error)
+        except GeneratorExit:
+            raise  # nothing can be awaited any more; the lease will lapse into a doubt
+        except BaseException as error:
+            await self.backend.doubt(call, f"interrupted by {type(error).__name__}")
+            raise
+        text, why = None, "it has no JSON form"
+        try:
+            text = plan.dump(value)
+        except Exception as error:  # the effect has happened, whatever its result is
+            why = told(error)
+        row = await self.backend.end(entry, call, True, text, why if text is None else "")
+        if text is None or (row.status is CallStatus.DONE and row.result is None):
+            lost = ResultNotKept(f"{call.id} ran, but its result could not be stored: {why}", value)
+            return Ended(call=row, error=lost)
+        # What is returned now is what every later entry will get.
+        return Ended(call=row, value=plan.load(text))
+
+    # -- telling people
+
+    async def _tell(
+        self, entry: RunEntry, course: _Course, call: Call, *, again: bool = False
+    ) -> Call:
+        """Get a request to people; a caller that does not wait for them waits for the notice."""
+        course.told = call
+        patience = NOTICE_SECONDS if course.plan.wait == 0 else 0.0
+        request = await self.backend.request(call)
+        if not await self.tell(request, patience, again=again):
+            return call
+        seen = await self.backend.look(call)
+        if self.interactive and not moved(seen, call):
+            raise Paused(entry.name, [request])  # the person was there, and left it for later
+        return seen
+
+    async def tell(self, request: Request, patience: float, *, again: bool = False) -> bool:
+        """Hand a request to the channels, and wait so many seconds; whether there were any.
+
+        A channel with a true ``interactive`` has the person in front of it: it is told again when
+        the run comes back, and waited for as long as the person takes.
+        """
+        told = [c for c in self.channels if not again or is_interactive(c)]
+        if told:
+            await deliver(told, request, patience)
+        elif not again and self._hint is not None:
+            self._hint(request)
+        return bool(told)
+
+    @property
+    def interactive(self) -> bool:
+        """Whether one of the channels has a person in front of it."""
+        return any(map(is_interactive, self.channels))
+
+
+def _as_raised(raises: Sequence[type[Exception]], failed: CallFailed) -> Exception:
+    """A stored failure as the error that the call raised, if its type was declared."""
+    for kind in raises:
+        if kind.__name__ == failed.type:
+            try:
+                return kind(failed.said)
+            except Exception:
+                bare = kind.__new__(kind)
+                bare.args = (failed.said,)
+                return bare
+    return failed
