@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from sayso.engine.asking import ask, ask_again, envelope, signed
 from sayso.engine.commands import NewCall, Propose, Reask
+from sayso.engine.grants import genuine, speaks_for
 from sayso.engine.running import begin, lease_run, settle
-from sayso.engine.standing import genuine, speaks_for
-from sayso.engine.work import Work
+from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict, InvalidCall
 from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Run, RunStatus
 from sayso.types import Decided, Grant, Verdict
 
 
-def propose(work: Work, command: Propose) -> tuple[Call, ...]:
+def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
     """Open the run, append what was said, and take in each call once."""
     _open_run(work, command)
     _check_still_ours(work, command)
@@ -24,7 +24,7 @@ def propose(work: Work, command: Propose) -> tuple[Call, ...]:
     return calls
 
 
-def _check_still_ours(work: Work, command: Propose) -> None:
+def _check_still_ours(work: UnitOfWork, command: Propose) -> None:
     """Refuse words that answer a conversation which somebody else has taken further."""
     if command.token is not None and work.the_run().token != command.token:
         raise Conflict(f"run {command.run} was taken over by another process; its outcome counts")
@@ -32,7 +32,7 @@ def _check_still_ours(work: Work, command: Propose) -> None:
         raise Conflict(f"thread {command.thread} went on meanwhile: read it again")
 
 
-def _open_run(work: Work, command: Propose) -> Run:
+def _open_run(work: UnitOfWork, command: Propose) -> Run:
     run = work.run
     if run is None:
         if command.thread == SYSTEM_THREAD:
@@ -60,7 +60,7 @@ def _open_run(work: Work, command: Propose) -> Run:
     return work.the_run()
 
 
-def _take_in(work: Work, command: Propose, new: NewCall) -> Call:
+def _take_in(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     known = work.by_key(new.key)
     if known is not None:
         first = known.args if known.original is None else known.original
@@ -82,7 +82,7 @@ def _take_in(work: Work, command: Propose, new: NewCall) -> Call:
     return ask(work, work.add_call(call._replace(status=CallStatus.ASKED)), "asked")
 
 
-def _new_call(work: Work, command: Propose, new: NewCall) -> Call:
+def _new_call(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     return Call(
         id=new.id,
         run=command.run,
@@ -104,11 +104,11 @@ def _new_call(work: Work, command: Propose, new: NewCall) -> Call:
     )
 
 
-def _digested(work: Work, call: Call) -> Call:
-    return call._replace(digest=work.means.digest(envelope(call)))
+def _digested(work: UnitOfWork, call: Call) -> Call:
+    return call._replace(digest=work.deps.digest(envelope(call)))
 
 
-def _denied(work: Work, call: Call) -> Call:
+def _denied(work: UnitOfWork, call: Call) -> Call:
     by = f"policy:{call.terms.rule}"
     call = _digested(work, call)
     decision = Decided(
@@ -130,7 +130,7 @@ def _denied(work: Work, call: Call) -> Call:
 
 
 def _allowed(
-    work: Work, command: Propose, call: Call, type: str, by: str, grant: str | None
+    work: UnitOfWork, command: Propose, call: Call, type: str, by: str, grant: str | None
 ) -> Call:
     call = _digested(work, call)
     decision = Decided(
@@ -158,19 +158,19 @@ def _allowed(
     return begin(work, call)
 
 
-def _granted(work: Work, call: Call) -> Grant | None:
+def _granted(work: UnitOfWork, call: Call) -> Grant | None:
     # A grant never beats a quorum: two people cannot be replaced by one standing yes.
     if call.terms.quorum > 1 or call.kind != "approval":
         return None
     for grant in work.grants.values():
         fits = grant.agent == call.agent and grant.tool_digest == call.tool_digest
         fits = fits and grant.live(work.now) and genuine(work, grant)
-        if fits and speaks_for(grant, call) and work.means.matches(grant.scope, call.args):
+        if fits and speaks_for(grant, call) and work.deps.matches(grant.scope, call.args):
             return grant
     return None
 
 
-def reask(work: Work, command: Reask) -> Call:
+def reask(work: UnitOfWork, command: Reask) -> Call:
     """Put a ready call to people again, under what holds now; the old approval is void.
 
     Of a call that waits for people already, only the preview is made anew.

@@ -18,8 +18,8 @@ from sayso.engine.commands import (
     Suspend,
     Wake,
 )
-from sayso.engine.standing import genuine, keep_grant
-from sayso.engine.work import Work
+from sayso.engine.grants import genuine, keep_grant
+from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.types import Micros
@@ -30,7 +30,7 @@ def leased(run: Run, now: Micros) -> bool:
     return run.owner is not None and run.ready_at is not None and run.ready_at > now
 
 
-def lease_run(work: Work, owner: str, lease: Micros) -> bool:
+def lease_run(work: UnitOfWork, owner: str, lease: Micros) -> bool:
     """Take or renew the run's lease; no if another owner holds it or left something running."""
     run = work.the_run()
     if run.owner != owner and (leased(run, work.now) or run.active):
@@ -41,7 +41,7 @@ def lease_run(work: Work, owner: str, lease: Micros) -> bool:
 
 
 def settle(
-    work: Work, *, hold: bool = False, wake_seen: int | None = None, waits: bool = False
+    work: UnitOfWork, *, hold: bool = False, wake_seen: int | None = None, waits: bool = False
 ) -> None:
     """Let the run's status follow from its open calls; release its lease unless it is held.
 
@@ -65,33 +65,33 @@ def settle(
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=None)
 
 
-def wake(work: Work) -> None:
+def wake(work: UnitOfWork) -> None:
     """A person has settled something: make the run due, without shortening anybody's lease."""
     run = work.the_run()
     asleep = run.status in LIVE and not leased(run, work.now)
     work.put_run(run._replace(wake=run.wake + 1, ready_at=work.now if asleep else run.ready_at))
 
 
-def woken(work: Work, command: Wake) -> None:
+def woken(work: UnitOfWork, command: Wake) -> None:
     """Wake a run up for somebody who is no person; one that has ended stays as it is."""
     if work.the_run().status in LIVE:
         wake(work)
         work.emit("woken", actor="engine")
 
 
-def seen(work: Work, command: Look) -> Run:
+def seen(work: UnitOfWork, command: Look) -> Run:
     """The run after the commands before this one."""
     return work.the_run()
 
 
-def resume(work: Work) -> None:
+def resume(work: UnitOfWork) -> None:
     """A person, the clock or a late result has settled a call: its run goes on, or ends."""
     wake(work)
     if work.the_run().stop:
         settle(work)
 
 
-def claim(work: Work, command: Claim) -> Run | None:
+def claim(work: UnitOfWork, command: Claim) -> Run | None:
     """Take a due run; nothing if somebody else was faster."""
     run = work.the_run()
     due = run.ready_at is not None and run.ready_at <= work.now
@@ -108,7 +108,7 @@ def claim(work: Work, command: Claim) -> Run | None:
     return run
 
 
-def start(work: Work, command: Start) -> tuple[Call, ...]:
+def start(work: UnitOfWork, command: Start) -> tuple[Call, ...]:
     """Begin the calls that are ready; what may no longer run is asked about again."""
     run = work.the_run()
     if run.stop or run.status is RunStatus.CANCELLED:
@@ -127,13 +127,13 @@ def start(work: Work, command: Start) -> tuple[Call, ...]:
     return tuple(started)
 
 
-def begin(work: Work, call: Call) -> Call:
+def begin(work: UnitOfWork, call: Call) -> Call:
     """Start a ready call, or ask about it again if its yes has ended."""
     stale = _stale(work, call)
     return ask_again(work, call, stale) if stale else start_call(work, call)
 
 
-def _stale(work: Work, call: Call) -> str:
+def _stale(work: UnitOfWork, call: Call) -> str:
     # What a rule let begin in time goes on, however long people take for what it asks in its body.
     by_rule = call.decision is not None and call.decision.type in ("allow", "grant")
     begun = by_rule and call.attempt > 0
@@ -153,7 +153,7 @@ def _stale(work: Work, call: Call) -> str:
     return ""
 
 
-def start_call(work: Work, call: Call) -> Call:
+def start_call(work: UnitOfWork, call: Call) -> Call:
     """Mark one call as begun under the run's token."""
     run = work.the_run()
     call = work.move(call, CallStatus.RUNNING, attempt=call.attempt + 1, token=run.token)
@@ -169,7 +169,7 @@ def start_call(work: Work, call: Call) -> Call:
     return call
 
 
-def record(work: Work, command: Record) -> Call:
+def record(work: UnitOfWork, command: Record) -> Call:
     """Store an outcome by the attempt's own token; a late one closes a doubt nobody settled."""
     call = work.the_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
@@ -202,7 +202,7 @@ def record(work: Work, command: Record) -> Call:
     return call
 
 
-def complete(work: Work, command: Complete) -> Call:
+def complete(work: UnitOfWork, command: Complete) -> Call:
     """Start a ready call and record its outcome in the same breath."""
     ready = work.the_call(command.call).status is CallStatus.READY
     begin = Start(
@@ -229,7 +229,7 @@ def complete(work: Work, command: Complete) -> Call:
     )
 
 
-def suspend(work: Work, command: Suspend) -> Call:
+def suspend(work: UnitOfWork, command: Suspend) -> Call:
     """Put a started call back: it paused by itself, so nothing is in doubt."""
     call = work.the_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
@@ -249,7 +249,7 @@ def suspend(work: Work, command: Suspend) -> Call:
     return call
 
 
-def doubt(work: Work, command: Doubt) -> tuple[Call, ...]:
+def doubt(work: UnitOfWork, command: Doubt) -> tuple[Call, ...]:
     """Mark started calls as in doubt: one attempt that was cut short, or all of a lapsed lease."""
     if command.call is None:
         return _doubt_lapsed(work)
@@ -262,7 +262,7 @@ def doubt(work: Work, command: Doubt) -> tuple[Call, ...]:
     return doubted
 
 
-def _doubt_lapsed(work: Work) -> tuple[Call, ...]:
+def _doubt_lapsed(work: UnitOfWork) -> tuple[Call, ...]:
     run = work.the_run()
     if run.status not in LIVE or run.owner is None or leased(run, work.now):
         return ()
@@ -275,12 +275,14 @@ def _doubt_lapsed(work: Work) -> tuple[Call, ...]:
     return doubted
 
 
-def _doubt_running(work: Work, reason: str, which: Callable[[Call], bool]) -> tuple[Call, ...]:
+def _doubt_running(
+    work: UnitOfWork, reason: str, which: Callable[[Call], bool]
+) -> tuple[Call, ...]:
     running = [c for c in work.calls.values() if c.status is CallStatus.RUNNING]
     return tuple(doubt_call(work, c, reason) for c in running if which(c))
 
 
-def doubt_call(work: Work, call: Call, reason: str, *, retry: bool = True) -> Call:
+def doubt_call(work: UnitOfWork, call: Call, reason: str, *, retry: bool = True) -> Call:
     """One call whose end is unknown; an idempotent one simply gets ready to run again."""
     retry = retry and call.terms.idempotent and not work.the_run().stop
     shown = call.asked or not retry
@@ -294,7 +296,7 @@ def doubt_call(work: Work, call: Call, reason: str, *, retry: bool = True) -> Ca
     return call
 
 
-def renew(work: Work, command: Renew) -> bool:
+def renew(work: UnitOfWork, command: Renew) -> bool:
     """Push the end of a lease out, or let go of it; no if it is not ours any more."""
     run = work.the_run()
     if run.token != command.token or run.owner is None:
@@ -305,7 +307,7 @@ def renew(work: Work, command: Renew) -> bool:
     return True
 
 
-def finish(work: Work, command: Finish) -> Run:
+def finish(work: UnitOfWork, command: Finish) -> Run:
     """End the run, unless calls of it are still open."""
     run = work.the_run()
     if command.token is not None and run.token != command.token:

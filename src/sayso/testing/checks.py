@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from sayso import codec
 from sayso.engine.asking import envelope, signed_bytes
 from sayso.engine.moves import MOVES
-from sayso.engine.work import COUNTERS, head_bytes, link_bytes
+from sayso.engine.unit_of_work import COUNTERS, head_bytes, link_bytes
 from sayso.rows import LIVE, Call, CallStatus, Event, Run, RunStatus, Thread
 from sayso.stores.base import Cursor, Seal, Store, seal_bytes
 

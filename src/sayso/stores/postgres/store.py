@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from sayso.engine import Command, Work
+from sayso.engine import Command, UnitOfWork
 from sayso.errors import StoreError
 from sayso.keys import Keyring
 from sayso.rows import SYSTEM_THREAD, Event
@@ -26,8 +26,8 @@ from sayso.stores.base import (
     Cursor,
     Due,
     Seal,
-    carry_out,
-    means_of,
+    engine_deps,
+    run_commands,
 )
 from sayso.stores.hub import Hub, Listener
 from sayso.stores.postgres.attempt import FREE, Attempt, is_over, probe_of, unknown
@@ -99,7 +99,7 @@ class PostgresStore(SqlReads):
         self._leaving = False
         self._prepare = prepare
         self._time = Clock(self._ask_time)
-        self._means = means_of(self.keys)
+        self._deps = engine_deps(self.keys)
         self._known = Known()
         self._translate = translator(self.schema)
         self._place = Place(self.schema, self._translate, self.url)
@@ -158,9 +158,9 @@ class PostgresStore(SqlReads):
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread in one durable transaction."""
 
-        def body(attempt: Attempt) -> tuple[list[Any], Work, set[int]]:
-            transaction = PgTransaction(attempt, self._known, self._means, self._clock)
-            results, work = carry_out(transaction, commands)
+        def body(attempt: Attempt) -> tuple[list[Any], UnitOfWork, set[int]]:
+            transaction = PgTransaction(attempt, self._known, self._deps, self._clock)
+            results, work = run_commands(transaction, commands)
             attempt.probe = probe_of(work)
             news(attempt.execute, work, self._channel)
             return results, work, {face.id for face in transaction.faces}
@@ -293,8 +293,8 @@ class PostgresStore(SqlReads):
         def body(attempt: Attempt) -> dict[str, int]:
             attempt.lock(SYSTEM_THREAD)
             counts, note = prune(attempt.execute, before, by, POSTGRES)
-            transaction = PgTransaction(attempt, self._known, self._means, self._clock)
-            _, work = carry_out(transaction, (note,))
+            transaction = PgTransaction(attempt, self._known, self._deps, self._clock)
+            _, work = run_commands(transaction, (note,))
             attempt.probe = probe_of(work)
             return counts
 

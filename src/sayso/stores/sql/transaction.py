@@ -1,14 +1,14 @@
 """Rows ⇄ SQL, once for every SQL store.
 
-``SqlTransaction`` is what the engine's shared ``carry_out`` needs of a database: load the rows of a
-command, save the rows of a ``Work``. A store adds only its connection, its locking and its commit.
+``SqlTransaction`` is what ``run_commands`` needs of a database: it loads the rows of a command and
+saves those of a ``UnitOfWork``. A store adds its connection, its locking and its commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from sayso.engine import Means, Work
+from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.command import Needs
 from sayso.rows import SYSTEM_THREAD, Call, Run, Thread
 from sayso.stores.faces import Face, face_of
@@ -44,20 +44,20 @@ class SqlTransaction:
         execute: Execute,
         known: Known,
         dialect: Dialect,
-        means: Means,
+        deps: EngineDeps,
         clock: Callable[[], Micros],
     ) -> None:
         self._execute = execute
         self._known = known
         self._dialect = dialect
-        self._means = means
+        self._deps = deps
         self._clock = clock
         self._threads: dict[str, Thread | None] = {}
         self._run: Run | None = None
         self._calls: dict[str, Call] = {}
         self.faces: set[Face] = set()
 
-    def load(self, thread: str, needs: Needs) -> Work:
+    def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """Lock the thread, and load the rows that the commands need."""
         ask, lock = self._execute, self._dialect.lock
         row = ask(sql.LOAD_THREAD + lock, (thread,))
@@ -71,7 +71,7 @@ class SqlTransaction:
         time = self._ask_time()
 
         thread_ = self._thread(thread, row)
-        work = Work(now=self._read_time(time), means=self._means, thread=thread_)
+        work = UnitOfWork(now=self._read_time(time), deps=self._deps, thread=thread_)
         if run is not None:
             self._run = work.run = next((run_from(row) for row in run.fetchall()), None)
         for call in (call_from(row) for reply in calls for row in reply.fetchall()):
@@ -100,7 +100,7 @@ class SqlTransaction:
         thread = self._threads[thread_id] = None if row is None else thread_from(row)
         return thread or Thread(id=thread_id)
 
-    def _ask_spent(self, work: Work, needs: Needs) -> list[Reply]:
+    def _ask_spent(self, work: UnitOfWork, needs: Needs) -> list[Reply]:
         """Which grants the calls of a start use is known only when these are loaded."""
         if not needs.spends:
             return []
@@ -120,7 +120,7 @@ class SqlTransaction:
                 replies.append(self._execute(asked, (needs.run, *sorted(needs.statuses))))
         return replies
 
-    def save(self, work: Work) -> None:
+    def save(self, work: UnitOfWork) -> None:
         """Write what changed: a constant number of rows, whatever the length of the thread."""
         if work.moves_thread:
             self._save_thread(work.thread, work.now)
@@ -175,7 +175,7 @@ class SqlTransaction:
         else:
             self._execute(sql.MOVE_RUN, (*changes, status, run.id))
 
-    def _save_call(self, call: Call, work: Work) -> None:
+    def _save_call(self, call: Call, work: UnitOfWork) -> None:
         terms, votes = terms_to(call.terms), votes_to(call.votes)
         decision = decision_to(call.decision)
         state = (call.status.value, int(call.asked))
@@ -216,12 +216,12 @@ class SqlTransaction:
             and was.terms == call.terms
         )
 
-    def _face(self, call: Call, work: Work) -> int:
+    def _face(self, call: Call, work: UnitOfWork) -> int:
         face = face_of(call, "" if call.terms.description else self._described(call, work))
         self.faces.add(face)
         return face.id
 
-    def _described(self, call: Call, work: Work) -> str:
+    def _described(self, call: Call, work: UnitOfWork) -> str:
         """What the call's tool says of itself."""
         for tool in work.tools:
             if tool.digest == call.tool_digest:

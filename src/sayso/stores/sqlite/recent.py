@@ -10,9 +10,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from sayso.engine import Means, Work
+from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.command import Needs
-from sayso.engine.work import COUNTERS
+from sayso.engine.unit_of_work import COUNTERS
 from sayso.rows import Call, Run, Thread
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import SQLITE
@@ -42,7 +42,7 @@ class Recent:
             self.forget()
             self._version = version
 
-    def keep(self, work: Work) -> None:
+    def keep(self, work: UnitOfWork) -> None:
         """Remember what a command has just written."""
         if len(self.threads) + len(self.runs) + len(self.calls) > _MOST_ROWS:
             self.forget()
@@ -70,23 +70,23 @@ class SqliteTransaction(SqlTransaction):
         self,
         writer: sqlite3.Connection,
         known: Known,
-        means: Means,
+        deps: EngineDeps,
         clock: Callable[[], Micros],
         recent: Recent,
     ) -> None:
-        super().__init__(writer.execute, known, SQLITE, means, clock)
+        super().__init__(writer.execute, known, SQLITE, deps, clock)
         self._recent = recent
 
-    def load(self, thread: str, needs: Needs) -> Work:
+    def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """The rows that the commands need, remembered or read."""
         return self._remembered(thread, needs) or super().load(thread, needs)
 
-    def save(self, work: Work) -> None:
+    def save(self, work: UnitOfWork) -> None:
         """Write what changed, and remember it."""
         super().save(work)
         self._recent.keep(work)
 
-    def _remembered(self, thread: str, needs: Needs) -> Work | None:
+    def _remembered(self, thread: str, needs: Needs) -> UnitOfWork | None:
         recent = self._recent
         its, run = recent.threads.get(thread), recent.runs.get(needs.run or "")
         if its is None or run is None or _wants_more(needs):
@@ -97,7 +97,7 @@ class SqliteTransaction(SqlTransaction):
         found = {name: call for name, call in calls.items() if call is not None}
         if len(found) < len(calls) or (needs.spends and any(c.grant for c in found.values())):
             return None
-        work = Work(now=self._clock(), means=self._means, thread=its, run=run, calls=found)
+        work = UnitOfWork(now=self._clock(), deps=self._deps, thread=its, run=run, calls=found)
         if needs.person is not None:
             rows = self._execute(sql.LOAD_PEOPLE, (needs.person,)).fetchall()
             work.people = tuple(principal_from(row) for row in rows)

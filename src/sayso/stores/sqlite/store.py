@@ -32,8 +32,8 @@ from sayso.stores.base import (
     Boundary,
     Cursor,
     Seal,
-    carry_out,
-    means_of,
+    engine_deps,
+    run_commands,
 )
 from sayso.stores.hub import Hub, Listener
 from sayso.stores.sql.dialect import SQLITE
@@ -84,7 +84,7 @@ class SqliteStore(SqlReads):
             raise
 
     def _set_up(self) -> None:
-        self._means = means_of(self.keys)
+        self._deps = engine_deps(self.keys)
         self._writer_lock = threading.Lock()
         self._queue: deque[Operation] = deque()
         self._known = Known()
@@ -135,7 +135,7 @@ class SqliteStore(SqlReads):
         """Run commands of one thread in one durable transaction."""
 
         def body(transaction: SqlTransaction) -> list[Any]:
-            results, work = carry_out(transaction, commands)
+            results, work = run_commands(transaction, commands)
             self._unsealed += len(work.events)
             self._added += len(work.events)
             self._threads_moved.update(event.thread for event in work.events)
@@ -238,7 +238,7 @@ class SqliteStore(SqlReads):
         self._recent.check(writer)
         for operation in batch:
             transaction = SqliteTransaction(
-                writer, self._known, self._means, self._clock, self._recent
+                writer, self._known, self._deps, self._clock, self._recent
             )
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
             if operation.error is not None:
@@ -307,7 +307,7 @@ class SqliteStore(SqlReads):
 
         def body(transaction: SqlTransaction) -> dict[str, int]:
             counts, note = prune(self._open_writer().execute, before, by)
-            _, work = carry_out(transaction, (note,))
+            _, work = run_commands(transaction, (note,))
             self._added += len(work.events)
             self._known.forget()
             self._threads_moved.add(SYSTEM_THREAD)
