@@ -322,12 +322,12 @@ LEASE_ENDS = NOW + 10
 @pytest.mark.parametrize("owner", [None, "w"])
 @pytest.mark.parametrize("active", [0, 1])
 @pytest.mark.parametrize("ready", [0, 1])
-@pytest.mark.parametrize("waiting", [{}, {"asked": 1}, {"doubted": 1}], ids=str)
+@pytest.mark.parametrize("waiting", [{}, {"asked": 1}, {"in_doubt": 1}], ids=str)
 def test_settle(
     waiting: dict[str, int], ready: int, active: int, owner: str | None, hold: bool, stop: str
 ) -> None:
     lease = LEASE_ENDS if owner else None
-    run = a_run(stop=stop, owner=owner, ready_at=lease, ready=ready, active=active, **waiting)
+    run = a_run(stop=stop, owner=owner, ready_at=lease, ready=ready, running=active, **waiting)
     work = a_work(run=run)
     settle(work, hold=hold)
     after = work.the_run()
@@ -347,9 +347,9 @@ def test_settle(
 
 @pytest.mark.parametrize("status", sorted(set(RunStatus) - LIVE))
 def test_a_run_that_is_over_is_not_settled_again(status: RunStatus) -> None:
-    work = a_work(run=a_run(status=status, doubted=1))
+    work = a_work(run=a_run(status=status, in_doubt=1))
     settle(work)
-    assert work.the_run() == a_run(status=status, doubted=1)
+    assert work.the_run() == a_run(status=status, in_doubt=1)
 
 
 @pytest.mark.parametrize(("seen", "due"), [(None, None), (3, None), (2, NOW)])

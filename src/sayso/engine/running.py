@@ -33,7 +33,7 @@ def leased(run: Run, now: Micros) -> bool:
 def lease_run(work: UnitOfWork, owner: str, lease: Micros) -> bool:
     """Take or renew the run's lease; no if another owner holds it or left something running."""
     run = work.the_run()
-    if run.owner != owner and (leased(run, work.now) or run.active):
+    if run.owner != owner and (leased(run, work.now) or run.running):
         return False
     token = run.token if run.owner == owner and leased(run, work.now) else run.token + 1
     work.set_run(RunStatus.RUNNING, owner=owner, token=token, ready_at=work.now + lease)
@@ -52,14 +52,14 @@ def settle(
     run = work.the_run()
     if run.status not in LIVE:
         return
-    if run.active or (hold and leased(run, work.now)):
+    if run.running or (hold and leased(run, work.now)):
         work.set_run(RunStatus.RUNNING)
     elif run.stop:
         work.set_run(RunStatus.CANCELLED, owner=None, ready_at=None)
         work.emit("run_cancelled", actor="engine", reason=run.stop)
     elif (run.ready and not waits) or (wake_seen is not None and run.wake != wake_seen):
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=work.now)
-    elif run.asked or run.doubted or waits:
+    elif run.asked or run.in_doubt or waits:
         work.set_run(RunStatus.PAUSED, owner=None, ready_at=None)
     else:
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=None)
@@ -241,9 +241,9 @@ def suspend(work: UnitOfWork, command: Suspend) -> Call:
             call = work.move(call, CallStatus.CANCELLED)
             work.emit("cancelled", actor="engine", call=call, reason=run.stop)
             settle(work)
-        elif run.active == 0:
+        elif run.running == 0:
             # It waits for the answer to its own question, so it is not due before that.
-            waits = run.asked or run.doubted or command.elsewhere
+            waits = run.asked or run.in_doubt or command.elsewhere
             idle = RunStatus.PAUSED if waits else RunStatus.RUNNING
             work.set_run(idle, owner=None, ready_at=None if idle is RunStatus.PAUSED else work.now)
     return call
@@ -316,7 +316,7 @@ def finish(work: UnitOfWork, command: Finish) -> Run:
         return run
     for message in command.messages:
         work.say(message)
-    if run.asked or run.ready or run.active or run.doubted:
+    if run.asked or run.ready or run.running or run.in_doubt:
         settle(work, wake_seen=command.wake_seen)
         return work.the_run()
     run = work.set_run(RunStatus(command.status), owner=None, ready_at=None, output=command.output)

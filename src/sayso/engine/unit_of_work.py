@@ -37,8 +37,8 @@ _parts = json.JSONEncoder(ensure_ascii=False).encode
 COUNTERS = {
     CallStatus.ASKED: "asked",
     CallStatus.READY: "ready",
-    CallStatus.RUNNING: "active",
-    CallStatus.IN_DOUBT: "doubted",
+    CallStatus.RUNNING: "running",
+    CallStatus.IN_DOUBT: "in_doubt",
 }
 
 

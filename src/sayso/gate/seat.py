@@ -59,7 +59,7 @@ class Seat:
 
     def open_calls(self, run: Run) -> list[Call]:
         """The calls of a run that wait for people."""
-        if not (run.asked or run.doubted):
+        if not (run.asked or run.in_doubt):
             return []
         query = Query(status="pending", run=run.id, limit=MOST_WAITING)
         return [call for _, call in self.store.page(query)]

@@ -30,10 +30,9 @@ from sayso.stores.base import (
     pruned_note,
     run_commands,
 )
-from sayso.stores.faces import face_of, shows
 from sayso.stores.hub import Hub, Listener
 from sayso.stores.inner import still_needed
-from sayso.stores.shelf import OPEN, shelf_of, shelves_of
+from sayso.stores.listing import OPEN, list_status_of, list_statuses_of, search_key_of, shows
 from sayso.types import Grant, Micros
 
 
@@ -258,12 +257,12 @@ class MemoryStore:
         if query.created_after is not None and call.created < query.created_after:
             return False
         tool = self._tools.get(call.tool_digest)
-        face = face_of(call, "" if tool is None else tool.description)
-        return shelf_of(call) in shelves_of(query) and shows(face, query, call.id)
+        search_key = search_key_of(call, "" if tool is None else tool.description)
+        return list_status_of(call) in list_statuses_of(query) and shows(search_key, query, call.id)
 
     def waiting(self) -> dict[str, int]:
-        shelves = [shelf_of(call) for call in list(self._calls.values())]
-        return {name: shelves.count(name) for name in OPEN}
+        list_statuses = [list_status_of(call) for call in list(self._calls.values())]
+        return {name: list_statuses.count(name) for name in OPEN}
 
     def runs(
         self,
@@ -339,7 +338,7 @@ class MemoryStore:
         return [run for _, run in sorted(due, key=lambda pair: pair[0])[:limit]]
 
     def open_runs(self) -> Iterable[Run]:
-        return [r for r in list(self._runs.values()) if r.status in LIVE and r.ready + r.active]
+        return [r for r in list(self._runs.values()) if r.status in LIVE and r.ready + r.running]
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
         start = place_of(after)

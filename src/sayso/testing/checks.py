@@ -144,10 +144,10 @@ def check_run(run: Run, calls: list[Call], events: list[Event]) -> None:
         assert getattr(run, name) == count[status], f"{run.id}: {name} is not {count[status]}"
     if run.status not in LIVE:
         assert (run.owner, run.ready_at) == (None, None), f"{run.id} is over, and still due"
-        assert run.active == run.asked == run.ready == 0, f"{run.id} is over, with open calls"
+        assert run.running == run.asked == run.ready == 0, f"{run.id} is over, with open calls"
     if run.status is RunStatus.PAUSED:
-        assert run.active == 0, f"{run.id} is paused while a call runs"
-    if run.active:
+        assert run.running == 0, f"{run.id} is paused while a call runs"
+    if run.running:
         assert run.owner is not None, f"{run.id} has a running call and no owner"
         assert run.ready_at is not None, f"{run.id} has a running call and no lease"
     if run.ready and run.owner is None and run.status is RunStatus.RUNNING:

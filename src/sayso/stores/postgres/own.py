@@ -23,8 +23,8 @@ from sayso.stores.postgres.stream import Stream
 from sayso.stores.postgres.transaction import PgTransaction, news
 from sayso.stores.postgres.wire import explained
 from sayso.stores.sql.dialect import POSTGRES, Reply
-from sayso.stores.sql.known import Known
 from sayso.stores.sql.reads import SqlReads, move_cursor
+from sayso.stores.sql.tool_cache import ToolCache
 from sayso.types import Micros
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class OwnTransaction(SqlReads):
         self.url, self.keys, self.incarnation = store.url, store.keys, store.incarnation
         self.boundary: Boundary | None = None
         self.quick_reads = False
-        self._known = Known()
+        self._tool_cache = ToolCache()
         self._store = store
         self._connection = connection
         self._stream = Stream(self._rows)
@@ -94,7 +94,7 @@ class OwnTransaction(SqlReads):
                 f"thread {commands[0].thread} went on since your transaction began to write: roll "
                 "it back and do it again, or ask first and write then"
             )
-        transaction = PgTransaction(session, Known(), store._deps, store._clock)
+        transaction = PgTransaction(session, ToolCache(), store._deps, store._clock)
         results, work = run_commands(transaction, commands)
         _check_starts(work)
         news(session.execute, work, store._channel)

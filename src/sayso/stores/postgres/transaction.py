@@ -11,7 +11,7 @@ from sayso.rows import SYSTEM_THREAD
 from sayso.stores.postgres.attempt import Session
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import POSTGRES, Execute, Reply
-from sayso.stores.sql.known import Known
+from sayso.stores.sql.tool_cache import ToolCache
 from sayso.stores.sql.transaction import SqlTransaction
 from sayso.types import Micros
 
@@ -52,11 +52,11 @@ class PgTransaction(SqlTransaction):
     def __init__(
         self,
         session: Session,
-        known: Known,
+        tool_cache: ToolCache,
         deps: EngineDeps,
         clock: Callable[[], Micros] | None,
     ) -> None:
-        super().__init__(session.execute, known, POSTGRES, deps, clock or (lambda: 0))
+        super().__init__(session.execute, tool_cache, POSTGRES, deps, clock or (lambda: 0))
         self._session = session
         self._has_clock = clock is None
 

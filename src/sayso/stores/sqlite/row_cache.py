@@ -16,8 +16,8 @@ from sayso.engine.unit_of_work import COUNTERS
 from sayso.rows import Call, Run, Thread
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import SQLITE
-from sayso.stores.sql.known import Known
 from sayso.stores.sql.rowcodec import principal_from
+from sayso.stores.sql.tool_cache import ToolCache
 from sayso.stores.sql.transaction import SqlTransaction
 from sayso.types import Micros
 
@@ -26,7 +26,7 @@ _MOST_ROWS = 1000
 _MOST_TEXT = 16_384
 
 
-class Recent:
+class RowCache:
     """Threads, runs and calls by their ids."""
 
     def __init__(self) -> None:
@@ -69,13 +69,13 @@ class SqliteTransaction(SqlTransaction):
     def __init__(
         self,
         writer: sqlite3.Connection,
-        known: Known,
+        tool_cache: ToolCache,
         deps: EngineDeps,
         clock: Callable[[], Micros],
-        recent: Recent,
+        row_cache: RowCache,
     ) -> None:
-        super().__init__(writer.execute, known, SQLITE, deps, clock)
-        self._recent = recent
+        super().__init__(writer.execute, tool_cache, SQLITE, deps, clock)
+        self._row_cache = row_cache
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """The rows that the commands need, remembered or read."""
@@ -84,16 +84,16 @@ class SqliteTransaction(SqlTransaction):
     def save(self, work: UnitOfWork) -> None:
         """Write what changed, and remember it."""
         super().save(work)
-        self._recent.keep(work)
+        self._row_cache.keep(work)
 
     def _remembered(self, thread: str, needs: Needs) -> UnitOfWork | None:
-        recent = self._recent
-        its, run = recent.threads.get(thread), recent.runs.get(needs.run or "")
+        cache = self._row_cache
+        its, run = cache.threads.get(thread), cache.runs.get(needs.run or "")
         if its is None or run is None or _wants_more(needs):
             return None
         if any(getattr(run, COUNTERS[status]) for status in needs.statuses):
             return None
-        calls = {name: recent.calls.get(name) for name in needs.calls}
+        calls = {name: cache.calls.get(name) for name in needs.calls}
         found = {name: call for name, call in calls.items() if call is not None}
         if len(found) < len(calls) or (needs.spends and any(c.grant for c in found.values())):
             return None
