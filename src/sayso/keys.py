@@ -282,7 +282,7 @@ class Keyring:
             raise KeyMissing(
                 f"this process has only the public half of key {self.primary_id}, and the rows of "
                 f"the store are authenticated with a key of their own: set {ROW_ENVIRONMENT} to "
-                f"what `python -m sayso.keys row` prints where {ENVIRONMENT} is the private key (the "
+                f"what `python -m sayso.keys row` prints where {ENVIRONMENT} is the whole key (the "
                 "third line of `python -m sayso.keys ed25519`)"
             )
         return self.rows[0]
