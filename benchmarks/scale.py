@@ -208,11 +208,11 @@ def timed(url: str, look: Callable[[], Any]) -> dict[str, float]:
 
 def fill(url: str, rows: int) -> None:
     """Copy a paused thread until so many requests wait."""
-    ((there,),) = sql(url, "SELECT count(*) FROM sayso.call WHERE shelf = 'asked'")
+    ((there,),) = sql(url, "SELECT count(*) FROM sayso.call WHERE list_status = 'asked'")
     if not there:
         pattern(url)
         there = 1
-    ((thread,),) = sql(url, "SELECT thread FROM sayso.call WHERE shelf = 'asked' LIMIT 1")
+    ((thread,),) = sql(url, "SELECT thread FROM sayso.call WHERE list_status = 'asked' LIMIT 1")
     for table, own in OWN.items():
         statement = (
             "SELECT column_name FROM information_schema.columns WHERE table_schema = 'sayso' "

@@ -134,7 +134,7 @@ def _started(command: Start | Complete, before: Call, after: Call, run: Run, now
     assert not run.stop, "its run was called off"
     if run.owner != command.owner:
         _lapsed(command, before, after, run, now)
-        assert run.active == 0, "something was still running"
+        assert run.running == 0, "something was still running"
 
 
 def _expired(command: Expire, before: Call, after: Call, run: Run, now: int) -> None:

@@ -71,7 +71,7 @@ class Twins(RuleBasedStateMachine):
     @staticmethod
     def _plain(store: Any) -> Any:
         # Salts are random; without them the hashes of both chains are the same.
-        store._means = replace(store._means, salt=lambda: "salt")
+        store._deps = replace(store._deps, salt=lambda: "salt")
         return store
 
     def teardown(self) -> None:

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import sayso.engine
-from sayso.engine import COMMANDS, Means, Work, apply, commands
+from sayso.engine import COMMANDS, EngineDeps, UnitOfWork, apply, commands
 from sayso.engine.asking import doubt_envelope, envelope, terms_bound
 from sayso.engine.command import Command
 from sayso.engine.commands import Look, NewCall, Propose, Record, Start
 from sayso.engine.moves import MOVES, RUN_MOVES, IllegalMove, moved, run_moved
 from sayso.engine.running import settle, wake
-from sayso.engine.work import COUNTERS
+from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import NotFound, SaysoError
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus, Thread
 from sayso.types import Risk, Terms, Verdict
@@ -57,15 +57,15 @@ def digest(value: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def a_work(**rows: Any) -> Work:
-    means = Means(
+def a_work(**rows: Any) -> UnitOfWork:
+    deps = EngineDeps(
         digest=digest,
         sign=lambda data: f"signed {hashlib.sha256(data).hexdigest()}",
         link=lambda data: hashlib.sha256(data).hexdigest(),
         matches=lambda scope, args: True,
         salt=lambda: "salt",
     )
-    return Work(now=NOW, means=means, thread=Thread(id="t"), **rows)
+    return UnitOfWork(now=NOW, deps=deps, thread=Thread(id="t"), **rows)
 
 
 def a_new_call(n: int = 1, **terms: Any) -> NewCall:
@@ -203,7 +203,7 @@ def test_the_engine_calls_no_clock_and_no_io(path: Path) -> None:
 
 
 def test_the_same_commands_give_the_same_rows() -> None:
-    def story() -> Work:
+    def story() -> UnitOfWork:
         work = a_work()
         apply(
             work,
@@ -322,12 +322,12 @@ LEASE_ENDS = NOW + 10
 @pytest.mark.parametrize("owner", [None, "w"])
 @pytest.mark.parametrize("active", [0, 1])
 @pytest.mark.parametrize("ready", [0, 1])
-@pytest.mark.parametrize("waiting", [{}, {"asked": 1}, {"doubted": 1}], ids=str)
+@pytest.mark.parametrize("waiting", [{}, {"asked": 1}, {"in_doubt": 1}], ids=str)
 def test_settle(
     waiting: dict[str, int], ready: int, active: int, owner: str | None, hold: bool, stop: str
 ) -> None:
     lease = LEASE_ENDS if owner else None
-    run = a_run(stop=stop, owner=owner, ready_at=lease, ready=ready, active=active, **waiting)
+    run = a_run(stop=stop, owner=owner, ready_at=lease, ready=ready, running=active, **waiting)
     work = a_work(run=run)
     settle(work, hold=hold)
     after = work.the_run()
@@ -347,9 +347,9 @@ def test_settle(
 
 @pytest.mark.parametrize("status", sorted(set(RunStatus) - LIVE))
 def test_a_run_that_is_over_is_not_settled_again(status: RunStatus) -> None:
-    work = a_work(run=a_run(status=status, doubted=1))
+    work = a_work(run=a_run(status=status, in_doubt=1))
     settle(work)
-    assert work.the_run() == a_run(status=status, doubted=1)
+    assert work.the_run() == a_run(status=status, in_doubt=1)
 
 
 @pytest.mark.parametrize(("seen", "due"), [(None, None), (3, None), (2, NOW)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hmac
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sayso.errors import KeyMissing
-from sayso.keys import Keyring, new_key, public_key
+from sayso.keys import Keyring, RowKey, new_key, public_key, row_key
 
 DATA = b'{"digest":"4f","type":"approve","by":"ana"}'
 BARE = "correct-horse-battery-staple-0123456789"
@@ -247,8 +249,100 @@ def test_an_hmac_key_has_no_public_half() -> None:
 
 def test_the_module_prints_keys() -> None:
     assert Keyring.parse(run("-m", "sayso.keys")).can_sign
-    private, public = run("-m", "sayso.keys", "ed25519").split()
+    private, public, row = run("-m", "sayso.keys", "ed25519").split()
     assert public == public_key(private)
+    assert row == row_key(private)
+    assert re.fullmatch(r"row:[\w-]{43}", run("-m", "sayso.keys", "row").strip())
+
+
+def test_the_row_key_of_a_key_made_before_can_be_printed() -> None:
+    environ = {**os.environ, "SAYSO_KEY": PRIVATE_TEXT}
+    command = [sys.executable, "-m", "sayso.keys", "row"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, env=environ)
+    assert printed.stdout.strip() == row_key(PRIVATE_TEXT)
+
+
+# -- row keys -------------------------------------------------------------------------------------
+
+
+def mac(ring: Keyring, data: bytes = DATA) -> str:
+    return ring.row_key.mac(data)
+
+
+@SIGNERS
+def test_a_row_key_is_derived_from_a_secret(ring: Keyring) -> None:
+    assert re.fullmatch(r"[0-9a-f]{8}\.[\w-]{43}", mac(ring))
+    assert ring.check_row(DATA, mac(ring))
+    assert not ring.check_row(DATA + b" ", mac(ring))
+    assert not any(ring.check_row(DATA, text) for text in ("", "x", mac(ring)[:-1]))
+
+
+def test_a_row_mac_is_an_hmac() -> None:
+    secret = b"s" * 32
+    key = hmac.digest(secret, b"sayso/v1/row\0", "sha256")
+    made = RowKey.from_secret(secret).mac(DATA).partition(".")[2]
+    assert base64.urlsafe_b64decode(made + "=") == hmac.digest(key, DATA, "sha256")
+
+
+def test_a_public_half_has_no_row_key_and_says_where_to_get_it() -> None:
+    with pytest.raises(KeyMissing, match=r"set SAYSO_ROW_KEY .*`python -m sayso\.keys row`"):
+        _ = PUBLIC.row_key
+
+
+def test_a_worker_with_the_public_half_is_given_the_row_key() -> None:
+    worker = Keyring.parse(public_key(PRIVATE_TEXT), rows=row_key(PRIVATE_TEXT))
+    assert worker.check_row(DATA, mac(PRIVATE))
+    assert PRIVATE.check_row(DATA, mac(worker))
+    environ = {"SAYSO_KEY": public_key(PRIVATE_TEXT), "SAYSO_ROW_KEY": row_key(PRIVATE_TEXT)}
+    assert mac(Keyring.for_store(None, environ)) == mac(worker)
+
+
+def test_a_row_key_never_verifies_a_decision_nor_a_link() -> None:
+    row = row_key(PRIVATE_TEXT)
+    with pytest.raises(KeyMissing, match=r"is a row key.*SAYSO_ROW_KEY"):
+        Keyring.parse(row)
+    ring = Keyring.parse(new_key(), rows=row)
+    assert not ring.verify(DATA, mac(ring))
+    assert not ring.check_link(DATA, mac(ring))
+    # Not even where somebody uses the same bytes for both.
+    body = row.partition(":")[2]
+    both = Keyring.parse(f"hmac:{body}", rows=row)
+    assert len({both.sign(DATA), mac(both), both.link(DATA)}) == 3
+    assert not both.verify(DATA, mac(both))
+    assert not both.check_row(DATA, both.sign(DATA))
+
+
+def test_rows_of_an_old_key_still_count() -> None:
+    old, new = row_key(), row_key()
+    before = Keyring.parse(new_key(), rows=old)
+    after = Keyring.parse(new_key(), rows=f"{new},{old}")
+    assert after.check_row(DATA, mac(before))
+    assert mac(after) == mac(Keyring.parse(new_key(), rows=new))
+    assert not Keyring.parse(new_key(), rows=new).check_row(DATA, mac(before))
+
+
+def test_rotating_the_decision_key_keeps_derived_row_keys() -> None:
+    old, new = new_key(), new_key()
+    assert Keyring.parse(f"{new},{old}").check_row(DATA, mac(Keyring.parse(old)))
+
+
+def test_a_row_key_that_is_not_here_is_told_from_a_forged_mac() -> None:
+    assert HMAC.lacks_row_key(mac(PRIVATE))
+    assert not HMAC.lacks_row_key(mac(HMAC, b"other"))
+    assert not any(HMAC.lacks_row_key(text) for text in ("", "x", "00000000.x", mac(HMAC)[1:]))
+
+
+@pytest.mark.parametrize("text", ["row:c2hvcnQ", "ed25519:" + "A" * 43, "short", "row:!", "é" * 40])
+def test_a_row_key_that_cannot_be_used_is_refused(text: str) -> None:
+    with pytest.raises(KeyMissing, match=r"SAYSO_ROW_KEY, key 1 cannot be used") as refused:
+        Keyring.parse(new_key(), rows=text)
+    assert text not in str(refused.value)
+
+
+def test_the_decision_key_is_no_row_key() -> None:
+    key = new_key()
+    with pytest.raises(KeyMissing, match=r"SAYSO_ROW_KEY, key 1 is the key that signs decisions"):
+        Keyring.parse(key, rows=key)
 
 
 def test_cryptography_is_imported_for_ed25519_only() -> None:

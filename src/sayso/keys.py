@@ -13,9 +13,13 @@ it, is taken as an HMAC secret too; it must be random, because nothing slows dow
 A keyring is one or more keys, separated by commas or whitespace: the first signs, all verify. To
 rotate, put the new key in front and keep the old ones as long as their signatures are to count.
 
-Two things are made with a key, under separate domains, so that neither passes for the other:
+Three things are made with keys, under separate domains, so that none passes for another:
 
 - a *signature*, ``<key id>.<base64url>``, over one decision or seal;
+- a *row MAC*, ``<row key id>.<base64url>``, over one row of the store. Every process that may write
+  the store holds the row key: ``SAYSO_ROW_KEY``, or what is derived from an HMAC key or an Ed25519
+  seed where that variable is not set. It proves that a row was written by such a process, and never
+  that a person decided something;
 - a *link*, the hash that joins one event of an audit chain to the next. An HMAC keyring makes keyed
   links, ``<key id>.<hex>``: whoever can write the database but has no key cannot recompute the
   chain. With Ed25519 every process appends but only the server signs, so links are plain
@@ -31,7 +35,7 @@ import hashlib
 import hmac
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
@@ -42,11 +46,47 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
 ENVIRONMENT = "SAYSO_KEY"
+ROW_ENVIRONMENT = "SAYSO_ROW_KEY"
+_ID_LENGTH = 8
 _MINIMUM = 32  # bytes of an HMAC secret, or characters of a bare text
 
 _SIGN = b"sayso/v1/sign\0"
 _LINK = b"sayso/v1/link\0"
+_ROW = b"sayso/v1/row\0"
 _ID = b"sayso/v1/id\0"
+
+_BLOCK = 64  # bytes, of SHA-256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowKey:
+    """The secret that authenticates rows; it neither makes nor verifies a signature."""
+
+    id: str
+    text: str = field(repr=False)
+    _inner: hashlib._Hash = field(repr=False)
+    _outer: hashlib._Hash = field(repr=False)
+
+    @classmethod
+    def from_secret(cls, secret: bytes) -> RowKey:
+        """Hash both pads of HMAC-SHA-256 once, which halves the cost of each MAC."""
+        key = hmac.digest(secret, _ROW, "sha256").ljust(_BLOCK, b"\0")
+        inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key))
+        outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key))
+        public = hmac.digest(secret, _ID, "sha256")
+        return cls(_key_id("row", public), f"row:{_encode(secret)}", inner, outer)
+
+    @classmethod
+    def derived(cls, secret: bytes) -> RowKey:
+        """Derive the row key that goes with the secret part of a decision key."""
+        return cls.from_secret(hmac.digest(secret, _ROW, "sha256"))
+
+    def mac(self, data: bytes) -> str:
+        """Return the MAC of ``data``."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(data)
+        outer.update(inner.digest())
+        return f"{self.id}.{_encode(outer.digest())}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +94,7 @@ class HmacKey:
     """A shared secret: whoever can check its signatures can also make them."""
 
     id: str
+    row: RowKey = field(repr=False)
     _sign: bytes = field(repr=False)
     _link: bytes = field(repr=False)
     can_sign: ClassVar[bool] = True
@@ -62,7 +103,7 @@ class HmacKey:
     def from_secret(cls, secret: bytes) -> HmacKey:
         """Derive a key for each domain, so that no prefix has to be hashed on every call."""
         public, sign, link = (hmac.digest(secret, name, "sha256") for name in (_ID, _SIGN, _LINK))
-        return cls(_key_id("hmac", public), sign, link)
+        return cls(_key_id("hmac", public), RowKey.derived(secret), sign, link)
 
     def sign(self, data: bytes) -> str:
         """Give the signature of ``data``."""
@@ -85,6 +126,8 @@ class Ed25519Key:
     """
 
     id: str
+    #: Derived from the seed, so that only the pair has it.
+    row: RowKey | None = field(repr=False)
     _public: ed25519.Ed25519PublicKey = field(repr=False)
     _private: ed25519.Ed25519PrivateKey | None = field(repr=False)
 
@@ -95,14 +138,15 @@ class Ed25519Key:
 
         private = Ed25519PrivateKey.from_private_bytes(seed)
         public = private.public_key()
-        return cls(_key_id("ed25519", public.public_bytes_raw()), public, private)
+        key_id = _key_id("ed25519", public.public_bytes_raw())
+        return cls(key_id, RowKey.derived(seed), public, private)
 
     @classmethod
     def from_public(cls, raw: bytes) -> Ed25519Key:
         """Build the half that verifies; it has the same id as the pair."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-        return cls(_key_id("ed25519", raw), Ed25519PublicKey.from_public_bytes(raw), None)
+        return cls(_key_id("ed25519", raw), None, Ed25519PublicKey.from_public_bytes(raw), None)
 
     @property
     def can_sign(self) -> bool:
@@ -119,8 +163,7 @@ class Ed25519Key:
         if self._private is None:
             raise KeyMissing(
                 f"this process has only the public half of key {self.id}: decisions are signed by "
-                "the server, so send them there (its web app, HTTP API or command line); a worker "
-                "with tools that nobody is asked about needs the whole key"
+                "the server, so send them there (its web app, HTTP API or command line)"
             )
         return f"{self.id}.{_encode(self._private.sign(_SIGN + data))}"
 
@@ -154,18 +197,32 @@ _BUILDERS: dict[str, Callable[[bytes], Key]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keyring:
-    """The keys of one process: the first signs, all verify."""
+    """The keys of one process: the first of each kind signs, all verify."""
 
     keys: tuple[Key, ...]
+    #: The keys of rows: those that were given, then those derived from ``keys``.
+    rows: tuple[RowKey, ...] = field(default=(), repr=False)
     is_ephemeral: bool = False
 
+    def __post_init__(self) -> None:
+        derived = tuple(key.row for key in self.keys if key.row is not None)
+        object.__setattr__(self, "rows", (*self.rows, *derived))
+
     @classmethod
-    def parse(cls, text: str, source: str = "the keyring") -> Keyring:
-        """Read keys separated by commas or whitespace; ``source`` names them in errors."""
+    def parse(cls, text: str, source: str = "the keyring", *, rows: str | None = None) -> Keyring:
+        """Read keys separated by commas or whitespace; ``source`` names them in errors.
+
+        ``rows`` are row keys, written the same way (``SAYSO_ROW_KEY``).
+        """
         words = text.replace(",", " ").split()
         if not words:
             raise KeyMissing(f"{source} is empty: run `python -m sayso.keys`, use what it prints")
-        return cls(tuple(_parse_key(word, f"{source}, key {n}") for n, word in enumerate(words, 1)))
+        keys = tuple(_parse_key(word, f"{source}, key {n}") for n, word in enumerate(words, 1))
+        given = tuple(
+            _parse_row_key(word, f"{ROW_ENVIRONMENT}, key {n}", words)
+            for n, word in enumerate((rows or "").replace(",", " ").split(), 1)
+        )
+        return cls(keys, given)
 
     @classmethod
     def ephemeral(cls) -> Keyring:
@@ -173,7 +230,7 @@ class Keyring:
         return cls((HmacKey.from_secret(os.urandom(_MINIMUM)),), is_ephemeral=True)
 
     @classmethod
-    def beside(cls, path: Path) -> Keyring:
+    def beside(cls, path: Path, *, rows: str | None = None) -> Keyring:
         """Read the file ``<path>.key``, which is made on first use, for this user alone."""
         # SQLite resolves links too: one database must have one key, whatever name it is opened by.
         real = os.path.realpath(path)
@@ -192,21 +249,21 @@ class Keyring:
                 f"the key file {file} cannot be read or made ({error.strerror}): "
                 f"let this user write to its folder, or set {ENVIRONMENT}"
             ) from error
-        return cls.parse(text, source=file)
+        return cls.parse(text, source=file, rows=rows)
 
     @classmethod
     def for_store(cls, path: Path | None, environ: Mapping[str, str] = os.environ) -> Keyring:
-        """Take ``SAYSO_KEY``, else the file beside the store's file."""
-        text = environ.get(ENVIRONMENT)
+        """Take ``SAYSO_KEY``, else the file beside the store's file; and ``SAYSO_ROW_KEY``."""
+        text, rows = environ.get(ENVIRONMENT), environ.get(ROW_ENVIRONMENT)
         if text is not None:
-            return cls.parse(text, source=ENVIRONMENT)
+            return cls.parse(text, source=ENVIRONMENT, rows=rows)
         if path is None:
             raise KeyMissing(
                 f"{ENVIRONMENT} is not set, and this store has no file to keep a key beside: run "
                 f"`python -m sayso.keys` once, and set {ENVIRONMENT} to what it prints wherever "
                 "the store is opened"
             )
-        return cls.beside(path)
+        return cls.beside(path, rows=rows)
 
     @property
     def primary_id(self) -> str:
@@ -217,6 +274,29 @@ class Keyring:
     def can_sign(self) -> bool:
         """Whether the first key has its private part."""
         return self.keys[0].can_sign
+
+    @property
+    def row_key(self) -> RowKey:
+        """The key that authenticates the rows which this process writes."""
+        if not self.rows:
+            raise KeyMissing(
+                f"this process has only the public half of key {self.primary_id}, and the rows of "
+                f"the store are authenticated with a key of their own: set {ROW_ENVIRONMENT} to "
+                f"what `python -m sayso.keys row` prints where {ENVIRONMENT} is the whole key (the "
+                "third line of `python -m sayso.keys ed25519`)"
+            )
+        return self.rows[0]
+
+    def check_row(self, data: bytes, mac: str) -> bool:
+        """Say whether one of the row keys made ``mac`` over ``data``."""
+        text = str(mac)
+        return any(_equal(key.mac(data), text) for key in self.rows)
+
+    def lacks_row_key(self, mac: str) -> bool:
+        """Say whether ``mac`` names a row key that is not in this keyring."""
+        key_id, dot, rest = str(mac).partition(".")
+        named = bool(dot) and len(key_id) == _ID_LENGTH and len(_decode(rest) or b"") == 32
+        return named and key_id not in {key.id for key in self.rows}
 
     def sign(self, data: bytes) -> str:
         """Sign ``data`` with the first key: ``<key id>.<base64url>``."""
@@ -256,8 +336,22 @@ def public_key(text: str) -> str:
     return key.public_text
 
 
+def row_key(text: str | None = None) -> str:
+    """Return the row key that goes with a decision key, or a new one, as text.
+
+    Give it to the processes that hold only the public half, as ``SAYSO_ROW_KEY``.
+    """
+    if text is None:
+        return RowKey.from_secret(os.urandom(_MINIMUM)).text
+    return Keyring.parse(text).row_key.text
+
+
 def _parse_key(text: str, source: str) -> Key:
     kind, colon, body = text.partition(":")
+    if kind == "row":
+        raise KeyMissing(
+            f"{source} is a row key, which signs no decision: put it into {ROW_ENVIRONMENT}"
+        )
     # A misspelt kind must not turn a public key into a secret: bare text holds no colon. Beyond
     # ASCII the same characters may be typed as different bytes.
     if not colon and len(text) >= _MINIMUM and text.isascii():
@@ -273,8 +367,25 @@ def _parse_key(text: str, source: str) -> Key:
     return _BUILDERS[kind](material)
 
 
+def _parse_row_key(text: str, source: str, decision_keys: Sequence[str]) -> RowKey:
+    kind, colon, body = text.partition(":")
+    secret = (_decode(body.rstrip("=")) or b"") if colon else text.encode("ascii", "ignore")
+    if text in decision_keys:
+        raise KeyMissing(
+            f"{source} is the key that signs decisions: run `python -m sayso.keys row`, and use "
+            "what it prints"
+        )
+    known = kind in ("row", "hmac") if colon else text.isascii()
+    if not known or len(secret) < _MINIMUM:
+        raise KeyMissing(
+            f"{source} cannot be used: run `python -m sayso.keys row` and use what it prints "
+            f"(row:<base64url of {_MINIMUM} random bytes>)"
+        )
+    return RowKey.from_secret(secret)
+
+
 def _key_id(kind: str, public: bytes) -> str:
-    return hashlib.sha256(_ID + kind.encode() + b"\0" + public).hexdigest()[:8]
+    return hashlib.sha256(_ID + kind.encode() + b"\0" + public).hexdigest()[:_ID_LENGTH]
 
 
 def _equal(expected: str, given: str) -> bool:
@@ -341,12 +452,16 @@ def _main() -> None:
     import argparse
 
     parser = argparse.ArgumentParser("python -m sayso.keys", description="Print a new key.")
-    parser.add_argument("kind", nargs="?", default="hmac", choices=("hmac", "ed25519"))
+    parser.add_argument("kind", nargs="?", default="hmac", choices=("hmac", "ed25519", "row"))
     kind = parser.parse_args().kind
+    if kind == "row":
+        print(row_key(os.environ.get(ENVIRONMENT)))
+        return
     key = new_key(kind)
     print(key)
     if kind == "ed25519":
         print(public_key(key))
+        print(row_key(key))
 
 
 if __name__ == "__main__":

@@ -108,8 +108,8 @@ class Run(NamedTuple):
     ready_at: Micros | None = None
     asked: int = 0
     ready: int = 0
-    active: int = 0
-    doubted: int = 0
+    running: int = 0
+    in_doubt: int = 0
     snapshot: str | None = None
     output: str | None = None
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sayso import Gate, Inbox, Paused, Request
 from sayso.audit import Report, verify
-from sayso.engine.work import head_bytes, link_bytes
+from sayso.engine.unit_of_work import head_bytes, link_bytes
 from sayso.keys import Keyring, new_key
 from sayso.rows import Event, Thread
 from sayso.stores.sqlite import SqliteStore

@@ -171,7 +171,7 @@ def granted(tmp_path: Path) -> object:
         for name in ("order-2", "order-3"):
             with world.gate.run(name):
                 world.send("bob@example.com")
-        assert world.sql("SELECT uses_left FROM standing") == [(3,)]
+        assert world.sql("SELECT uses_left FROM grants") == [(3,)]
         create_token(world.store, "ana", by="root", groups=["finance"])
         assert world.verify().ok
         yield world
@@ -193,7 +193,7 @@ def granted(tmp_path: Path) -> object:
     ],
 )
 def test_an_edited_grant_is_named(granted: World, change: str, what: str) -> None:
-    granted.sql(f"UPDATE standing SET {change}")
+    granted.sql(f"UPDATE grants SET {change}")
     report = granted.verify()
     assert places(report) == [(SYSTEM_THREAD, 1)]
     assert report.problems[0].what.endswith(f": {what}")
@@ -218,7 +218,7 @@ def test_an_edited_token_is_named(granted: World, change: str, what: str) -> Non
     assert report.problems[0].what.endswith(f": {what}")
 
 
-@pytest.mark.parametrize(("table", "seq"), [("standing", 1), ("principal", 2)])
+@pytest.mark.parametrize(("table", "seq"), [("grants", 1), ("principal", 2)])
 def test_a_missing_grant_or_token_is_named(granted: World, table: str, seq: int) -> None:
     granted.sql(f"DELETE FROM {table}")
     report = granted.verify()
@@ -226,7 +226,7 @@ def test_a_missing_grant_or_token_is_named(granted: World, table: str, seq: int)
     assert "its row is missing" in report.problems[0].what
 
 
-@pytest.mark.parametrize(("table", "noun"), [("standing", "grant"), ("principal", "token")])
+@pytest.mark.parametrize(("table", "noun"), [("grants", "grant"), ("principal", "token")])
 def test_a_grant_or_token_that_nobody_gave_is_named(granted: World, table: str, noun: str) -> None:
     granted.sql(f"CREATE TABLE forged AS SELECT * FROM {table}")
     granted.sql("UPDATE forged SET id = 'forged'")
@@ -243,7 +243,7 @@ def test_grants_and_tokens_that_were_revoked_stay_so(granted: World) -> None:
     granted.inbox.revoke_sync(grant.id, by="ana")
     revoke_token(granted.store, granted.store.principals()[0].id, by="root")
     assert granted.verify().ok
-    granted.sql("UPDATE standing SET revoked = NULL")
+    granted.sql("UPDATE grants SET revoked = NULL")
     granted.sql("UPDATE principal SET revoked = NULL")
     assert places(granted.verify()) == [(SYSTEM_THREAD, 1), (SYSTEM_THREAD, 2)]
 

@@ -194,7 +194,7 @@ def _count_stranded(store: Store, runs: Iterable[str], tally: Tally) -> None:
         run = store.run(name)
         if run is None:
             tally.lost.append(f"{name}: the run is gone")
-        elif run.status in LIVE and run.ready_at is None and not (run.asked or run.doubted):
+        elif run.status in LIVE and run.ready_at is None and not (run.asked or run.in_doubt):
             tally.lost.append(f"{name}: nobody will go on with it")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import stories
 
 from sayso import engine
-from sayso.engine import Work, deciding, running
+from sayso.engine import UnitOfWork, deciding, running
 from sayso.engine.commands import Record, Start
 from sayso.gate.guard import this_call
 from sayso.rows import Call, CallStatus
@@ -20,7 +20,7 @@ from sayso.stores.base import Store
 def no_token() -> None:
     """Whoever comes with an outcome is believed to be the attempt that runs."""
 
-    def record(work: Work, command: Record) -> Call:
+    def record(work: UnitOfWork, command: Record) -> Call:
         call = work.the_call(command.call)
         return running.record(work, replace(command, token=call.token, attempt=call.attempt))
 

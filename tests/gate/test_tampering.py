@@ -232,11 +232,11 @@ def test_a_grant_that_was_made_up_asks(case: Case, thief: Thief) -> None:
     tool = thief.get("tool_digest")
     columns = "id, agent, tool, tool_digest, scope, given_by, created"
     values = ("grt_0", "bot", "pay", tool, "{}", "ana", 1)
-    known = [row[1] for row in thief.sql("PRAGMA table_info(standing)")]
+    known = [row[1] for row in thief.sql("PRAGMA table_info(grants)")]
     if "signature" in known:
         columns, values = f"{columns}, signature", (*values, "0.0")
     marks = ", ".join("?" * len(values))
-    thief.sql(f"INSERT INTO standing ({columns}) VALUES ({marks})", *values)
+    thief.sql(f"INSERT INTO grants ({columns}) VALUES ({marks})", *values)
     assert case.paused(lambda: case.paying()("cy"), "other").id != request.id
     assert case.ran == []
     assert not verify(case.store).ok
@@ -252,7 +252,7 @@ def test_a_grant_that_was_widened_asks(case: Case, thief: Thief, change: str) ->
     if change.startswith("revoked"):
         (grant,) = case.inbox.grants_sync()
         case.inbox.revoke_sync(grant.id, by="ana")
-    thief.sql(f"UPDATE standing SET {change}")
+    thief.sql(f"UPDATE grants SET {change}")
     case.paused(lambda: case.paying()("bo"), "second")
     assert case.ran == []
 

@@ -35,7 +35,7 @@ QUERIES: dict[str, dict[str, Any]] = {
 
 
 def fill(world: World, number: int) -> None:
-    """Requests of few faces and many, every fourth of them closed, and one that is rare."""
+    """Requests of few search_keys and many, every fourth of them closed, and one that is rare."""
     new = world.new(
         "rare_tool", id="req_rare", description="One zebra thing", risk=Risk("critical")
     )
@@ -78,7 +78,7 @@ def steps(store: SqliteStore, read: Callable[[], object]) -> int:
 def test_a_page_costs_the_same_over_few_and_many(
     filled: tuple[SqliteStore, SqliteStore], name: str, sort: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "FEW_FACES", 100)
+    monkeypatch.setattr(pages, "FEW_SEARCH_KEYS", 100)
     monkeypatch.setattr(pages, "MANY_CALLS", 200)
     statuses = ["pending"] if sort == "expiring" else ["pending", "closed", "any"]
     for status in statuses:
@@ -107,16 +107,16 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Any:
         store.close()
 
 
-@pytest.mark.parametrize(("few_faces", "many_calls"), [(0, 2000), (3, 10), (1000, 5)])
+@pytest.mark.parametrize(("few_search_keys", "many_calls"), [(0, 2000), (3, 10), (1000, 5)])
 def test_every_way_gives_the_same_page(
-    world: World, monkeypatch: pytest.MonkeyPatch, few_faces: int, many_calls: int
+    world: World, monkeypatch: pytest.MonkeyPatch, few_search_keys: int, many_calls: int
 ) -> None:
     memory = World(MemoryStore(clock=world.clock), world.clock)
     for each in (world, memory):
         start = each.clock()
         fill(each, 100)
         each.clock.set(start)
-    monkeypatch.setattr(pages, "FEW_FACES", few_faces)
+    monkeypatch.setattr(pages, "FEW_SEARCH_KEYS", few_search_keys)
     monkeypatch.setattr(pages, "MANY_CALLS", many_calls)
     for filters in [*QUERIES.values(), {"created_after": world.clock() - seconds(1)}]:
         for sort in ("oldest", "newest", "expiring"):

@@ -1,28 +1,23 @@
-"""Upgrading with runs paused: a store of each earlier version is decided on and finished."""
+"""Upgrading with runs paused: a store of version 1 is decided on and finished after migration 2."""
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from long_ago import FOLDER, KEY, LATER, Cast, put_back
-from pg_places import Place
+from paused_store import LATER, Cast, pause_runs
 
 import sayso
 from sayso.audit import verify
-from sayso.keys import Keyring
+from sayso.keys import Keyring, new_key
 from sayso.stores.base import Store
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sql import migrate
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
 
-RECORDED = sorted(FOLDER.glob("*.json"))
 #: What a later version may do to the tables.
 NEXT = (
     "ALTER TABLE run ADD COLUMN colour TEXT NOT NULL DEFAULT 'grey';"
@@ -31,22 +26,14 @@ NEXT = (
 )
 
 
-@pytest.fixture(params=RECORDED, ids=lambda path: path.stem)
-def recorded(request: pytest.FixtureRequest) -> Any:
-    held = json.loads(request.param.read_text("utf-8"))
-    return {**held, "dialect": request.param.stem.partition("-")[0]}
-
-
-@pytest.fixture
+@pytest.fixture(params=["sqlite", "postgres"])
 def opener(
-    recorded: Any, request: pytest.FixtureRequest, tmp_path: Path
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], Store]]:
-    """Opens the recorded store with the code of today, two hours later."""
-    clock, opened = FakeClock(recorded["clock"]), list[Store]()
-    options: dict[str, Any] = {"clock": clock, "keys": Keyring.parse(KEY)}
-    place: Place | None = None
-    if recorded["dialect"] == "postgres":
-        place = request.getfixturevalue("place")
+    """Opens a store that was left at version 1 with runs paused, two hours later, at version 2."""
+    clock, opened = FakeClock(), list[Store]()
+    options: dict[str, Any] = {"clock": clock, "keys": Keyring.parse(new_key())}
+    place = request.getfixturevalue("place") if request.param == "postgres" else None
 
     def opener() -> Store:
         store: Store = (
@@ -57,57 +44,20 @@ def opener(
         opened.append(store)
         return store
 
-    with pytest.MonkeyPatch.context() as patch:
-        made = [
-            one for one in migrate.migrations(recorded["dialect"]) if one[0] <= recorded["version"]
-        ]
-        patch.setattr(migrate, "migrations", lambda dialect: made)
-        opener().close()
-    if place is None:
-        file = sqlite3.connect(tmp_path / "store.db")
-        with file:
-            put_back(recorded["tables"], file.execute, "?")
-        file.close()
-    else:
-        with psycopg.connect(place.url) as connection:
-            connection.execute(f'SET search_path TO "{place.schema}"')
-            put_back(
-                recorded["tables"], lambda text, row: connection.execute(text.encode(), row), "%s"
-            )
-            for table, column in (("call", "n"), ("event", "pos")):
-                last = f"(SELECT max({column}) FROM {table})"
-                connection.execute(
-                    f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), {last})".encode()
-                )
+    real = migrate.migrations
+    monkeypatch.setattr(migrate, "migrations", lambda dialect: real(dialect)[:1])
+    pause_runs(store := opener())
+    store.close()
+    monkeypatch.setattr(migrate, "migrations", lambda dialect: [*real(dialect)[:1], (2, NEXT)])
     clock.advance(LATER)
     yield opener
     for store in opened:
         store.close()
 
 
-@pytest.fixture(params=["today", "and the next"])
-def later(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The migrations as they are, and with one more."""
-    if request.param == "today":
-        return
-    real = migrate.migrations
-
-    def more(dialect: str) -> list[tuple[int, str]]:
-        known = real(dialect)
-        return [*known, (known[-1][0] + 1, NEXT)]
-
-    monkeypatch.setattr(migrate, "migrations", more)
-
-
-def test_there_is_one_of_each_version_and_store() -> None:
-    names = {path.stem for path in RECORDED}
-    for dialect in ("sqlite", "postgres"):
-        past = range(1, max(2, migrate.migrations(dialect)[-1][0]))
-        assert {f"{dialect}-{version}" for version in past} <= names
-
-
-@pytest.mark.usefixtures("later")
-def test_what_was_paused_is_decided_and_finished(opener: Callable[[], Store]) -> None:
+def test_paused_runs_are_decided_and_finished_after_an_upgrade(
+    opener: Callable[[], Store],
+) -> None:
     store = opener()
     assert verify(store).ok
     cast, inbox = Cast(store), sayso.Inbox(store)

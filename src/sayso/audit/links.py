@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from sayso.audit.reading import DAMAGE
-from sayso.engine.work import link_bytes
+from sayso.engine.unit_of_work import link_bytes
 from sayso.keys import Keyring
 from sayso.rows import Event
 

@@ -11,7 +11,7 @@ from sayso.audit.links import body_wrong, is_keyed, link_wrong
 from sayso.audit.reading import DAMAGE, Unreadable, chain_of
 from sayso.audit.report import Problem
 from sayso.audit.seals import Seals
-from sayso.engine.standing import grant_bytes, principal_bytes
+from sayso.engine.grants import grant_bytes, principal_bytes
 from sayso.keys import Keyring
 from sayso.rows import SYSTEM_THREAD, Event, Principal
 from sayso.stores.base import Store

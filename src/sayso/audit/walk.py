@@ -13,7 +13,7 @@ from sayso.audit.reading import DAMAGE, Unreadable, chain_of
 from sayso.audit.report import Problem, Problems
 from sayso.audit.seals import Head, Seals
 from sayso.audit.system import SystemFacts
-from sayso.engine.work import head_bytes
+from sayso.engine.unit_of_work import head_bytes
 from sayso.rows import Call, Event, Thread
 from sayso.stores.base import Store
 

@@ -1,8 +1,7 @@
 """The state machine: one table of legal moves, and the functions around it.
 
 ``apply(work, command)`` changes the rows of one transaction and nothing else: no clock, no I/O.
-Time, hashing and signing come in with ``Work.means``; stores do the loading, the writing and the
-commit.
+Time, hashing and signing come in with ``UnitOfWork.deps``; stores load, write and commit.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sayso.engine import closing, commands, deciding, proposing, running, standing
+from sayso.engine import closing, commands, deciding, grants, proposing, running
 from sayso.engine.command import Command
 from sayso.engine.commands import COMMANDS
-from sayso.engine.work import Means, Work
+from sayso.engine.unit_of_work import EngineDeps, UnitOfWork
 
-__all__ = ["COMMANDS", "Command", "Means", "Work", "apply"]
+__all__ = ["COMMANDS", "Command", "EngineDeps", "UnitOfWork", "apply"]
 
-_HANDLERS: dict[type[Command], Callable[[Work, Any], Any]] = {
+_HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.Propose: proposing.propose,
     commands.Reask: proposing.reask,
     commands.Decide: deciding.decide,
@@ -37,14 +36,14 @@ _HANDLERS: dict[type[Command], Callable[[Work, Any], Any]] = {
     commands.Expire: closing.expire,
     commands.Cancel: closing.cancel,
     commands.Recover: closing.recover,
-    commands.AddGrant: standing.add_grant,
-    commands.RevokeGrant: standing.revoke_grant,
-    commands.AddPrincipal: standing.add_principal,
-    commands.RevokePrincipal: standing.revoke_principal,
-    commands.Note: standing.note,
+    commands.AddGrant: grants.add_grant,
+    commands.RevokeGrant: grants.revoke_grant,
+    commands.AddPrincipal: grants.add_principal,
+    commands.RevokePrincipal: grants.revoke_principal,
+    commands.Note: grants.note,
 }
 
 
-def apply(work: Work, command: Command) -> Any:
+def apply(work: UnitOfWork, command: Command) -> Any:
     """Carry out one command on the loaded rows; what it raises undoes everything."""
     return _HANDLERS[type(command)](work, command)

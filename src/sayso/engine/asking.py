@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sayso.engine.work import Work
+from sayso.engine.unit_of_work import UnitOfWork
 from sayso.rows import Call, CallStatus
 from sayso.types import Micros, Terms, Verdict
 
@@ -59,17 +59,17 @@ def signed_bytes(digest: str, type: str, by: str, at: Micros) -> bytes:
     return f"{digest}\n{type}\n{at}\n{by}".encode()
 
 
-def signed(work: Work, digest: str, type: str, by: str) -> str:
+def signed(work: UnitOfWork, digest: str, type: str, by: str) -> str:
     """The signature of a decision made now."""
-    return work.means.sign(signed_bytes(digest, type, by, work.now))
+    return work.deps.sign(signed_bytes(digest, type, by, work.now))
 
 
-def ask(work: Work, call: Call, event: str, **why: object) -> Call:
+def ask(work: UnitOfWork, call: Call, event: str, **why: object) -> Call:
     """Give an asked call its end and its digest, and tell."""
     terms = call.terms
     ends = None if terms.expires_in is None else work.now + round(terms.expires_in * 1_000_000)
     call = call._replace(asked=True, expires_at=ends)
-    call = work.put_call(call._replace(digest=work.means.digest(envelope(call))))
+    call = work.put_call(call._replace(digest=work.deps.digest(envelope(call))))
     work.emit(
         event,
         actor=f"agent:{call.agent}",
@@ -87,7 +87,7 @@ def ask(work: Work, call: Call, event: str, **why: object) -> Call:
     return call
 
 
-def ask_again(work: Work, call: Call, reason: str) -> Call:
+def ask_again(work: UnitOfWork, call: Call, reason: str) -> Call:
     """Move a ready call back to asked, as a new revision without votes."""
     terms = replace(call.terms, verdict=Verdict.ASK)
     call = work.move(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sayso.engine.commands import Cancel, Expire, Recover
 from sayso.engine.running import doubt_call, settle, wake
-from sayso.engine.work import Work
+from sayso.engine.unit_of_work import UnitOfWork
 from sayso.rows import LIVE, Call, CallStatus, Run
 
 _CLOSABLE = (CallStatus.ASKED, CallStatus.READY)
 
 
-def overdue(work: Work, call: Call) -> bool:
+def overdue(work: UnitOfWork, call: Call) -> bool:
     """Whether a request has reached its end, on the store's clock."""
     return (
         call.status is CallStatus.ASKED
@@ -19,7 +19,7 @@ def overdue(work: Work, call: Call) -> bool:
     )
 
 
-def expire(work: Work, command: Expire) -> Call:
+def expire(work: UnitOfWork, command: Expire) -> Call:
     """Close an overdue request; its rule says whether the run goes on or is called off."""
     call = work.the_call(command.call)
     if not overdue(work, call):
@@ -33,7 +33,7 @@ def expire(work: Work, command: Expire) -> Call:
     return call
 
 
-def cancel(work: Work, command: Cancel) -> Run:
+def cancel(work: UnitOfWork, command: Cancel) -> Run:
     """Call off one request, or the whole run with all of them."""
     to = CallStatus.SUPERSEDED if command.superseded else CallStatus.CANCELLED
     if command.call is not None:
@@ -47,7 +47,7 @@ def cancel(work: Work, command: Cancel) -> Run:
     return work.the_run()
 
 
-def stop_run(work: Work, reason: str, to: CallStatus, by: str) -> None:
+def stop_run(work: UnitOfWork, reason: str, to: CallStatus, by: str) -> None:
     """Close what has not started and stop the run; what is running finishes and is recorded."""
     work.put_run(work.the_run()._replace(stop=reason))
     for call in list(work.calls.values()):
@@ -56,14 +56,14 @@ def stop_run(work: Work, reason: str, to: CallStatus, by: str) -> None:
     settle(work)
 
 
-def _close(work: Work, call: Call, to: CallStatus, by: str, reason: str) -> None:
+def _close(work: UnitOfWork, call: Call, to: CallStatus, by: str, reason: str) -> None:
     # Of what was called off, the reason is what there is instead of a result.
     said = reason if to is CallStatus.CANCELLED and reason else None
     call = work.move(call, to, result=said)
     work.emit(str(to), actor=by, call=call, reason=reason)
 
 
-def recover(work: Work, command: Recover) -> tuple[Call, ...]:
+def recover(work: UnitOfWork, command: Recover) -> tuple[Call, ...]:
     """Put everything that may have run since the backup in doubt, idempotent or not."""
     doubted = []
     for call in list(work.calls.values()):

@@ -12,9 +12,9 @@ from dataclasses import replace
 from sayso.engine.asking import doubt_envelope, envelope, signed
 from sayso.engine.closing import overdue
 from sayso.engine.commands import Decide
+from sayso.engine.grants import groups_of, store_grant
 from sayso.engine.running import resume
-from sayso.engine.standing import groups_of, store_grant
-from sayso.engine.work import Work
+from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import (
     AlreadyDecided,
     Cancelled,
@@ -35,7 +35,7 @@ _STEP_UP = {
 _DOUBT_ANSWERS = ("approve", "respond", "reject")
 
 
-def decide(work: Work, command: Decide) -> Call:
+def decide(work: UnitOfWork, command: Decide) -> Call:
     """Record one answer, or say why it does not count."""
     call = work.the_call(command.call)
     if call.status not in (CallStatus.ASKED, CallStatus.IN_DOUBT):
@@ -43,7 +43,7 @@ def decide(work: Work, command: Decide) -> Call:
     if overdue(work, call):
         raise Expired(f"request {call.id} expired at {_when(call.expires_at)}; nothing will run")
     in_doubt = call.status is CallStatus.IN_DOUBT
-    digest = work.means.digest(doubt_envelope(call)) if in_doubt else call.digest
+    digest = work.deps.digest(doubt_envelope(call)) if in_doubt else call.digest
     _check_seen(call, command, digest)
     _check_allowed(call, command, _DOUBT_ANSWERS if in_doubt else call.terms.allowed)
     check_reviewer(work, call, command)
@@ -66,7 +66,7 @@ def _when(at: int | None) -> str:
     return "?" if at is None else f"{moment(at):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _echo(work: Work, call: Call, command: Decide) -> Call:
+def _echo(work: UnitOfWork, call: Call, command: Decide) -> Call:
     """A second answer: the same one by the same person is an echo, any other has lost."""
     won = call.decision
     if command.type == "approve" and any(
@@ -109,7 +109,7 @@ def _check_allowed(call: Call, command: Decide, allowed: tuple[str, ...]) -> Non
         )
 
 
-def _check_runs(work: Work, call: Call) -> None:
+def _check_runs(work: UnitOfWork, call: Call) -> None:
     run = work.the_run()
     if run.stop:
         raise Cancelled(
@@ -118,7 +118,7 @@ def _check_runs(work: Work, call: Call) -> None:
         )
 
 
-def check_reviewer(work: Work, call: Call, command: Decide) -> None:
+def check_reviewer(work: UnitOfWork, call: Call, command: Decide) -> None:
     """Whether this person may decide this request; the one place that says so."""
     by, terms = command.by, call.terms
     if by.role == "agent":
@@ -142,7 +142,7 @@ def check_reviewer(work: Work, call: Call, command: Decide) -> None:
         )
 
 
-def _decided(work: Work, command: Decide, digest: str, *, sign: bool = True) -> Decided:
+def _decided(work: UnitOfWork, command: Decide, digest: str, *, sign: bool = True) -> Decided:
     return Decided(
         type=command.type,
         by=command.by.name,
@@ -156,7 +156,7 @@ def _decided(work: Work, command: Decide, digest: str, *, sign: bool = True) -> 
     )
 
 
-def _close(work: Work, call: Call, to: CallStatus, decided: Decided) -> Call:
+def _close(work: UnitOfWork, call: Call, to: CallStatus, decided: Decided) -> Call:
     """A no, or an answer in place of the run: one is enough, whatever the quorum."""
     result = decided.value if decided.type == "respond" else call.result
     if to is CallStatus.FAILED:
@@ -167,7 +167,7 @@ def _close(work: Work, call: Call, to: CallStatus, decided: Decided) -> Call:
     return call
 
 
-def _yes(work: Work, call: Call, command: Decide, decided: Decided) -> Call:
+def _yes(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> Call:
     if command.type == "edit":
         call, decided = _revise(work, call, command, decided)
         if not _may_vote(work, call, command):
@@ -198,7 +198,9 @@ def _yes(work: Work, call: Call, command: Decide, decided: Decided) -> Call:
     return call
 
 
-def _revise(work: Work, call: Call, command: Decide, decided: Decided) -> tuple[Call, Decided]:
+def _revise(
+    work: UnitOfWork, call: Call, command: Decide, decided: Decided
+) -> tuple[Call, Decided]:
     """An edit is a new revision: new digest, earlier votes void, the editor's vote its first."""
     if command.args is None:
         raise InvalidDecision("an edit needs the new arguments", "args")
@@ -218,7 +220,7 @@ def _revise(work: Work, call: Call, command: Decide, decided: Decided) -> tuple[
         preview="",  # of the arguments before
         expires_at=min(ends, default=None),
     )
-    call = work.put_call(call._replace(digest=work.means.digest(envelope(call))))
+    call = work.put_call(call._replace(digest=work.deps.digest(envelope(call))))
     work.emit(
         "revised",
         actor=decided.by,
@@ -231,7 +233,7 @@ def _revise(work: Work, call: Call, command: Decide, decided: Decided) -> tuple[
     return call, replace(decided, digest=call.digest, signature=signature)
 
 
-def _may_vote(work: Work, call: Call, command: Decide) -> bool:
+def _may_vote(work: UnitOfWork, call: Call, command: Decide) -> bool:
     """Whether the editor may also approve: the new arguments may belong to other people."""
     try:
         check_reviewer(work, call, command)
@@ -240,7 +242,9 @@ def _may_vote(work: Work, call: Call, command: Decide) -> bool:
     return "approve" in call.terms.allowed or "edit" in call.terms.allowed
 
 
-def _tell(work: Work, call: Call, decided: Decided, event: str = "decided", **more: object) -> None:
+def _tell(
+    work: UnitOfWork, call: Call, decided: Decided, event: str = "decided", **more: object
+) -> None:
     work.emit(
         event,
         actor=decided.by,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from sayso.engine.asking import ask, ask_again, envelope, signed
 from sayso.engine.commands import NewCall, Propose, Reask
+from sayso.engine.grants import genuine, speaks_for
 from sayso.engine.running import begin, check_token, lease_run, settle
-from sayso.engine.standing import genuine, speaks_for
-from sayso.engine.work import Work
+from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict, InvalidCall
 from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Run, RunStatus
 from sayso.types import Decided, Grant, Verdict
 
 
-def propose(work: Work, command: Propose) -> tuple[Call, ...]:
+def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
     """Open the run, append what was said, and take in each call once."""
     run = work.run or _open_run(work, command)
     if run.status is RunStatus.CANCELLED or run.stop:
@@ -33,7 +33,7 @@ def propose(work: Work, command: Propose) -> tuple[Call, ...]:
     return calls
 
 
-def _known_calls(work: Work, command: Propose, run: Run) -> tuple[Call, ...]:
+def _known_calls(work: UnitOfWork, command: Propose, run: Run) -> tuple[Call, ...]:
     """The calls of a finished run, if all were made before. Nothing is ever added to one."""
     known = [work.by_key(new.key) for new in command.calls]
     if command.messages or not known or None in known:
@@ -41,7 +41,7 @@ def _known_calls(work: Work, command: Propose, run: Run) -> tuple[Call, ...]:
     return tuple(_take_in(work, command, new) for new in command.calls)
 
 
-def _open_run(work: Work, command: Propose) -> Run:
+def _open_run(work: UnitOfWork, command: Propose) -> Run:
     if command.thread == SYSTEM_THREAD:
         raise InvalidCall("names that begin with @ are kept for the store itself", "thread")
     work.new_run = True
@@ -61,7 +61,7 @@ def _open_run(work: Work, command: Propose) -> Run:
     )
 
 
-def _take_in(work: Work, command: Propose, new: NewCall) -> Call:
+def _take_in(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     known = work.by_key(new.key)
     if known is not None:
         first = known.args if known.original is None else known.original
@@ -83,7 +83,7 @@ def _take_in(work: Work, command: Propose, new: NewCall) -> Call:
     return ask(work, work.add_call(call._replace(status=CallStatus.ASKED)), "asked")
 
 
-def _new_call(work: Work, command: Propose, new: NewCall) -> Call:
+def _new_call(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     return Call(
         id=new.id,
         run=command.run,
@@ -105,11 +105,11 @@ def _new_call(work: Work, command: Propose, new: NewCall) -> Call:
     )
 
 
-def _digested(work: Work, call: Call) -> Call:
-    return call._replace(digest=work.means.digest(envelope(call)))
+def _digested(work: UnitOfWork, call: Call) -> Call:
+    return call._replace(digest=work.deps.digest(envelope(call)))
 
 
-def _denied(work: Work, call: Call) -> Call:
+def _denied(work: UnitOfWork, call: Call) -> Call:
     by = f"policy:{call.terms.rule}"
     call = _digested(work, call)
     decision = Decided(
@@ -131,7 +131,7 @@ def _denied(work: Work, call: Call) -> Call:
 
 
 def _allowed(
-    work: Work, command: Propose, call: Call, type: str, by: str, grant: str | None
+    work: UnitOfWork, command: Propose, call: Call, type: str, by: str, grant: str | None
 ) -> Call:
     call = _digested(work, call)
     decision = Decided(
@@ -159,19 +159,19 @@ def _allowed(
     return begin(work, call)
 
 
-def _granted(work: Work, call: Call) -> Grant | None:
+def _granted(work: UnitOfWork, call: Call) -> Grant | None:
     # A grant never beats a quorum: two people cannot be replaced by one standing yes.
     if call.terms.quorum > 1 or call.kind != "approval":
         return None
     for grant in work.grants.values():
         fits = grant.agent == call.agent and grant.tool_digest == call.tool_digest
         fits = fits and grant.live(work.now) and genuine(work, grant)
-        if fits and speaks_for(grant, call) and work.means.matches(grant.scope, call.args):
+        if fits and speaks_for(grant, call) and work.deps.matches(grant.scope, call.args):
             return grant
     return None
 
 
-def reask(work: Work, command: Reask) -> Call:
+def reask(work: UnitOfWork, command: Reask) -> Call:
     """Put a ready call to people again, under what holds now; the old approval is void.
 
     Of a call that waits for people already, only the preview is made anew.

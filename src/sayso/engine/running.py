@@ -20,17 +20,17 @@ from sayso.engine.commands import (
     Suspend,
     Wake,
 )
-from sayso.engine.standing import genuine, keep_grant
-from sayso.engine.work import Work
+from sayso.engine.grants import genuine, keep_grant
+from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.types import Micros
 
 
-def lease_run(work: Work, owner: str, lease: Micros) -> bool:
+def lease_run(work: UnitOfWork, owner: str, lease: Micros) -> bool:
     """Take or renew the run's lease; no if another owner holds it or left something running."""
     run = work.the_run()
-    if run.owner != owner and (run.leased(work.now) or run.active):
+    if run.owner != owner and (run.leased(work.now) or run.running):
         return False
     token = run.token if run.owner == owner and run.leased(work.now) else run.token + 1
     work.set_run(RunStatus.RUNNING, owner=owner, token=token, ready_at=work.now + lease)
@@ -38,7 +38,7 @@ def lease_run(work: Work, owner: str, lease: Micros) -> bool:
 
 
 def settle(
-    work: Work, *, hold: bool = False, wake_seen: int | None = None, waits: bool = False
+    work: UnitOfWork, *, hold: bool = False, wake_seen: int | None = None, waits: bool = False
 ) -> None:
     """Let the run's status follow from its open calls; release its lease unless it is held.
 
@@ -49,39 +49,39 @@ def settle(
     run = work.the_run()
     if run.status not in LIVE:
         return
-    if run.active or (hold and run.leased(work.now)):
+    if run.running or (hold and run.leased(work.now)):
         work.set_run(RunStatus.RUNNING)
     elif run.stop:
         work.set_run(RunStatus.CANCELLED, owner=None, ready_at=None)
         work.emit("run_cancelled", actor="engine", reason=run.stop)
     elif (run.ready and not waits) or (wake_seen is not None and run.wake != wake_seen):
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=work.now)
-    elif run.asked or run.doubted or waits:
+    elif run.asked or run.in_doubt or waits:
         work.set_run(RunStatus.PAUSED, owner=None, ready_at=None)
     else:
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=None)
 
 
-def wake(work: Work) -> None:
+def wake(work: UnitOfWork) -> None:
     """A person has settled something: make the run due, without shortening anybody's lease."""
     run = work.the_run()
     asleep = run.status in LIVE and not run.leased(work.now)
     work.put_run(run._replace(wake=run.wake + 1, ready_at=work.now if asleep else run.ready_at))
 
 
-def woken(work: Work, command: Wake) -> None:
+def woken(work: UnitOfWork, command: Wake) -> None:
     """Wake a run up for somebody who is no person; one that has ended stays as it is."""
     if work.the_run().status in LIVE:
         wake(work)
         work.emit("woken", actor="engine")
 
 
-def seen(work: Work, command: Look) -> Run:
+def seen(work: UnitOfWork, command: Look) -> Run:
     """The run after the commands before this one."""
     return work.the_run()
 
 
-def resume(work: Work) -> None:
+def resume(work: UnitOfWork) -> None:
     """A person, the clock or a late result has settled a call: its run goes on, or ends."""
     wake(work)
     if work.the_run().stop:
@@ -94,7 +94,7 @@ def check_token(run: Run, token: int) -> None:
         raise Conflict(f"run {run.id} was taken over by another process; its outcome counts")
 
 
-def reopen(work: Work, command: Reopen) -> Run | None:
+def reopen(work: UnitOfWork, command: Reopen) -> Run | None:
     """Open a finished run again: the one move that may follow ``finished``."""
     run = work.run
     if run is None or run.status in LIVE:
@@ -106,7 +106,7 @@ def reopen(work: Work, command: Reopen) -> Run | None:
     return run
 
 
-def park(work: Work, command: Park) -> Run:
+def park(work: UnitOfWork, command: Park) -> Run:
     """Give the lease back; the run stays due if a decision came meanwhile."""
     run = work.the_run()
     check_token(run, command.token)
@@ -114,7 +114,7 @@ def park(work: Work, command: Park) -> Run:
     return work.the_run()
 
 
-def claim(work: Work, command: Claim) -> Run | None:
+def claim(work: UnitOfWork, command: Claim) -> Run | None:
     """Take a due run; nothing if somebody else was faster."""
     run = work.the_run()
     if run.status not in LIVE or not (
@@ -132,7 +132,7 @@ def claim(work: Work, command: Claim) -> Run | None:
     return run
 
 
-def start(work: Work, command: Start) -> tuple[Call, ...]:
+def start(work: UnitOfWork, command: Start) -> tuple[Call, ...]:
     """Begin the calls that are ready; what may no longer run is asked about again."""
     calls = [work.the_call(call_id) for call_id in command.calls]
     ready = [call for call in calls if call.status is CallStatus.READY]
@@ -151,13 +151,13 @@ def _check_not_stopped(run: Run) -> None:
         raise Cancelled(f"run {run.id} was cancelled: {run.stop}")
 
 
-def begin(work: Work, call: Call) -> Call:
+def begin(work: UnitOfWork, call: Call) -> Call:
     """Start a ready call, or ask about it again if its yes has ended."""
     stale = _stale(work, call)
     return ask_again(work, call, stale) if stale else start_call(work, call)
 
 
-def _stale(work: Work, call: Call) -> str:
+def _stale(work: UnitOfWork, call: Call) -> str:
     # What a rule let begin in time goes on, however long people take for what it asks in its body.
     by_rule = call.decision is not None and call.decision.type in ("allow", "grant")
     begun = by_rule and call.attempt > 0
@@ -177,7 +177,7 @@ def _stale(work: Work, call: Call) -> str:
     return ""
 
 
-def start_call(work: Work, call: Call) -> Call:
+def start_call(work: UnitOfWork, call: Call) -> Call:
     """Mark one call as begun under the run's token."""
     run = work.the_run()
     call = work.move(call, CallStatus.RUNNING, attempt=call.attempt + 1, token=run.token)
@@ -193,7 +193,7 @@ def start_call(work: Work, call: Call) -> Call:
     return call
 
 
-def record(work: Work, command: Record) -> Call:
+def record(work: UnitOfWork, command: Record) -> Call:
     """Store an outcome by the attempt's own token; a late one closes a doubt nobody settled."""
     call = work.the_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
@@ -212,7 +212,7 @@ def record(work: Work, command: Record) -> Call:
 
 
 def _record(
-    work: Work, call: Call, ok: bool, result: str | None, *, why: str = "", hold: bool = False
+    work: UnitOfWork, call: Call, ok: bool, result: str | None, *, why: str = "", hold: bool = False
 ) -> Call:
     late = call.status is CallStatus.IN_DOUBT
     to = CallStatus.DONE if ok else CallStatus.FAILED
@@ -227,7 +227,7 @@ def _record(
     return call
 
 
-def complete(work: Work, command: Complete) -> Call:
+def complete(work: UnitOfWork, command: Complete) -> Call:
     """Start a ready call and record its outcome in one step."""
     call = work.the_call(command.call)
     _check_not_stopped(work.the_run())
@@ -240,7 +240,7 @@ def complete(work: Work, command: Complete) -> Call:
     return _record(work, call, True, command.result)
 
 
-def suspend(work: Work, command: Suspend) -> Call:
+def suspend(work: UnitOfWork, command: Suspend) -> Call:
     """Put a started call back: it paused by itself, so nothing is in doubt."""
     call = work.the_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
@@ -252,15 +252,15 @@ def suspend(work: Work, command: Suspend) -> Call:
             call = work.move(call, CallStatus.CANCELLED)
             work.emit("cancelled", actor="engine", call=call, reason=run.stop)
             settle(work)
-        elif run.active == 0:
+        elif run.running == 0:
             # It waits for the answer to its own question, so it is not due before that.
-            waits = run.asked or run.doubted or command.elsewhere
+            waits = run.asked or run.in_doubt or command.elsewhere
             idle = RunStatus.PAUSED if waits else RunStatus.RUNNING
             work.set_run(idle, owner=None, ready_at=None if idle is RunStatus.PAUSED else work.now)
     return call
 
 
-def mark_in_doubt(work: Work, command: MarkInDoubt) -> Call:
+def mark_in_doubt(work: UnitOfWork, command: MarkInDoubt) -> Call:
     """Mark one running attempt as in doubt; an attempt that has ended stays as it is."""
     call = work.the_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
@@ -270,7 +270,7 @@ def mark_in_doubt(work: Work, command: MarkInDoubt) -> Call:
     return call
 
 
-def release_lapsed(work: Work, command: ReleaseLapsed) -> tuple[Call, ...]:
+def release_lapsed(work: UnitOfWork, command: ReleaseLapsed) -> tuple[Call, ...]:
     """Free a run whose lease has lapsed, and mark what it left running as in doubt."""
     run = work.the_run()
     if run.status not in LIVE or not run.lapsed(work.now):
@@ -284,12 +284,12 @@ def release_lapsed(work: Work, command: ReleaseLapsed) -> tuple[Call, ...]:
     return doubted
 
 
-def _doubt_running(work: Work, reason: str) -> tuple[Call, ...]:
+def _doubt_running(work: UnitOfWork, reason: str) -> tuple[Call, ...]:
     running = [c for c in work.calls.values() if c.status is CallStatus.RUNNING]
     return tuple(doubt_call(work, call, reason) for call in running)
 
 
-def doubt_call(work: Work, call: Call, reason: str, *, retry: bool = True) -> Call:
+def doubt_call(work: UnitOfWork, call: Call, reason: str, *, retry: bool = True) -> Call:
     """One call whose end is unknown; an idempotent one simply gets ready to run again."""
     retry = retry and call.terms.idempotent and not work.the_run().stop
     shown = call.asked or not retry
@@ -303,7 +303,7 @@ def doubt_call(work: Work, call: Call, reason: str, *, retry: bool = True) -> Ca
     return call
 
 
-def renew(work: Work, command: Renew) -> bool:
+def renew(work: UnitOfWork, command: Renew) -> bool:
     """Push the end of a lease out, or let go of it; no if it is not ours any more."""
     run = work.the_run()
     if run.token != command.token or run.owner is None:
@@ -314,7 +314,7 @@ def renew(work: Work, command: Renew) -> bool:
     return True
 
 
-def finish(work: Work, command: Finish) -> Run:
+def finish(work: UnitOfWork, command: Finish) -> Run:
     """End the run, unless calls of it are still open."""
     run = work.the_run()
     if command.token is not None:
@@ -325,7 +325,7 @@ def finish(work: Work, command: Finish) -> Run:
         return run
     for message in command.messages:
         work.say(message)
-    if run.asked or run.ready or run.active or run.doubted:
+    if run.asked or run.ready or run.running or run.in_doubt:
         settle(work, wake_seen=command.wake_seen)
         return work.the_run()
     run = work.set_run(RunStatus(command.status), owner=None, ready_at=None, output=command.output)

@@ -239,7 +239,7 @@ class Driven:
 
     def _open_calls(self, run: Run) -> list[Call]:
         """The calls of a run that wait for people."""
-        if not (run.asked or run.doubted):
+        if not (run.asked or run.in_doubt):
             return []
         query = Query(status="pending", run=run.id, limit=MOST_WAITING)
         return [call for _, call in self.gate.store.page(query)]

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable
 
 from sayso.engine.commands import AddPrincipal, RevokePrincipal
-from sayso.engine.standing import principal_bytes
+from sayso.engine.grants import principal_bytes
 from sayso.errors import InvalidDecision, NotAllowed, NotFound
 from sayso.inbox.answers import checked_text
 from sayso.rows import ROLES, Principal

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sayso import codec
-from sayso.engine.standing import UNDER
+from sayso.engine.grants import UNDER
 from sayso.errors import InvalidCall, InvalidDecision
 from sayso.hiding import declared
 from sayso.rows import Call

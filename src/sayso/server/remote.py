@@ -279,7 +279,7 @@ def let_end(service: Service, call: Call) -> None:
 
 def _end_if_over(store: Store, run: Run) -> bool:
     """End a run of agents elsewhere of which nothing is left; whether it was so."""
-    if run.asked or run.ready or run.active or run.doubted:
+    if run.asked or run.ready or run.running or run.in_doubt:
         return False
     calls = store.calls_of(run.id)
     over = bool(calls) and all(map(came_from_elsewhere, calls))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sayso import codec
-from sayso.engine import Command, Means, Work, apply
+from sayso.engine import Command, EngineDeps, UnitOfWork, apply
 from sayso.engine.command import Needs
 from sayso.engine.commands import Note
 from sayso.errors import Conflict, InvalidCall, NotFound
@@ -258,18 +258,20 @@ class Store(Protocol):
 
 
 class Transaction(Protocol):
-    """What ``carry_out`` needs of a store inside one of its transactions."""
+    """What ``run_commands`` needs of a store inside one of its transactions."""
 
-    def load(self, thread: str, needs: Needs) -> Work:
+    def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """Lock the thread, load what is needed, and read the clock, in this order."""
         ...
 
-    def save(self, work: Work) -> None:
+    def save(self, work: UnitOfWork) -> None:
         """Write what changed."""
         ...
 
 
-def carry_out(transaction: Transaction, commands: Sequence[Command]) -> tuple[list[Any], Work]:
+def run_commands(
+    transaction: Transaction, commands: Sequence[Command]
+) -> tuple[list[Any], UnitOfWork]:
     """Lock, load, ask the engine, write: the body of every ``transact``."""
     try:
         work = transaction.load(commands[0].thread, _merged(commands))
@@ -283,7 +285,7 @@ def carry_out(transaction: Transaction, commands: Sequence[Command]) -> tuple[li
     return results, work
 
 
-def _check_place(work: Work) -> None:
+def _check_place(work: UnitOfWork) -> None:
     """The lock is the thread's: whatever a command touches must belong to it."""
     run = work.run
     if run is not None and run.thread != work.thread.id:
@@ -305,9 +307,9 @@ def _merged(commands: Sequence[Command]) -> Needs:
     return needs
 
 
-def means_of(keys: Keyring) -> Means:
+def engine_deps(keys: Keyring) -> EngineDeps:
     """The engine's hashing, signing and matching, with this store's keys."""
-    return Means(
+    return EngineDeps(
         digest=codec.digest,
         sign=keys.sign,
         link=keys.link,

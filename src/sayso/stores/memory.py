@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sayso.engine import Command, Work
+from sayso.engine import Command, UnitOfWork
 from sayso.engine.command import Needs
 from sayso.errors import Conflict
 from sayso.keys import Keyring
@@ -22,18 +22,17 @@ from sayso.stores.base import (
     Seal,
     age_key,
     age_start,
-    carry_out,
-    means_of,
+    engine_deps,
     next_seal,
     page_key,
     page_start,
     place_of,
     pruned_note,
+    run_commands,
 )
-from sayso.stores.faces import face_of, shows
 from sayso.stores.hub import Hub, Listener
 from sayso.stores.inner import still_needed
-from sayso.stores.shelf import OPEN, shelf_of, shelves_of
+from sayso.stores.listing import OPEN, list_status_of, list_statuses_of, search_key_of, shows
 from sayso.types import Grant, Micros
 
 
@@ -54,7 +53,7 @@ class MemoryStore:
         self.keys = keys or Keyring.ephemeral()
         self.boundary = boundary
         self.now = clock
-        self._means = means_of(self.keys)
+        self._deps = engine_deps(self.keys)
         self._lock = threading.RLock()
         self._hub = Hub()
         self._threads: dict[str, Thread] = {}
@@ -80,7 +79,7 @@ class MemoryStore:
         """Run commands of one thread in one transaction."""
         with self._lock:
             self._boundary_name = "+".join(command.name for command in commands if command.name)
-            results, work = carry_out(self, commands)
+            results, work = run_commands(self, commands)
             if self._unsealed >= SEAL_EVENTS:
                 self.seal()
         self._hub.publish({event.thread for event in work.events})
@@ -90,9 +89,9 @@ class MemoryStore:
         """The same: memory is quick."""
         return self.transact(*commands)
 
-    def load(self, thread: str, needs: Needs) -> Work:
+    def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """The rows that the commands need."""
-        work = Work(now=self.now(), means=self._means, thread=self._thread(thread))
+        work = UnitOfWork(now=self.now(), deps=self._deps, thread=self._thread(thread))
         if needs.run is not None:
             work.run = self._runs.get(needs.run)
         found = [self._calls.get(call_id) for call_id in needs.calls]
@@ -119,7 +118,7 @@ class MemoryStore:
     def _thread(self, thread_id: str) -> Thread:
         return self._threads.get(thread_id) or Thread(id=thread_id)
 
-    def save(self, work: Work) -> None:
+    def save(self, work: UnitOfWork) -> None:
         """Write what changed; until here nothing was touched, so that raising undoes everything."""
         run = work.run
         self._check_unique(work)
@@ -148,7 +147,7 @@ class MemoryStore:
         if self.boundary is not None:
             self.boundary(self._boundary_name, "after")
 
-    def _check_unique(self, work: Work) -> None:
+    def _check_unique(self, work: UnitOfWork) -> None:
         """What the indexes of a database would say."""
         run = work.run
         live = self.live_run(run.thread) if run is not None and run.status in LIVE else None
@@ -258,12 +257,12 @@ class MemoryStore:
         if query.created_after is not None and call.created < query.created_after:
             return False
         tool = self._tools.get(call.tool_digest)
-        face = face_of(call, "" if tool is None else tool.description)
-        return shelf_of(call) in shelves_of(query) and shows(face, query, call.id)
+        search_key = search_key_of(call, "" if tool is None else tool.description)
+        return list_status_of(call) in list_statuses_of(query) and shows(search_key, query, call.id)
 
     def waiting(self) -> dict[str, int]:
-        shelves = [shelf_of(call) for call in list(self._calls.values())]
-        return {name: shelves.count(name) for name in OPEN}
+        list_statuses = [list_status_of(call) for call in list(self._calls.values())]
+        return {name: list_statuses.count(name) for name in OPEN}
 
     def runs(
         self,
@@ -339,7 +338,7 @@ class MemoryStore:
         return [run for _, run in sorted(due, key=lambda pair: pair[0])[:limit]]
 
     def open_runs(self) -> Iterable[Run]:
-        return [r for r in list(self._runs.values()) if r.status in LIVE and r.ready + r.active]
+        return [r for r in list(self._runs.values()) if r.status in LIVE and r.ready + r.running]
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
         start = place_of(after)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from sayso import codec
 from sayso.engine.asking import envelope, signed_bytes
 from sayso.engine.moves import MOVES
-from sayso.engine.work import COUNTERS, head_bytes, link_bytes
+from sayso.engine.unit_of_work import COUNTERS, head_bytes, link_bytes
 from sayso.rows import LIVE, Call, CallStatus, Event, Run, RunStatus, Thread
 from sayso.stores.base import Cursor, Seal, Store, seal_bytes
 
@@ -144,10 +144,10 @@ def check_run(run: Run, calls: list[Call], events: list[Event]) -> None:
         assert getattr(run, name) == count[status], f"{run.id}: {name} is not {count[status]}"
     if run.status not in LIVE:
         assert (run.owner, run.ready_at) == (None, None), f"{run.id} is over, and still due"
-        assert run.active == run.asked == run.ready == 0, f"{run.id} is over, with open calls"
+        assert run.running == run.asked == run.ready == 0, f"{run.id} is over, with open calls"
     if run.status is RunStatus.PAUSED:
-        assert run.active == 0, f"{run.id} is paused while a call runs"
-    if run.active:
+        assert run.running == 0, f"{run.id} is paused while a call runs"
+    if run.running:
         assert run.owner is not None, f"{run.id} has a running call and no owner"
         assert run.ready_at is not None, f"{run.id} has a running call and no lease"
     if run.ready and run.owner is None and run.status is RunStatus.RUNNING:

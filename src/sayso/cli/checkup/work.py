@@ -25,7 +25,7 @@ _DUE = (
 # In these words the index of what waits is found, on either database.
 _EXPIRED = (
     "SELECT count(*), min(expires_at) FROM call "
-    "WHERE shelf IN ('asked', 'in_doubt') AND shelf = 'asked' "
+    "WHERE list_status IN ('asked', 'in_doubt') AND list_status = 'asked' "
     "AND coalesce(expires_at, 4611686018427387904) <= ?"
 )
 _UNSEALED = "SELECT coalesce(sum(seq - sealed), 0) FROM thread WHERE seq > sealed"

@@ -180,7 +180,7 @@ def run_json(run: Run, *, veiled: bool = False) -> dict[str, Json]:
         "stop": inline(hidden(run.stop).value),
         "requester": inline(run.requester),
         "created_at": moment(run.created).isoformat(),
-        "open": run.asked + run.doubted,
+        "open": run.asked + run.in_doubt,
         "output": WORDS_FOR_OTHERS if veiled and output else output,
     }
 

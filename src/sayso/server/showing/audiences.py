@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 
 from sayso import codec
-from sayso.engine.standing import UNDER
+from sayso.engine.grants import UNDER
 from sayso.inbox.seeing import Audience, audience_of, audience_of_run
 from sayso.rows import SYSTEM_THREAD, Event
 from sayso.stores.base import Store

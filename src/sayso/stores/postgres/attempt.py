@@ -21,7 +21,7 @@ from typing import Any
 
 from psycopg import errors
 
-from sayso.engine import Work
+from sayso.engine import UnitOfWork
 from sayso.errors import StoreError
 from sayso.stores.postgres.clock import Clock
 from sayso.stores.postgres.pipe import Pipe
@@ -145,7 +145,7 @@ class Attempt(Session):
         return [f"set_config('{name}', '{ms}', true)" for name, ms in limits.items()]
 
 
-def probe_of(work: Work) -> Probe:
+def probe_of(work: UnitOfWork) -> Probe:
     """How to see whether the changes of a work were committed."""
 
     def probe(rows: Callable[[str, Sequence[Any]], list[Any]]) -> bool:

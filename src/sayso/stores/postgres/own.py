@@ -13,18 +13,18 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from sayso.engine import Command, Work
+from sayso.engine import Command, UnitOfWork
 from sayso.errors import Conflict, StoreError
 from sayso.rows import Event
-from sayso.stores.base import Boundary, Cursor, Seal, carry_out
+from sayso.stores.base import Boundary, Cursor, Seal, run_commands
 from sayso.stores.hub import Listener
 from sayso.stores.postgres.attempt import Session
 from sayso.stores.postgres.stream import Stream
 from sayso.stores.postgres.transaction import PgTransaction, news
 from sayso.stores.postgres.wire import explained
 from sayso.stores.sql.dialect import POSTGRES, Reply
-from sayso.stores.sql.known import Known
 from sayso.stores.sql.reads import SqlReads, move_cursor
+from sayso.stores.sql.tool_cache import ToolCache
 from sayso.types import Micros
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class OwnTransaction(SqlReads):
         self.url, self.keys, self.incarnation = store.url, store.keys, store.incarnation
         self.boundary: Boundary | None = None
         self.quick_reads = False
-        self._known = Known()
+        self._tool_cache = ToolCache()
         self._store = store
         self._connection = connection
         self._stream = Stream(self._rows)
@@ -94,8 +94,8 @@ class OwnTransaction(SqlReads):
                 f"thread {commands[0].thread} went on since your transaction began to write: roll "
                 "it back and do it again, or ask first and write then"
             )
-        transaction = PgTransaction(session, Known(), store._means, store._clock)
-        results, work = carry_out(transaction, commands)
+        transaction = PgTransaction(session, ToolCache(), store._deps, store._clock)
+        results, work = run_commands(transaction, commands)
         _check_starts(work)
         news(session.execute, work, store._channel)
         return results
@@ -153,7 +153,7 @@ class OwnTransaction(SqlReads):
         """Nothing to let go of: connection and store belong to others."""
 
 
-def _check_starts(work: Work) -> None:
+def _check_starts(work: UnitOfWork) -> None:
     """A start that is rolled back would be forgotten, and what it started would run again."""
     started = [work.the_call(event.call) for event in work.events if event.type == "started"]
     # A yes to a text starts nothing of ours: it is written down when it is asked for.

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from sayso.engine import Command, Work
+from sayso.engine import Command, UnitOfWork
 from sayso.errors import StoreError
 from sayso.keys import Keyring
 from sayso.rows import SYSTEM_THREAD, Event
@@ -26,8 +26,8 @@ from sayso.stores.base import (
     Cursor,
     Due,
     Seal,
-    carry_out,
-    means_of,
+    engine_deps,
+    run_commands,
 )
 from sayso.stores.hub import Hub, Listener
 from sayso.stores.postgres.attempt import FREE, Attempt, is_over, probe_of, unknown
@@ -50,10 +50,10 @@ from sayso.stores.postgres.wire import (
     translator,
 )
 from sayso.stores.sql.dialect import POSTGRES
-from sayso.stores.sql.known import Known
 from sayso.stores.sql.prune import prune
 from sayso.stores.sql.reads import SqlReads, move_cursor
 from sayso.stores.sql.seal import seal_moved
+from sayso.stores.sql.tool_cache import ToolCache
 from sayso.types import Micros
 
 T = TypeVar("T")
@@ -99,8 +99,8 @@ class PostgresStore(SqlReads):
         self._leaving = False
         self._prepare = prepare
         self._time = Clock(self._ask_time)
-        self._means = means_of(self.keys)
-        self._known = Known()
+        self._deps = engine_deps(self.keys)
+        self._tool_cache = ToolCache()
         self._translate = translator(self.schema)
         self._place = Place(self.schema, self._translate, self.url)
         self._pool = Pool(self._connect, size, self.url)
@@ -158,16 +158,16 @@ class PostgresStore(SqlReads):
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread in one durable transaction."""
 
-        def body(attempt: Attempt) -> tuple[list[Any], Work, set[int]]:
-            transaction = PgTransaction(attempt, self._known, self._means, self._clock)
-            results, work = carry_out(transaction, commands)
+        def body(attempt: Attempt) -> tuple[list[Any], UnitOfWork, set[int]]:
+            transaction = PgTransaction(attempt, self._tool_cache, self._deps, self._clock)
+            results, work = run_commands(transaction, commands)
             attempt.probe = probe_of(work)
             news(attempt.execute, work, self._channel)
-            return results, work, {face.id for face in transaction.faces}
+            return results, work, {search_key.id for search_key in transaction.search_keys}
 
         name = "+".join(c.name for c in commands if c.name)
-        results, work, faces = self._write(name, body, brief=True)
-        self._known.learn(work.tools, faces)
+        results, work, search_keys = self._write(name, body, brief=True)
+        self._tool_cache.learn(work.tools, search_keys)
         self._unsealed += len(work.events)
         self._hub.publish({event.thread for event in work.events})
         self._seal_if_due()
@@ -293,13 +293,13 @@ class PostgresStore(SqlReads):
         def body(attempt: Attempt) -> dict[str, int]:
             attempt.lock(SYSTEM_THREAD)
             counts, note = prune(attempt.execute, before, by, POSTGRES)
-            transaction = PgTransaction(attempt, self._known, self._means, self._clock)
-            _, work = carry_out(transaction, (note,))
+            transaction = PgTransaction(attempt, self._tool_cache, self._deps, self._clock)
+            _, work = run_commands(transaction, (note,))
             attempt.probe = probe_of(work)
             return counts
 
         counts = self._write("prune", body)
-        self._known.forget()
+        self._tool_cache.forget()
         self._hub.publish({SYSTEM_THREAD})
         self.seal()
         return counts

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sayso.engine import Means, Work
+from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.command import Needs
 from sayso.rows import SYSTEM_THREAD
 from sayso.stores.postgres.attempt import Session
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import POSTGRES, Execute, Reply
-from sayso.stores.sql.known import Known
+from sayso.stores.sql.tool_cache import ToolCache
 from sayso.stores.sql.transaction import SqlTransaction
 from sayso.types import Micros
 
@@ -52,20 +52,20 @@ class PgTransaction(SqlTransaction):
     def __init__(
         self,
         session: Session,
-        known: Known,
-        means: Means,
+        tool_cache: ToolCache,
+        deps: EngineDeps,
         clock: Callable[[], Micros] | None,
     ) -> None:
-        super().__init__(session.execute, known, POSTGRES, means, clock or (lambda: 0))
+        super().__init__(session.execute, tool_cache, POSTGRES, deps, clock or (lambda: 0))
         self._session = session
         self._has_clock = clock is None
 
-    def load(self, thread: str, needs: Needs) -> Work:
+    def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """Lock the thread, and load the rows that the commands need."""
         self._session.lock(thread, *([SYSTEM_THREAD] if needs.system else []))
         return super().load(thread, needs)
 
-    def save(self, work: Work) -> None:
+    def save(self, work: UnitOfWork) -> None:
         """Write what changed, in one statement: each one sent costs more than what it writes."""
         pending: list[tuple[str, Sequence[Any]]] = []
         send = self._execute
@@ -118,7 +118,7 @@ def _together(writes: Sequence[tuple[str, Sequence[Any]]]) -> tuple[str, list[An
     return f"WITH {named} SELECT 1", values
 
 
-def news(execute: Execute, work: Work, channel: str) -> None:
+def news(execute: Execute, work: UnitOfWork, channel: str) -> None:
     """Tell the other processes, when the transaction is committed."""
     if any(event.type not in _QUIET for event in work.events):
         execute("SELECT pg_notify(?, '')", (channel,))

@@ -41,8 +41,8 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
 
 _TABLES = (
-    *("meta", "thread", "message", "run", "call", "face", "face_word", "tool"),
-    *("standing", "event", "seal", "principal", "cursor"),
+    *("meta", "thread", "message", "run", "call", "search_key", "search_word", "tool"),
+    *("grants", "event", "seal", "principal", "cursor"),
 )
 _TABLE = re.compile(rf"\b(FROM|INTO|UPDATE|TABLE) ({'|'.join(_TABLES)})\b")
 _MARK = re.compile(r"\?")

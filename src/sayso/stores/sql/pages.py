@@ -1,8 +1,9 @@
 """Pages of requests in SQL: every list is a few short walks along an index.
 
-A page without a search takes its rows from each shelf in order. A search finds the faces first: if
-they are few, the first calls of each are merged; if they are many, so are the calls, and a walk
-along the shelf meets enough of them soon. Requests of one run or thread are few, and simply read.
+A page without a search takes its rows from each list status in order. A search finds the search
+keys first: if they are few, the first calls of each are merged; if they are many, so are the calls,
+and a walk along the list meets enough of them soon. Requests of one run or thread are few, and
+simply read.
 
 Statements are split so that no planner has a choice to get wrong. Limits stand in them as numbers:
 a planner that does not know one takes it for a tenth of all rows, and plans anew each time.
@@ -16,8 +17,15 @@ from typing import Any
 
 from sayso.rows import Call
 from sayso.stores.base import NEVER, Query, page_key, page_start
-from sayso.stores.faces import Wanted, after_prefix, short, wanted
-from sayso.stores.shelf import OPEN, UNASKED, shelves_of
+from sayso.stores.listing import (
+    OPEN,
+    UNASKED,
+    Wanted,
+    after_prefix,
+    list_statuses_of,
+    short,
+    wanted,
+)
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import Dialect
 from sayso.stores.sql.rowcodec import call_from
@@ -26,15 +34,15 @@ Rows = Callable[[str, Sequence[Any]], list[Any]]
 #: A piece of SQL and its values.
 Piece = tuple[str, list[Any]]
 
-#: More faces than these, and the calls that show them are met soon enough by walking.
-FEW_FACES = 1000
+#: More search keys than these, and the calls that show them are met soon enough by walking.
+FEW_SEARCH_KEYS = 1000
 #: So many calls are too many to be sorted for one page.
 MANY_CALLS = 2000
 
 END = f"coalesce(expires_at, {NEVER})"
-WAITS = f"shelf IN ({', '.join(repr(name) for name in OPEN)})"
+WAITS = f"list_status IN ({', '.join(repr(name) for name in OPEN)})"
 _ORDER = {"oldest": "n", "newest": "n DESC", "expiring": f"{END}, n"}
-_BEGINS = "face_word WHERE word >= ? AND word < ?"
+_BEGINS = "search_word WHERE word >= ? AND word < ?"
 
 
 class Pages:
@@ -44,13 +52,13 @@ class Pages:
         self._rows = rows
         self._dialect = dialect
         self._query = query
-        self._shelves = shelves_of(query)
+        self._statuses = list_statuses_of(query)
         self._wanted = wanted(query.text) if query.text else None
 
     def page(self) -> list[tuple[int, Call]]:
         """The rows of the page, each with the key that the next page comes after."""
         query = self._query
-        numbers = self._numbers() if self._shelves else None
+        numbers = self._numbers() if self._statuses else None
         if numbers is None:
             return []
         text, values = numbers
@@ -70,7 +78,7 @@ class Pages:
         shows = self._shows()
         if shows is None:
             return self._walk(None)
-        found = self._of_faces() if self._faces_are_few() else None
+        found = self._of_search_keys() if self._search_keys_are_few() else None
         if found is None:
             return _union([self._walk(self._shows()), self._by_id()])
         return (", ".join("?" * len(found)), found) if found else None
@@ -88,7 +96,7 @@ class Pages:
         return " AND ".join(parts), values
 
     def _matches(self) -> Piece | None:
-        """The condition on a call at hand: its face, or its id."""
+        """The condition on a call at hand: its search key, or its id."""
         shows, like = self._shows(), self._id_is_like()
         if shows is None or like is None:
             return shows
@@ -96,19 +104,20 @@ class Pages:
         return f"({shows[0]} OR ({text}))", [*shows[1], *values]
 
     def _among(self, place: Piece, matches: Piece | None) -> Piece:
-        """Out of a few calls, all of which are read: those on our shelves, later, that match."""
-        text, values = _both([self._on(self._shelves), self._later(), matches])
-        here = f"SELECT n, id, shelf, face, created, expires_at FROM call WHERE {place[0]}"
+        """Out of a few calls, all of which are read: those in our lists, later, that match."""
+        text, values = _both([self._on(self._statuses), self._later(), matches])
+        columns = "n, id, list_status, search_key, created, expires_at"
+        here = f"SELECT {columns} FROM call WHERE {place[0]}"
         found = f"WITH here AS MATERIALIZED ({here}) SELECT n FROM here AS call WHERE {text}"
         return f"SELECT n FROM ({found}) AS found", [*place[1], *values]
 
-    # -- along the shelves
+    # -- along the lists
 
     def _walk(self, shows: Piece | None) -> Piece:
-        """The first calls of each shelf, in order."""
+        """The first calls of each list, in order."""
         if self._query.sort == "expiring":
-            return self._cut(self._on(self._shelves), shows)
-        return _union([self._cut(self._on([shelf]), shows) for shelf in self._shelves])
+            return self._cut(self._on(self._statuses), shows)
+        return _union([self._cut(self._on([list_status]), shows) for list_status in self._statuses])
 
     def _cut(self, on: Piece, shows: Piece | None) -> Piece:
         text, values = _both([on, self._later(), shows])
@@ -116,13 +125,13 @@ class Pages:
         inner = f"SELECT n FROM call WHERE {text} ORDER BY {order} LIMIT {self._query.limit:d}"
         return f"SELECT n FROM ({inner}) AS walked", values
 
-    def _on(self, shelves: Sequence[str]) -> Piece:
-        """The condition that names shelves, said so that a partial index knows itself in it."""
-        names = ", ".join(repr(name) for name in shelves)
-        text = f"shelf IN ({names})" if len(shelves) > 1 else f"shelf = {names}"
+    def _on(self, list_statuses: Sequence[str]) -> Piece:
+        """The condition that names lists, said so that a partial index knows itself in it."""
+        names = ", ".join(repr(name) for name in list_statuses)
+        text = f"list_status IN ({names})" if len(list_statuses) > 1 else f"list_status = {names}"
         if self._query.sort == "expiring":
-            return (f"{WAITS} AND {text}" if set(shelves) <= set(OPEN) else text), []
-        return (text if UNASKED in shelves else f"shelf <> '' AND {text}"), []
+            return (f"{WAITS} AND {text}" if set(list_statuses) <= set(OPEN) else text), []
+        return (text if UNASKED in list_statuses else f"list_status <> '' AND {text}"), []
 
     def _later(self) -> Piece | None:
         """What comes after the page before, and is not too old."""
@@ -140,17 +149,17 @@ class Pages:
                 values.append(n)
         return (" AND ".join(parts), values) if parts else None
 
-    # -- through the faces
+    # -- through the search keys
 
     def _shows(self, *, without_text: bool = False) -> Piece | None:
-        """The condition on a call's face, if the query has any."""
-        text, values = self._face_is(None if without_text else self._wanted)
+        """The condition on a call's search key, if the query has any."""
+        text, values = self._search_key_is(None if without_text else self._wanted)
         if not text:
             return None
-        found = f"EXISTS (SELECT 1 FROM face WHERE face.id = call.face AND {text})"
-        return found, values
+        found = f"SELECT 1 FROM search_key WHERE search_key.id = call.search_key AND {text}"
+        return f"EXISTS ({found})", values
 
-    def _face_is(self, words: Wanted | None) -> Piece:
+    def _search_key_is(self, words: Wanted | None) -> Piece:
         query, parts, values = self._query, [], []
         for name in ("agent", "tool", "risk"):
             value = getattr(query, name)
@@ -171,28 +180,30 @@ class Pages:
                 values.append(f"% {word}%")
         return " AND ".join(parts), values
 
-    def _faces_are_few(self) -> bool:
+    def _search_keys_are_few(self) -> bool:
         """Count up to the limit; with words, the rarest of them decides and comes first."""
         words = self._wanted
         if words is None or not words.words:
-            text, values = self._face_is(words)
-            counted = f"SELECT 1 FROM face WHERE {text} LIMIT {FEW_FACES + 1}"
+            text, values = self._search_key_is(words)
+            counted = f"SELECT 1 FROM search_key WHERE {text} LIMIT {FEW_SEARCH_KEYS + 1}"
             counts = self._rows(f"SELECT count(*) FROM ({counted}) AS counted", values)[0]
         else:
-            counted = f"(SELECT count(*) FROM (SELECT 1 FROM {_BEGINS} LIMIT {FEW_FACES + 1}) AS c)"
+            counted = (
+                f"(SELECT count(*) FROM (SELECT 1 FROM {_BEGINS} LIMIT {FEW_SEARCH_KEYS + 1}) AS c)"
+            )
             ranges = [end for word in words.words for end in (word, after_prefix(word))]
             counts = self._rows(f"SELECT {', '.join([counted] * len(words.words))}", ranges)[0]
             ordered = [word for _, word in sorted(zip(counts, words.words, strict=True))]
             self._wanted = Wanted(tuple(ordered), words.ids)
-        return bool(min(counts) <= FEW_FACES)
+        return bool(min(counts) <= FEW_SEARCH_KEYS)
 
-    def _of_faces(self) -> list[int] | None:
-        """The first calls of each of a few faces, merged here; or nothing, if that is no way."""
+    def _of_search_keys(self) -> list[int] | None:
+        """Merge the first calls of a few search keys; None where that would cost too much."""
         query = self._query
         if query.sort == "expiring" and not self._calls_are_few():
             return None
         limit = MANY_CALLS if query.sort == "expiring" else query.limit
-        lists = [text.split(",") for text in self._first_of_faces(limit)]
+        lists = [text.split(",") for text in self._first_of_search_keys(limit)]
         found = {int(n) for numbers in lists for n in numbers}
         by_id = self._by_id()
         if by_id is not None:
@@ -202,37 +213,38 @@ class Pages:
         return (nlargest if query.sort == "newest" else nsmallest)(limit, found)
 
     def _calls_are_few(self) -> bool:
-        """Whether all calls of the faces can be sorted by their end for one page."""
-        faces, values = self._faces()
-        on, _ = self._on(self._shelves)
-        some = f"SELECT 1 FROM call WHERE face IN ({faces}) AND {on} LIMIT {MANY_CALLS}"
+        """Whether all calls of the search keys can be sorted by their end for one page."""
+        search_keys, values = self._search_keys()
+        on, _ = self._on(self._statuses)
+        some = f"SELECT 1 FROM call WHERE search_key IN ({search_keys}) AND {on} LIMIT {MANY_CALLS}"
         counted = self._rows(f"SELECT count(*) FROM ({some}) AS counted", values)
         return bool(counted[0][0] < MANY_CALLS)
 
-    def _first_of_faces(self, limit: int) -> Iterable[str]:
-        """For each face and shelf, the numbers of its first calls as one text."""
+    def _first_of_search_keys(self, limit: int) -> Iterable[str]:
+        """For each search key and list, the numbers of its first calls as one text."""
         later, values = _both([self._later()])
         columns, all_values = [], []
-        for shelf in self._shelves:
+        for list_status in self._statuses:
             first = (
-                f"SELECT n FROM call WHERE call.face = face.id AND shelf = '{shelf}' AND {later} "
+                "SELECT n FROM call WHERE call.search_key = search_key.id "
+                f"AND list_status = '{list_status}' AND {later} "
                 f"ORDER BY {'n DESC' if self._query.sort == 'newest' else 'n'} LIMIT {limit:d}"
             )
             columns.append(f"(SELECT {self._dialect.numbers} FROM ({first}) AS first)")
             all_values += values
-        faces, face_values = self._faces()
-        statement = f"SELECT {', '.join(columns)} FROM face WHERE id IN ({faces})"
-        for row in self._rows(statement, [*all_values, *face_values]):
+        search_keys, search_key_values = self._search_keys()
+        statement = f"SELECT {', '.join(columns)} FROM search_key WHERE id IN ({search_keys})"
+        for row in self._rows(statement, [*all_values, *search_key_values]):
             yield from filter(None, row)
 
-    def _faces(self) -> Piece:
-        """The ids of the faces that the query is about."""
-        text, values = self._face_is(self._wanted)
+    def _search_keys(self) -> Piece:
+        """The ids of the search keys that the query is about."""
+        text, values = self._search_key_is(self._wanted)
         if self._wanted is not None and self._wanted.words:
             rarest = self._wanted.words[0]
-            text = f"id IN (SELECT face FROM {_BEGINS}) AND {text}"
+            text = f"id IN (SELECT search_key FROM {_BEGINS}) AND {text}"
             values = [rarest, after_prefix(rarest), *values]
-        return f"SELECT id FROM face WHERE {text}", values
+        return f"SELECT id FROM search_key WHERE {text}", values
 
     # -- by id
 

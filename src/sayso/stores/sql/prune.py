@@ -24,8 +24,10 @@ _FORGET = {
 }
 # What was said of tools goes with the last call that showed it.
 _ORPHANS = (
-    "DELETE FROM face WHERE NOT EXISTS (SELECT 1 FROM call WHERE call.face = face.id)",
-    "DELETE FROM face_word WHERE NOT EXISTS (SELECT 1 FROM face WHERE face.id = face_word.face)",
+    "DELETE FROM search_key "
+    "WHERE NOT EXISTS (SELECT 1 FROM call WHERE call.search_key = search_key.id)",
+    "DELETE FROM search_word "
+    "WHERE NOT EXISTS (SELECT 1 FROM search_key WHERE search_key.id = search_word.search_key)",
 )
 
 

@@ -8,11 +8,9 @@ from typing import Any
 
 from sayso.rows import Call, Event, Principal, Run, RunStatus, Thread, Tool
 from sayso.stores.base import NEVER, Due, Query, Seal, age_key, age_start
-from sayso.stores.faces import after_prefix
-from sayso.stores.shelf import OPEN
+from sayso.stores.listing import OPEN, after_prefix
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import Dialect, Execute
-from sayso.stores.sql.known import Known
 from sayso.stores.sql.pages import END, WAITS, Pages
 from sayso.stores.sql.rowcodec import (
     call_from,
@@ -23,6 +21,7 @@ from sayso.stores.sql.rowcodec import (
     thread_from,
     tool_from,
 )
+from sayso.stores.sql.tool_cache import ToolCache
 from sayso.types import Grant, Micros
 
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
@@ -33,7 +32,7 @@ class SqlReads:
     """Everything that a SQL store can be asked; ``_rows`` is the store's own way to ask."""
 
     _dialect: Dialect
-    _known: Known
+    _tool_cache: ToolCache
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         raise NotImplementedError
@@ -86,12 +85,12 @@ class SqlReads:
         return [row[0] for row in self._rows(statement, (prefix, after_prefix(prefix), limit))]
 
     def tool(self, digest: str) -> Tool | None:
-        tool = self._known.tools.get(digest)
+        tool = self._tool_cache.tools.get(digest)
         if tool is None:
             row = self._row(sql.LOAD_TOOL, digest)
             if row is not None:
                 tool = tool_from(row)
-                self._known.learn((tool,), ())
+                self._tool_cache.learn((tool,), ())
         return tool
 
     def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
@@ -106,8 +105,11 @@ class SqlReads:
 
     def waiting(self) -> dict[str, int]:
         # Said so that the partial index knows itself in it: the rows are not read.
-        counted = f"SELECT shelf, count(*) FROM call WHERE shelf <> '' AND {WAITS} GROUP BY shelf"
-        return dict.fromkeys(OPEN, 0) | {shelf: n for shelf, n in self._rows(counted)}
+        counted = (
+            "SELECT list_status, count(*) FROM call "
+            f"WHERE list_status <> '' AND {WAITS} GROUP BY list_status"
+        )
+        return dict.fromkeys(OPEN, 0) | {list_status: n for list_status, n in self._rows(counted)}
 
     def runs(
         self,
@@ -146,15 +148,15 @@ class SqlReads:
     ) -> list[tuple[str, Thread]]:
         at, name = age_start(after)
         statement = (
-            _THREADS.replace(" FROM", ", made FROM")
-            + " WHERE owner <> '' AND owner = ? AND made <= ? AND (made < ? OR id < ?) "
-            "ORDER BY made DESC, id DESC LIMIT ?"
+            _THREADS.replace(" FROM", ", created FROM")
+            + " WHERE owner <> '' AND owner = ? AND created <= ? AND (created < ? OR id < ?) "
+            "ORDER BY created DESC, id DESC LIMIT ?"
         )
         rows = self._rows(statement, (owner, at, at, name, limit))
         return [(age_key(row[-1], row[0]), thread_from(row)) for row in rows]
 
     def grants(self, *, live_only: bool = True) -> list[Grant]:
-        rows = self._rows(f"SELECT {sql.GRANT} FROM standing ORDER BY created, id")
+        rows = self._rows(f"SELECT {sql.GRANT} FROM grants ORDER BY created, id")
         grants = [grant_from(row) for row in rows]
         now = self.now()
         return [g for g in grants if g.live(now)] if live_only else grants
@@ -171,7 +173,7 @@ class SqlReads:
     def overdue(self, limit: int = 100) -> list[Due]:
         now, said = self._said_now()
         expired = (
-            f"SELECT thread, run, id FROM call WHERE {WAITS} AND shelf = 'asked' "
+            f"SELECT thread, run, id FROM call WHERE {WAITS} AND list_status = 'asked' "
             f"AND {END} <= {now} ORDER BY {END}, n LIMIT {limit:d}"
         )
         lapsed = (
@@ -182,7 +184,7 @@ class SqlReads:
 
     def next_due(self, after: Micros = 0) -> Micros | None:
         ends = (
-            f"SELECT {END} FROM call WHERE {WAITS} AND shelf = 'asked' AND {END} > ? "
+            f"SELECT {END} FROM call WHERE {WAITS} AND list_status = 'asked' AND {END} > ? "
             f"AND {END} < {NEVER} ORDER BY {END}, n LIMIT 1"
         )
         dues = "SELECT ready_at FROM run WHERE ready_at > ? ORDER BY ready_at LIMIT 1"
@@ -202,7 +204,7 @@ class SqlReads:
         return [run_from(row) for row in rows]
 
     def open_runs(self) -> Iterable[Run]:
-        rows = self._rows(f"{_RUNS} WHERE status IN ('running', 'paused') AND ready + active > 0")
+        rows = self._rows(f"{_RUNS} WHERE status IN ('running', 'paused') AND ready + running > 0")
         return [run_from(row) for row in rows]
 
     def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]:

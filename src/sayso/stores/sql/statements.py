@@ -8,7 +8,7 @@ from __future__ import annotations
 _THREAD = "id, owner, messages, seq, head, mac, sealed"
 _RUN = (
     "id, thread, agent, agent_digest, requester, parent_call, status, stop, wake, token, owner, "
-    "ready_at, asked, ready, active, doubted, snapshot, output, created"
+    "ready_at, asked, ready, running, in_doubt, snapshot, output, created"
 )
 CALL = (
     "id, run, thread, key, kind, agent, tool, tool_digest, args, args_hash, nonce, rev, digest, "
@@ -27,8 +27,10 @@ _CALL_CHANGES = (
     "tool_digest, args, args_hash, rev, digest, terms, binds, preview, status, asked, original, "
     "votes, decision, valid_until, grant_id, attempt, token, result"
 )
-_CALL_PLACE = "expires_at, shelf, face"
-_RUN_CHANGES = "stop, wake, token, owner, ready_at, asked, ready, active, doubted, snapshot, output"
+_CALL_PLACE = "expires_at, list_status, search_key"
+_RUN_CHANGES = (
+    "stop, wake, token, owner, ready_at, asked, ready, running, in_doubt, snapshot, output"
+)
 
 
 def _marks(columns: str) -> str:
@@ -53,22 +55,22 @@ LOAD_MESSAGES_ALSO = (
     "UNION ALL SELECT seq, body FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
 )
 LOAD_CHAIN = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
-LOAD_GRANT = f"SELECT {GRANT} FROM standing WHERE id = ?"
+LOAD_GRANT = f"SELECT {GRANT} FROM grants WHERE id = ?"
 LOAD_GRANTS_FOR = (
-    f"SELECT {GRANT} FROM standing WHERE agent = ? AND tool_digest = ? AND revoked IS NULL "
+    f"SELECT {GRANT} FROM grants WHERE agent = ? AND tool_digest = ? AND revoked IS NULL "
     "ORDER BY id"
 )
 LOAD_TOOL = "SELECT digest, name, schema, description FROM tool WHERE digest = ?"
 LOAD_PEOPLE = f"SELECT {PRINCIPAL} FROM principal WHERE person = ?"
 LOAD_PRINCIPAL = f"SELECT {PRINCIPAL} FROM principal WHERE id = ?"
 
-ADD_THREAD = f"INSERT INTO thread ({_THREAD}, made) VALUES ({_marks(_THREAD)}, ?)"
+ADD_THREAD = f"INSERT INTO thread ({_THREAD}, created) VALUES ({_marks(_THREAD)}, ?)"
 SAVE_THREAD = "UPDATE thread SET messages = ?, seq = ?, head = ?, mac = ? WHERE id = ?"
 OWN_THREAD = "UPDATE thread SET owner = ? WHERE id = ?"
 ADD_RUN = f"INSERT INTO run ({_RUN}) VALUES ({_marks(_RUN)})"
 SAVE_RUN = f"UPDATE run SET {_sets(_RUN_CHANGES)} WHERE id = ?"
 MOVE_RUN = f"UPDATE run SET {_sets(_RUN_CHANGES)}, status = ? WHERE id = ?"
-_NEW_CALL = f"{CALL}, shelf, face"
+_NEW_CALL = f"{CALL}, list_status, search_key"
 ADD_CALL = f"INSERT INTO call ({_NEW_CALL}) VALUES ({_marks(_NEW_CALL)})"
 SAVE_CALL = f"UPDATE call SET {_sets(_CALL_CHANGES)} WHERE id = ?"
 MOVE_CALL = f"UPDATE call SET {_sets(_CALL_CHANGES)}, {_sets(_CALL_PLACE)} WHERE id = ?"
@@ -78,7 +80,7 @@ ADD_EVENT = (
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 SAVE_GRANT = (
-    f"INSERT INTO standing ({GRANT}) VALUES ({_marks(GRANT)}) ON CONFLICT (id) "
+    f"INSERT INTO grants ({GRANT}) VALUES ({_marks(GRANT)}) ON CONFLICT (id) "
     "DO UPDATE SET uses_left = excluded.uses_left, revoked = excluded.revoked, "
     "signature = excluded.signature"
 )

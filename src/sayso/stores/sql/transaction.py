@@ -1,21 +1,19 @@
 """Rows ⇄ SQL, once for every SQL store.
 
-``SqlTransaction`` is what the engine's shared ``carry_out`` needs of a database: load the rows of a
-command, save the rows of a ``Work``. A store adds only its connection, its locking and its commit.
+``SqlTransaction`` is what ``run_commands`` needs of a database: it loads the rows of a command and
+saves those of a ``UnitOfWork``. A store adds its connection, its locking and its commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from sayso.engine import Means, Work
+from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.command import Needs
 from sayso.rows import SYSTEM_THREAD, Call, Run, Thread
-from sayso.stores.faces import Face, face_of
-from sayso.stores.shelf import shelf_of
+from sayso.stores.listing import SearchKey, list_status_of, search_key_of
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import Dialect, Execute, Reply
-from sayso.stores.sql.known import Known, add_faces, add_tools
 from sayso.stores.sql.rowcodec import (
     call_from,
     decision_to,
@@ -29,6 +27,7 @@ from sayso.stores.sql.rowcodec import (
     thread_from,
     votes_to,
 )
+from sayso.stores.sql.tool_cache import ToolCache, add_search_keys, add_tools
 from sayso.types import Micros
 
 
@@ -42,22 +41,22 @@ class SqlTransaction:
     def __init__(
         self,
         execute: Execute,
-        known: Known,
+        tool_cache: ToolCache,
         dialect: Dialect,
-        means: Means,
+        deps: EngineDeps,
         clock: Callable[[], Micros],
     ) -> None:
         self._execute = execute
-        self._known = known
+        self._tool_cache = tool_cache
         self._dialect = dialect
-        self._means = means
+        self._deps = deps
         self._clock = clock
         self._threads: dict[str, Thread | None] = {}
         self._run: Run | None = None
         self._calls: dict[str, Call] = {}
-        self.faces: set[Face] = set()
+        self.search_keys: set[SearchKey] = set()
 
-    def load(self, thread: str, needs: Needs) -> Work:
+    def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """Lock the thread, and load the rows that the commands need."""
         ask, lock = self._execute, self._dialect.lock
         row = ask(sql.LOAD_THREAD + lock, (thread,))
@@ -71,7 +70,7 @@ class SqlTransaction:
         time = self._ask_time()
 
         thread_ = self._thread(thread, row)
-        work = Work(now=self._read_time(time), means=self._means, thread=thread_)
+        work = UnitOfWork(now=self._read_time(time), deps=self._deps, thread=thread_)
         if run is not None:
             self._run = work.run = next((run_from(row) for row in run.fetchall()), None)
         for call in (call_from(row) for reply in calls for row in reply.fetchall()):
@@ -100,7 +99,7 @@ class SqlTransaction:
         thread = self._threads[thread_id] = None if row is None else thread_from(row)
         return thread or Thread(id=thread_id)
 
-    def _ask_spent(self, work: Work, needs: Needs) -> list[Reply]:
+    def _ask_spent(self, work: UnitOfWork, needs: Needs) -> list[Reply]:
         """Which grants the calls of a start use is known only when these are loaded."""
         if not needs.spends:
             return []
@@ -120,7 +119,7 @@ class SqlTransaction:
                 replies.append(self._execute(asked, (needs.run, *sorted(needs.statuses))))
         return replies
 
-    def save(self, work: Work) -> None:
+    def save(self, work: UnitOfWork) -> None:
         """Write what changed: a constant number of rows, whatever the length of the thread."""
         if work.moves_thread:
             self._save_thread(work.thread, work.now)
@@ -132,8 +131,8 @@ class SqlTransaction:
             self._execute(sql.SAVE_GRANT, grant_values(grant))
         if work.system is not None and work.system.seq:
             self._save_thread(work.system, work.now)
-        add_tools(self._execute, work.tools, self._known)
-        add_faces(self._execute, self.faces, self._known)
+        add_tools(self._execute, work.tools, self._tool_cache)
+        add_search_keys(self._execute, self.search_keys, self._tool_cache)
         for seq, message in work.messages:
             self._execute(sql.ADD_MESSAGE, (work.thread.id, seq, message.run, message.body))
         for principal in work.principals:
@@ -161,8 +160,8 @@ class SqlTransaction:
             run.ready_at,
             run.asked,
             run.ready,
-            run.active,
-            run.doubted,
+            run.running,
+            run.in_doubt,
             run.snapshot,
             run.output,
         )
@@ -175,7 +174,7 @@ class SqlTransaction:
         else:
             self._execute(sql.MOVE_RUN, (*changes, status, run.id))
 
-    def _save_call(self, call: Call, work: Work) -> None:
+    def _save_call(self, call: Call, work: UnitOfWork) -> None:
         terms, votes = terms_to(call.terms), votes_to(call.votes)
         decision = decision_to(call.decision)
         state = (call.status.value, int(call.asked))
@@ -193,40 +192,47 @@ class SqlTransaction:
             content = (call.tool_digest, call.args, call.args_hash, call.nonce, call.rev)
             shown = (call.digest, terms, call.binds, call.note, call.preview)
             ends = (call.original, call.expires_at)
-            made = (call.created, call.requester, shelf_of(call), self._face(call, work))
+            made = (
+                call.created,
+                call.requester,
+                list_status_of(call),
+                self._search_key(call, work),
+            )
             self._execute(sql.ADD_CALL, (*fixed, *content, *shown, *state, *ends, *outcome, *made))
             return
         changes = (call.tool_digest, call.args, call.args_hash, call.rev, call.digest, terms)
         values = (*changes, call.binds, call.preview, *state, call.original, *outcome)
-        shelf = shelf_of(call)
-        if self._stays(call, shelf):
+        list_status = list_status_of(call)
+        if self._stays(call, list_status):
             self._execute(sql.SAVE_CALL, (*values, call.id))
         else:
-            place = (call.expires_at, shelf, self._face(call, work))
+            place = (call.expires_at, list_status, self._search_key(call, work))
             self._execute(sql.MOVE_CALL, (*values, *place, call.id))
 
-    def _stays(self, call: Call, shelf: str) -> bool:
+    def _stays(self, call: Call, list_status: str) -> bool:
         """Whether all that an index holds of a call is as it was."""
         was = self._calls.get(call.id)
         return (
             was is not None
-            and shelf_of(was) == shelf
+            and list_status_of(was) == list_status
             and was.expires_at == call.expires_at
             and was.tool_digest == call.tool_digest
             and was.terms == call.terms
         )
 
-    def _face(self, call: Call, work: Work) -> int:
-        face = face_of(call, "" if call.terms.description else self._described(call, work))
-        self.faces.add(face)
-        return face.id
+    def _search_key(self, call: Call, work: UnitOfWork) -> int:
+        search_key = search_key_of(
+            call, "" if call.terms.description else self._described(call, work)
+        )
+        self.search_keys.add(search_key)
+        return search_key.id
 
-    def _described(self, call: Call, work: Work) -> str:
+    def _described(self, call: Call, work: UnitOfWork) -> str:
         """What the call's tool says of itself."""
         for tool in work.tools:
             if tool.digest == call.tool_digest:
                 return tool.description
-        known = self._known.tools.get(call.tool_digest)
+        known = self._tool_cache.tools.get(call.tool_digest)
         if known is not None or not call.tool_digest:
             return "" if known is None else known.description
         row = self._execute(sql.LOAD_TOOL, (call.tool_digest,)).fetchone()

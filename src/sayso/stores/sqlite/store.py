@@ -32,19 +32,19 @@ from sayso.stores.base import (
     Boundary,
     Cursor,
     Seal,
-    carry_out,
-    means_of,
+    engine_deps,
+    run_commands,
 )
 from sayso.stores.hub import Hub, Listener
 from sayso.stores.sql.dialect import SQLITE
-from sayso.stores.sql.known import Known
 from sayso.stores.sql.prune import prune
 from sayso.stores.sql.reads import SqlReads, move_cursor
 from sayso.stores.sql.seal import seal_moved
+from sayso.stores.sql.tool_cache import ToolCache
 from sayso.stores.sql.transaction import SqlTransaction
 from sayso.stores.sqlite.opening import brought_up_to_date, connected, last_pos, roll_back
 from sayso.stores.sqlite.operation import Operation
-from sayso.stores.sqlite.recent import Recent, SqliteTransaction
+from sayso.stores.sqlite.row_cache import RowCache, SqliteTransaction
 from sayso.stores.sqlite.sidecar import PATIENCE, Sidecar
 from sayso.stores.sqlite.stream import Stream
 from sayso.stores.sqlite.watcher import OwnCommits, Watcher
@@ -84,10 +84,10 @@ class SqliteStore(SqlReads):
             raise
 
     def _set_up(self) -> None:
-        self._means = means_of(self.keys)
+        self._deps = engine_deps(self.keys)
         self._writer_lock = threading.Lock()
         self._queue: deque[Operation] = deque()
-        self._known = Known()
+        self._tool_cache = ToolCache()
         self._news: list[tuple[list[Tool], set[int]]] = []
         self._threads_moved: set[str] = set()
         self._batch: list[Operation] = []
@@ -106,7 +106,7 @@ class SqliteStore(SqlReads):
         self._sealed_at = time.monotonic()
         self._seen, self._added = 0, 0
         self._own = OwnCommits()
-        self._recent = Recent()
+        self._row_cache = RowCache()
         #: How long a commit takes, of late.
         self._pace = 0.0
 
@@ -135,11 +135,13 @@ class SqliteStore(SqlReads):
         """Run commands of one thread in one durable transaction."""
 
         def body(transaction: SqlTransaction) -> list[Any]:
-            results, work = carry_out(transaction, commands)
+            results, work = run_commands(transaction, commands)
             self._unsealed += len(work.events)
             self._added += len(work.events)
             self._threads_moved.update(event.thread for event in work.events)
-            self._news.append((work.tools, {face.id for face in transaction.faces}))
+            self._news.append(
+                (work.tools, {search_key.id for search_key in transaction.search_keys})
+            )
             return results
 
         names = [command.name for command in commands if command.name]
@@ -211,7 +213,7 @@ class SqliteStore(SqlReads):
                 self._commit(writer, self._batch)
         except (sqlite3.Error, OSError) as error:
             self._committing = False
-            self._recent.forget()  # first: whoever is interrupted in between has undone less
+            self._row_cache.forget()  # first: whoever is interrupted in between has undone less
             roll_back(writer)
             self._fail(self._batch, StoreError(f"{self.path} could not be written: {error}"))
         finally:
@@ -228,21 +230,21 @@ class SqliteStore(SqlReads):
         if self._committing and not writer.in_transaction:
             self._finish(self._batch)
         if writer.in_transaction:
-            self._recent.forget()
+            self._row_cache.forget()
             roll_back(writer)
         self._batch, self._committing = [], False
         self._threads_moved, self._news, self._added = set(), [], 0
 
     def _commit(self, writer: sqlite3.Connection, batch: list[Operation]) -> None:
         writer.execute("BEGIN IMMEDIATE")
-        self._recent.check(writer)
+        self._row_cache.check(writer)
         for operation in batch:
             transaction = SqliteTransaction(
-                writer, self._known, self._means, self._clock, self._recent
+                writer, self._tool_cache, self._deps, self._clock, self._row_cache
             )
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
             if operation.error is not None:
-                self._recent.forget()
+                self._row_cache.forget()
         if writer.in_transaction and self._seal_due():
             self._seal(writer)
         pos = last_pos(writer)
@@ -250,8 +252,8 @@ class SqliteStore(SqlReads):
         if writer.in_transaction:
             self._committing = True
             self._commit_own(writer, pos)
-            for tools, faces in self._news:
-                self._known.learn(tools, faces)
+            for tools, search_keys in self._news:
+                self._tool_cache.learn(tools, search_keys)
         self._cross(batch, "after")
         self._sidecar.mark(pos)
         self._finish(batch)
@@ -290,7 +292,7 @@ class SqliteStore(SqlReads):
 
     def _seal(self, writer: sqlite3.Connection) -> Seal | None:
         self._sealed_at, self._unsealed = time.monotonic(), 0
-        self._recent.forget()
+        self._row_cache.forget()
         return seal_moved(writer.execute, self.keys, self._clock())
 
     def seal(self) -> Seal | None:
@@ -307,9 +309,9 @@ class SqliteStore(SqlReads):
 
         def body(transaction: SqlTransaction) -> dict[str, int]:
             counts, note = prune(self._open_writer().execute, before, by)
-            _, work = carry_out(transaction, (note,))
+            _, work = run_commands(transaction, (note,))
             self._added += len(work.events)
-            self._known.forget()
+            self._tool_cache.forget()
             self._threads_moved.add(SYSTEM_THREAD)
             self._seal(self._open_writer())
             return counts

@@ -59,7 +59,7 @@ class Asking:
         assert world.store.calls_of("r", keys[:1]) == [calls[0]]
         assert world.store.calls_of("r", []) == world.store.calls_of("r2", keys) == []
         run = world.run()
-        assert (run.asked, run.ready, run.active, run.doubted) == (1, 1, 0, 0)
+        assert (run.asked, run.ready, run.running, run.in_doubt) == (1, 1, 0, 0)
 
     def test_the_run_and_the_thread_remember_who_asked(self, world: World) -> None:
         world.propose(
@@ -200,7 +200,7 @@ class Asking:
         assert (ask.status, allow.status) == ("asked", "running")
         assert (allow.attempt, allow.token) == (1, world.run().token)
         run = world.run()
-        assert (run.status, run.owner, run.active) == ("running", "w1", 1)
+        assert (run.status, run.owner, run.running) == ("running", "w1", 1)
         assert run.ready_at == world.clock() + LEASE
 
     def test_it_does_not_start_under_somebody_elses_lease(self, world: World) -> None:

@@ -295,7 +295,7 @@ class Deciding:
         assert world.run().status is RunStatus.PAUSED
         settled = world.decide(call, type, **more)
         assert (settled.status, settled.result) == (status, result)
-        assert world.run().doubted == 0
+        assert world.run().in_doubt == 0
         assert world.run().ready_at == world.clock()
 
     def test_an_old_yes_does_not_mean_run_it_again(self, world: World) -> None:

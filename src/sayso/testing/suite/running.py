@@ -20,7 +20,7 @@ class Running:
         assert started.status is CallStatus.RUNNING
         run = world.run()
         assert (started.attempt, started.token) == (1, run.token)
-        assert (run.status, run.owner, run.active) == (RunStatus.RUNNING, "w1", 1)
+        assert (run.status, run.owner, run.running) == (RunStatus.RUNNING, "w1", 1)
         assert run.ready_at == world.clock() + LEASE
         assert world.body("started")["digest"] == call.digest
 
@@ -45,7 +45,7 @@ class Running:
         started = world.start(asked, *ready)
         assert [call.status for call in started] == ["asked", "running", "running"]
         assert len({call.token for call in started[1:]}) == 1
-        assert world.run().active == 2
+        assert world.run().running == 2
 
     def test_nothing_starts_under_somebody_elses_lease(self, world: World) -> None:
         world.running(owner="w1")
@@ -153,7 +153,7 @@ class Running:
             same = world.record(other, messages=(Message("r", "not mine"),))
             assert same.status is CallStatus.RUNNING
         assert world.store.messages("t") == []
-        assert world.run().active == 1
+        assert world.run().running == 1
         assert world.record(call).status is CallStatus.DONE
 
     def test_recording_what_was_never_started(self, world: World) -> None:
@@ -271,7 +271,7 @@ class Running:
         done = world.record(call, result='"after all"')
         assert (done.status, done.result) == (CallStatus.DONE, '"after all"')
         assert world.body("recorded")["late"] is True
-        assert world.run().doubted == 0
+        assert world.run().in_doubt == 0
         assert world.run().ready_at == world.clock()
         assert world.run().wake == 1
 

@@ -12,12 +12,12 @@ CREATE TABLE thread (
     head TEXT NOT NULL,
     mac TEXT NOT NULL,
     sealed BIGINT NOT NULL,
-    made BIGINT NOT NULL
+    created BIGINT NOT NULL
 );
 CREATE INDEX thread_moved ON thread (id) WHERE seq > sealed;
-CREATE INDEX thread_owner ON thread (owner, made, id) WHERE owner <> '';
+CREATE INDEX thread_owner ON thread (owner, created, id) WHERE owner <> '';
 
--- What was said, appended and never rewritten.
+-- The messages of a conversation, appended and never rewritten.
 CREATE TABLE message (
     thread TEXT COLLATE "C" NOT NULL,
     seq BIGINT NOT NULL,
@@ -42,8 +42,8 @@ CREATE TABLE run (
     ready_at BIGINT,
     asked BIGINT NOT NULL,
     ready BIGINT NOT NULL,
-    active BIGINT NOT NULL,
-    doubted BIGINT NOT NULL,
+    running BIGINT NOT NULL,
+    in_doubt BIGINT NOT NULL,
     snapshot TEXT,
     output TEXT,
     created BIGINT NOT NULL
@@ -87,17 +87,17 @@ CREATE TABLE call (
     result TEXT,
     created BIGINT NOT NULL,
     requester TEXT NOT NULL,
-    shelf TEXT NOT NULL,
-    face BIGINT NOT NULL,
+    list_status TEXT NOT NULL,
+    search_key BIGINT NOT NULL,
     UNIQUE (run, key)
 ) WITH (fillfactor = 85);
-CREATE INDEX call_shelf ON call (shelf, n, created) WHERE shelf <> '';
-CREATE INDEX call_face ON call (face, shelf, n, created);
+CREATE INDEX call_list_status ON call (list_status, n, created) WHERE list_status <> '';
+CREATE INDEX call_search_key ON call (search_key, list_status, n, created);
 CREATE INDEX call_expiry ON call ((coalesce(expires_at, 4611686018427387904)), n)
-    WHERE shelf IN ('asked', 'in_doubt');
+    WHERE list_status IN ('asked', 'in_doubt');
 
 -- What calls have in common for people who search, and the words to find it by.
-CREATE TABLE face (
+CREATE TABLE search_key (
     id BIGINT PRIMARY KEY,
     kind TEXT COLLATE "C" NOT NULL,
     agent TEXT COLLATE "C" NOT NULL,
@@ -105,13 +105,13 @@ CREATE TABLE face (
     risk TEXT COLLATE "C" NOT NULL,
     words TEXT NOT NULL
 );
-CREATE INDEX face_agent ON face (agent);
-CREATE INDEX face_tool ON face (tool);
-CREATE INDEX face_risk ON face (risk, kind);
-CREATE INDEX face_kind ON face (kind, risk);
-CREATE TABLE face_word (word TEXT COLLATE "C" NOT NULL, face BIGINT NOT NULL, PRIMARY KEY (word, face));
+CREATE INDEX search_key_agent ON search_key (agent);
+CREATE INDEX search_key_tool ON search_key (tool);
+CREATE INDEX search_key_risk ON search_key (risk, kind);
+CREATE INDEX search_key_kind ON search_key (kind, risk);
+CREATE TABLE search_word (word TEXT COLLATE "C" NOT NULL, search_key BIGINT NOT NULL, PRIMARY KEY (word, search_key));
 
--- The face of a tool, stored once however many calls it gets.
+-- What a tool is to people and models, stored once however many calls it gets.
 CREATE TABLE tool (
     digest TEXT COLLATE "C" PRIMARY KEY,
     name TEXT COLLATE "C" NOT NULL,
@@ -119,8 +119,8 @@ CREATE TABLE tool (
     description TEXT NOT NULL
 );
 
--- Standing yeses.
-CREATE TABLE standing (
+-- Grants: approvals given in advance.
+CREATE TABLE grants (
     id TEXT COLLATE "C" PRIMARY KEY,
     agent TEXT COLLATE "C" NOT NULL,
     tool TEXT COLLATE "C" NOT NULL,
@@ -133,7 +133,7 @@ CREATE TABLE standing (
     created BIGINT NOT NULL,
     signature TEXT NOT NULL
 );
-CREATE INDEX standing_for ON standing (agent, tool_digest) WHERE revoked IS NULL;
+CREATE INDEX grants_for ON grants (agent, tool_digest) WHERE revoked IS NULL;
 
 -- Facts, only ever added: one chain per thread. Positions are handed out before the commit, so that
 -- a reader's cursor is (era, xid, pos), and stops below the oldest transaction that is still open.

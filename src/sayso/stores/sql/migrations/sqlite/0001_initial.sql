@@ -10,12 +10,12 @@ CREATE TABLE thread (
     head TEXT NOT NULL,
     mac TEXT NOT NULL,
     sealed INTEGER NOT NULL,
-    made INTEGER NOT NULL
+    created INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX thread_moved ON thread (id) WHERE seq > sealed;
-CREATE INDEX thread_owner ON thread (owner, made) WHERE owner <> '';
+CREATE INDEX thread_owner ON thread (owner, created) WHERE owner <> '';
 
--- What was said, appended and never rewritten.
+-- The messages of a conversation, appended and never rewritten.
 CREATE TABLE message (
     thread TEXT NOT NULL,
     seq INTEGER NOT NULL,
@@ -40,8 +40,8 @@ CREATE TABLE run (
     ready_at INTEGER,
     asked INTEGER NOT NULL,
     ready INTEGER NOT NULL,
-    active INTEGER NOT NULL,
-    doubted INTEGER NOT NULL,
+    running INTEGER NOT NULL,
+    in_doubt INTEGER NOT NULL,
     snapshot TEXT,
     output TEXT,
     created INTEGER NOT NULL
@@ -85,17 +85,17 @@ CREATE TABLE call (
     result TEXT,
     created INTEGER NOT NULL,
     requester TEXT NOT NULL,
-    shelf TEXT NOT NULL,
-    face INTEGER NOT NULL,
+    list_status TEXT NOT NULL,
+    search_key INTEGER NOT NULL,
     UNIQUE (run, key)
 );
-CREATE INDEX call_shelf ON call (shelf, n, created) WHERE shelf <> '';
-CREATE INDEX call_face ON call (face, shelf, n, created);
+CREATE INDEX call_list_status ON call (list_status, n, created) WHERE list_status <> '';
+CREATE INDEX call_search_key ON call (search_key, list_status, n, created);
 CREATE INDEX call_expiry ON call (coalesce(expires_at, 4611686018427387904), n)
-    WHERE shelf IN ('asked', 'in_doubt');
+    WHERE list_status IN ('asked', 'in_doubt');
 
 -- What calls have in common for people who search, and the words to find it by.
-CREATE TABLE face (
+CREATE TABLE search_key (
     id INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
     agent TEXT NOT NULL,
@@ -103,14 +103,14 @@ CREATE TABLE face (
     risk TEXT NOT NULL,
     words TEXT NOT NULL
 );
-CREATE INDEX face_agent ON face (agent);
-CREATE INDEX face_tool ON face (tool);
-CREATE INDEX face_risk ON face (risk, kind);
-CREATE INDEX face_kind ON face (kind, risk);
-CREATE TABLE face_word (word TEXT NOT NULL, face INTEGER NOT NULL, PRIMARY KEY (word, face))
+CREATE INDEX search_key_agent ON search_key (agent);
+CREATE INDEX search_key_tool ON search_key (tool);
+CREATE INDEX search_key_risk ON search_key (risk, kind);
+CREATE INDEX search_key_kind ON search_key (kind, risk);
+CREATE TABLE search_word (word TEXT NOT NULL, search_key INTEGER NOT NULL, PRIMARY KEY (word, search_key))
     WITHOUT ROWID;
 
--- The face of a tool, stored once however many calls it gets.
+-- What a tool is to people and models, stored once however many calls it gets.
 CREATE TABLE tool (
     digest TEXT PRIMARY KEY,
     name TEXT NOT NULL,
@@ -118,8 +118,8 @@ CREATE TABLE tool (
     description TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- Standing yeses.
-CREATE TABLE standing (
+-- Grants: approvals given in advance.
+CREATE TABLE grants (
     id TEXT PRIMARY KEY,
     agent TEXT NOT NULL,
     tool TEXT NOT NULL,
@@ -132,7 +132,7 @@ CREATE TABLE standing (
     created INTEGER NOT NULL,
     signature TEXT NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX standing_for ON standing (agent, tool_digest) WHERE revoked IS NULL;
+CREATE INDEX grants_for ON grants (agent, tool_digest) WHERE revoked IS NULL;
 
 -- Facts, only ever added: one chain per thread.
 CREATE TABLE event (

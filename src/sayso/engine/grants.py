@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from sayso.engine.commands import AddGrant, AddPrincipal, Note, RevokeGrant, RevokePrincipal
-from sayso.engine.work import Work
+from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Conflict, NotFound
 from sayso.rows import Call, Principal
 from sayso.types import ASSURANCE, Grant, Terms
@@ -25,9 +25,9 @@ def grant_bytes(grant: Grant) -> bytes:
     return json.dumps(["grant", *parts]).encode()
 
 
-def genuine(work: Work, grant: Grant) -> bool:
+def genuine(work: UnitOfWork, grant: Grant) -> bool:
     """Whether it is as we wrote it; a row that somebody else wrote says yes to nothing."""
-    return work.means.signed(grant_bytes(grant), grant.signature)
+    return work.deps.signed(grant_bytes(grant), grant.signature)
 
 
 def speaks_for(grant: Grant, call: Call) -> bool:
@@ -43,14 +43,14 @@ def speaks_for(grant: Grant, call: Call) -> bool:
     return ASSURANCE.index(terms.assurance) <= ASSURANCE.index(least)
 
 
-def keep_grant(work: Work, grant: Grant) -> Grant:
+def keep_grant(work: UnitOfWork, grant: Grant) -> Grant:
     """Write a standing yes as it stands now."""
-    grant = replace(grant, signature=work.means.sign(grant_bytes(grant)))
+    grant = replace(grant, signature=work.deps.sign(grant_bytes(grant)))
     work.touched_grants[grant.id] = work.grants[grant.id] = grant
     return grant
 
 
-def store_grant(work: Work, grant: Grant) -> Grant:
+def store_grant(work: UnitOfWork, grant: Grant) -> Grant:
     """Keep a standing yes, and tell."""
     grant = keep_grant(work, grant)
     work.emit_system(
@@ -67,14 +67,14 @@ def store_grant(work: Work, grant: Grant) -> Grant:
     return grant
 
 
-def add_grant(work: Work, command: AddGrant) -> Grant:
+def add_grant(work: UnitOfWork, command: AddGrant) -> Grant:
     """Store a standing yes."""
     if command.grant.id in work.grants:
         raise Conflict(f"grant {command.grant.id} is there already: give another id")
     return store_grant(work, replace(command.grant, created=work.now))
 
 
-def revoke_grant(work: Work, command: RevokeGrant) -> Grant:
+def revoke_grant(work: UnitOfWork, command: RevokeGrant) -> Grant:
     """End a standing yes; ending it twice changes nothing."""
     grant = work.grants.get(command.grant)
     if grant is None:
@@ -94,24 +94,24 @@ def principal_bytes(principal: Principal) -> bytes:
     return json.dumps(["token", *parts]).encode()
 
 
-def groups_of(work: Work) -> list[str]:
+def groups_of(work: UnitOfWork) -> list[str]:
     """The groups of whoever decides, by their live tokens; a row not ours counts for none."""
     return [
         group
         for person in work.people
-        if person.live(work.now) and work.means.signed(principal_bytes(person), person.signature)
+        if person.live(work.now) and work.deps.signed(principal_bytes(person), person.signature)
         for group in person.groups
     ]
 
 
-def _keep_principal(work: Work, principal: Principal) -> Principal:
-    signature = work.means.sign(principal_bytes(principal))
+def _keep_principal(work: UnitOfWork, principal: Principal) -> Principal:
+    signature = work.deps.sign(principal_bytes(principal))
     principal = principal._replace(signature=signature)
     work.principals.append(principal)
     return principal
 
 
-def add_principal(work: Work, command: AddPrincipal) -> Principal:
+def add_principal(work: UnitOfWork, command: AddPrincipal) -> Principal:
     """Store a token's hash with the person behind it."""
     if work.principal is not None:
         raise Conflict(f"token {work.principal.id} is there already: give another id")
@@ -129,7 +129,7 @@ def add_principal(work: Work, command: AddPrincipal) -> Principal:
     return principal
 
 
-def revoke_principal(work: Work, command: RevokePrincipal) -> Principal:
+def revoke_principal(work: UnitOfWork, command: RevokePrincipal) -> Principal:
     """End a token; ending it twice changes nothing."""
     principal = work.principal
     if principal is None:
@@ -141,6 +141,6 @@ def revoke_principal(work: Work, command: RevokePrincipal) -> Principal:
     return principal
 
 
-def note(work: Work, command: Note) -> None:
+def note(work: UnitOfWork, command: Note) -> None:
     """Add a fact that changes no row."""
     work.emit(command.type, actor=command.actor, **command.body)

@@ -12,7 +12,7 @@ import pytest
 from sayso.engine.commands import Look, Note
 from sayso.errors import AlreadyDecided, NotFound, StoreError
 from sayso.rows import SYSTEM_THREAD
-from sayso.stores.sqlite import SqliteStore, recent
+from sayso.stores.sqlite import SqliteStore, row_cache
 from sayso.testing.world import World
 
 
@@ -66,7 +66,7 @@ def test_what_was_undone_is_not_remembered(world: World) -> None:
     seen: list[int] = []
 
     def interrupted(name: str, when: str) -> None:
-        seen.append(world.store._recent.runs["r"].ready)  # type: ignore[attr-defined]
+        seen.append(world.store._row_cache.runs["r"].ready)  # type: ignore[attr-defined]
         raise KeyboardInterrupt
 
     world.store.boundary = interrupted
@@ -110,10 +110,10 @@ def test_the_thread_of_the_store_itself_goes_on(world: World) -> None:
 
 
 def test_memory_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "_MOST_ROWS", 10)
+    monkeypatch.setattr(row_cache, "_MOST_ROWS", 10)
     for i in range(30):
         call = world.ask(run=f"r{i}", thread=f"t{i}")
-    rows = world.store._recent  # type: ignore[attr-defined]
+    rows = world.store._row_cache  # type: ignore[attr-defined]
     assert len(rows.threads) + len(rows.runs) + len(rows.calls) <= 13
     world.decide(call)
     world.ask(run="big", thread="big", args={"blob": "x" * 50_000})

@@ -10,14 +10,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from sayso.engine import Means, Work
+from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.command import Needs
-from sayso.engine.work import COUNTERS
+from sayso.engine.unit_of_work import COUNTERS
 from sayso.rows import Call, Run, Thread
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import SQLITE
-from sayso.stores.sql.known import Known
 from sayso.stores.sql.rowcodec import principal_from
+from sayso.stores.sql.tool_cache import ToolCache
 from sayso.stores.sql.transaction import SqlTransaction
 from sayso.types import Micros
 
@@ -26,7 +26,7 @@ _MOST_ROWS = 1000
 _MOST_TEXT = 16_384
 
 
-class Recent:
+class RowCache:
     """Threads, runs and calls by their ids."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Recent:
             self.forget()
             self._version = version
 
-    def keep(self, work: Work) -> None:
+    def keep(self, work: UnitOfWork) -> None:
         """Remember what a command has just written."""
         if len(self.threads) + len(self.runs) + len(self.calls) > _MOST_ROWS:
             self.forget()
@@ -69,35 +69,35 @@ class SqliteTransaction(SqlTransaction):
     def __init__(
         self,
         writer: sqlite3.Connection,
-        known: Known,
-        means: Means,
+        tool_cache: ToolCache,
+        deps: EngineDeps,
         clock: Callable[[], Micros],
-        recent: Recent,
+        row_cache: RowCache,
     ) -> None:
-        super().__init__(writer.execute, known, SQLITE, means, clock)
-        self._recent = recent
+        super().__init__(writer.execute, tool_cache, SQLITE, deps, clock)
+        self._row_cache = row_cache
 
-    def load(self, thread: str, needs: Needs) -> Work:
+    def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """The rows that the commands need, remembered or read."""
         return self._remembered(thread, needs) or super().load(thread, needs)
 
-    def save(self, work: Work) -> None:
+    def save(self, work: UnitOfWork) -> None:
         """Write what changed, and remember it."""
         super().save(work)
-        self._recent.keep(work)
+        self._row_cache.keep(work)
 
-    def _remembered(self, thread: str, needs: Needs) -> Work | None:
-        recent = self._recent
-        its, run = recent.threads.get(thread), recent.runs.get(needs.run or "")
+    def _remembered(self, thread: str, needs: Needs) -> UnitOfWork | None:
+        cache = self._row_cache
+        its, run = cache.threads.get(thread), cache.runs.get(needs.run or "")
         if its is None or run is None or _wants_more(needs):
             return None
         if any(getattr(run, COUNTERS[status]) for status in needs.statuses):
             return None
-        calls = {name: recent.calls.get(name) for name in needs.calls}
+        calls = {name: cache.calls.get(name) for name in needs.calls}
         found = {name: call for name, call in calls.items() if call is not None}
         if len(found) < len(calls) or (needs.spends and any(c.grant for c in found.values())):
             return None
-        work = Work(now=self._clock(), means=self._means, thread=its, run=run, calls=found)
+        work = UnitOfWork(now=self._clock(), deps=self._deps, thread=its, run=run, calls=found)
         if needs.person is not None:
             rows = self._execute(sql.LOAD_PEOPLE, (needs.person,)).fetchall()
             work.people = tuple(principal_from(row) for row in rows)

@@ -1,9 +1,8 @@
 """The rows of one transaction while the engine changes them.
 
-A store fills a ``Work`` with what a command needs, the engine moves rows and adds facts, and the
-store writes what changed. Nothing here reads a clock or a disk: ``Means`` carries the time, and
-the few functions (hashing, signing, schema matching) that live beside the engine rather than
-inside it.
+A store fills a ``UnitOfWork`` with the rows that a command needs, the engine changes rows and adds
+events, and the store writes what changed. Nothing here reads a clock or a disk: the time is a
+field, and hashing, signing and schema matching come in as ``EngineDeps``.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ _parts = json.JSONEncoder(ensure_ascii=False).encode
 COUNTERS = {
     CallStatus.ASKED: "asked",
     CallStatus.READY: "ready",
-    CallStatus.RUNNING: "active",
-    CallStatus.IN_DOUBT: "doubted",
+    CallStatus.RUNNING: "running",
+    CallStatus.IN_DOUBT: "in_doubt",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class EngineDeps:
     """What the engine is handed instead of doing it itself."""
 
     digest: Callable[[Mapping[str, object]], str]
@@ -63,11 +62,11 @@ class Means:
 
 
 @dataclass(slots=True)
-class Work:
+class UnitOfWork:
     """One transaction's rows, and what became of them."""
 
     now: Micros
-    means: Means
+    deps: EngineDeps
     thread: Thread
     run: Run | None = None
     calls: dict[str, Call] = field(default_factory=dict)
@@ -174,12 +173,12 @@ class Work:
     ) -> tuple[Thread, Event]:
         seq = thread.seq + 1
         # The salt keeps a nulled body from being guessed by its digest; it is nulled with the body.
-        text = _body({**body, "salt": self.means.salt()})
+        text = _body({**body, "salt": self.deps.salt()})
         digest = hashlib.sha256(text.encode()).hexdigest()
         event = Event(
             thread.id, seq, self.now, type, actor, text, digest, hash="", run=run, call=call
         )
-        event = event._replace(hash=self.means.link(link_bytes(thread.head, event)))
+        event = event._replace(hash=self.deps.link(link_bytes(thread.head, event)))
         return thread._replace(seq=seq, head=event.hash), event
 
     def close(self) -> None:
@@ -189,7 +188,7 @@ class Work:
             self.system = self.system and self._proved(self.system)
 
     def _proved(self, thread: Thread) -> Thread:
-        return thread._replace(mac=self.means.link(head_bytes(thread)))
+        return thread._replace(mac=self.deps.link(head_bytes(thread)))
 
 
 def link_bytes(previous: str, event: Event) -> bytes:

@@ -1,0 +1,159 @@
+"""The lists of requests that people see: which list a call belongs to, and how it is found there.
+
+``list_status`` is a column of its own, one value per public status, so that one index serves every
+list, and a call that is started and recorded stays where it is.
+
+A search key is what calls have in common: kind, agent, tool, risk, and the description that people
+read. Its words are stored once, and each call names its search key. A search looks up the words,
+then the calls of those keys, so that it costs the same over ten requests and a hundred thousand.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import NamedTuple, get_args
+
+from sayso import codec
+from sayso.rows import Call, CallStatus
+from sayso.stores.base import Query
+from sayso.types import RequestStatus
+from sayso.views import is_request, public_status
+
+#: What waits for people; an index knows these by name.
+OPEN = ("asked", "in_doubt")
+_CLOSED = tuple(name for name in get_args(RequestStatus) if name != "pending")
+#: Calls that nobody was asked about.
+UNASKED = ""
+
+_LIST_STATUSES = {
+    "pending": OPEN,
+    "closed": _CLOSED,
+    "any": (*OPEN, *_CLOSED),
+    "all": (*OPEN, *_CLOSED, UNASKED),
+    **{name: (name,) for name in _CLOSED},
+}
+
+
+def list_status_of(call: Call) -> str:
+    """Return the list that a call belongs to now."""
+    if not is_request(call):
+        return UNASKED
+    status = call.status
+    return (
+        status.value if status in (CallStatus.ASKED, CallStatus.IN_DOUBT) else public_status(call)
+    )
+
+
+def list_statuses_of(query: Query) -> tuple[str, ...]:
+    """Where to look for what a query wants; its ``kind`` may leave out what is in doubt."""
+    list_statuses = _LIST_STATUSES[query.status]
+    if query.kind is None:
+        return list_statuses
+    return tuple(
+        name for name in list_statuses if (name == "in_doubt") == (query.kind == "in_doubt")
+    )
+
+
+_CHUNK = re.compile(r"[^\W_]+")
+#: ``sendMail2`` and ``HTTPServer``: where a capital follows a small letter, or begins a word.
+_HUMP = re.compile(r"(?<=[^\W_])(?<![A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+_LONGEST = 48
+_LONGEST_NAME = 200
+_MOST_WORDS = 64
+_MOST_WANTED = 12
+#: Fewer letters than these begin too many ids.
+_SHORTEST_ID = 3
+_ID = "req_"
+
+
+class SearchKey(NamedTuple):
+    """What calls have in common, under a number made from all of it."""
+
+    id: int
+    kind: str
+    agent: str
+    tool: str
+    risk: str
+    words: tuple[str, ...]
+
+
+class Wanted(NamedTuple):
+    """A text that somebody looks for: beginnings of words, or of an id."""
+
+    words: tuple[str, ...]
+    ids: tuple[str, ...]
+
+
+def search_key_of(call: Call, description: str) -> SearchKey:
+    """Return the search key of a call; its tool's ``description`` counts if its terms have none."""
+    terms = call.terms
+    shown = terms.description or description
+    return _search_key(call.kind, call.agent, call.tool, terms.risk.level, shown)
+
+
+@lru_cache(maxsize=4096)
+def _search_key(kind: str, agent: str, tool: str, risk: str, description: str) -> SearchKey:
+    digest = codec.sha256(codec.dumps([kind, agent, tool, risk, description]).encode())
+    words = tuple(dict.fromkeys([*_name(tool), *_name(agent), *_words(description)]))
+    number = int(digest[:16], 16) >> 1
+    return SearchKey(number, kind, short(agent), short(tool), risk, words[:_MOST_WORDS])
+
+
+def short(name: str) -> str:
+    """A name that an index can hold, however long it is."""
+    return name if len(name) <= _LONGEST_NAME else name[:40] + codec.sha256(name.encode())
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+def _words(text: str) -> list[str]:
+    found: list[str] = []
+    for chunk in _CHUNK.findall(_folded(text)):
+        for part in (*_HUMP.split(chunk), chunk):
+            found.append(part.casefold()[:_LONGEST])
+    return found
+
+
+def _name(text: str) -> list[str]:
+    """The words of a name, and all of it as one, however its words are joined."""
+    whole = "".join(_CHUNK.findall(_folded(text))).casefold()[:_LONGEST]
+    return [*_words(text), whole] if whole else []
+
+
+def wanted(text: str) -> Wanted:
+    """What to look for; a text without letters or digits finds nothing."""
+    chunks = [chunk.casefold()[:_LONGEST] for chunk in _CHUNK.findall(_folded(text))]
+    whole = text.strip()
+    rest = whole.removeprefix(_ID)
+    ids = (whole, _ID + rest) if len(rest) >= _SHORTEST_ID else ()
+    return Wanted(tuple(dict.fromkeys(chunks))[:_MOST_WANTED], tuple(dict.fromkeys(ids)))
+
+
+def shows(search_key: SearchKey, query: Query, call_id: str) -> bool:
+    """Say whether a call with this search key matches a query, apart from its status."""
+    for name in ("agent", "tool", "risk"):
+        value = getattr(query, name)
+        if value is not None and getattr(search_key, name) != short(value):
+            return False
+    if query.agents is not None and search_key.agent not in map(short, query.agents):
+        return False
+    if query.kind not in (None, "in_doubt", search_key.kind):
+        return False
+    if not query.text:
+        return True
+    words, ids = wanted(query.text)
+    if any(call_id.startswith(start) for start in ids):
+        return True
+    return bool(words) and all(
+        any(w.startswith(start) for w in search_key.words) for start in words
+    )
+
+
+def after_prefix(prefix: str) -> str:
+    """The end of the range of texts that begin so."""
+    return prefix + "\U0010ffff"
