@@ -8,7 +8,8 @@ from typing import NamedTuple
 from sayso import codec
 from sayso.audit.reading import DAMAGE, Unreadable, pages
 from sayso.audit.report import Problem, Problems
-from sayso.stores.base import Seal, Store, seal_bytes
+from sayso.stores.base import Store
+from sayso.stores.seals import Seal, seal_bytes
 
 _PAGE = 16  # a seal may hold ten thousand heads
 
