@@ -29,6 +29,12 @@ _EXPIRED = (
     "AND coalesce(expires_at, 4611686018427387904) <= ?"
 )
 _UNSEALED = "SELECT coalesce(sum(seq - sealed), 0) FROM thread WHERE seq > sealed"
+_FIRST_UNSEALED = (
+    "SELECT min(e.at) FROM thread t JOIN event e ON e.thread = t.id AND e.seq = t.sealed + 1 "
+    "WHERE t.seq > t.sealed"
+)
+#: A seal is made with the first commit after a minute; later than this, nobody makes any.
+_SEAL_GRACE = 600.0
 _LAPSED = "SELECT count(*), min(ready_at) FROM run WHERE ready_at <= ? AND owner IS NOT NULL"
 
 
@@ -94,5 +100,17 @@ def _late(now: Micros, *times: Micros) -> float:
 def sealed(store: Store, rows: Rows) -> Iterator[Check]:
     """How much of the record no seal protects yet."""
     ((unsealed,),) = rows(_UNSEALED, ())
-    words = f"{many(unsealed, 'event')} since the last seal; `sayso audit verify` checks them all"
-    yield Check("record", "note", words)
+    ((first,),) = rows(_FIRST_UNSEALED, ())
+    late = 0.0 if first is None else _late(store.now(), first)
+    words = f"{many(unsealed, 'event')} since the last seal"
+    if late <= _SEAL_GRACE:
+        yield Check("record", "note", f"{words}; `sayso audit verify` checks them all")
+    elif store.keys.can_sign:
+        words += f", the oldest {span(late)} ago: the next commit with this key seals them"
+        yield Check("record", "note", words)
+    else:
+        words += (
+            f", the oldest {span(late)} ago, and this key only verifies: start `sayso serve` with "
+            "the private key, which seals them"
+        )
+        yield Check("record", "wrong", words)
