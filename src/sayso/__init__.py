@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Tampered,
         TooMany,
         Unauthenticated,
+        UnknownKey,
     )
     from sayso.gate import Gate
     from sayso.inbox import Inbox
@@ -86,6 +87,7 @@ _HOMES = {
         "Tampered",
         "TooMany",
         "Unauthenticated",
+        "UnknownKey",
     ),
     "sayso.gate": ("Gate",),
     "sayso.inbox": ("Inbox",),
@@ -152,6 +154,7 @@ __all__ = [
     "TooMany",
     "ToolCall",
     "Unauthenticated",
+    "UnknownKey",
     "Verdict",
     "ask_user",
     "ask_user_for",

@@ -255,6 +255,6 @@ def test_without_the_new_key_its_rows_are_named(world: World) -> None:
     store = SqliteStore(world.path, keys=Keyring.parse(KEY))
     report = verify(store)
     assert {thread for thread, _ in places(report)} == {"", "order-4"}
-    assert any("another key" in problem.what for problem in report.problems)
+    assert any("unknown key" in problem.what for problem in report.problems)
     store.close()
     world.open(f"{OTHER_KEY},{KEY}")
