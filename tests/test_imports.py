@@ -62,6 +62,7 @@ ERRORS = {
     "Tampered",
     "TooMany",
     "Unauthenticated",
+    "UnknownKey",
 }
 EXPORTS = NOUNS | ERRORS | {"ModelError"}  # the one error that lives with what raises it
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Tampered,
         TooMany,
         Unauthenticated,
+        UnknownKey,
     )
     from sayso.gate import Gate
     from sayso.inbox import Inbox
@@ -90,6 +91,7 @@ _HOMES = {
         "Tampered",
         "TooMany",
         "Unauthenticated",
+        "UnknownKey",
     ),
     "sayso.gate": ("Gate",),
     "sayso.inbox": ("Inbox",),
@@ -158,6 +160,7 @@ __all__ = [
     "TooMany",
     "ToolCall",
     "Unauthenticated",
+    "UnknownKey",
     "Verdict",
     "ask_user",
     "ask_user_for",

@@ -21,7 +21,8 @@
     ├── ResultNotKept        the call ran, and its result could not be stored
     ├── InDoubt              the call started, and nobody knows how it ended
     ├── Tampered             a stored row does not match its digest or signature
-    ├── KeyMissing           signing was asked for, and there is no key to sign with
+    ├── KeyMissing           there is no key to sign or verify with
+    │   └── UnknownKey       a row was signed with a key that this process does not have
     ├── ModelError           the model could not be reached, or refused the request
     └── StoreError           the store cannot be read or written
         └── StoreVersion     the store was written by a newer version
@@ -161,6 +162,18 @@ class Tampered(SaysoError):
 
 class KeyMissing(SaysoError):
     """There is no key to sign or verify with."""
+
+
+class UnknownKey(KeyMissing):
+    """A signature, link or row MAC names a key that is not in this process's keyring.
+
+    It may be genuine, so it is not reported as tampering, and nothing is changed because of it: add
+    the key where it is missing, and try again. ``key_id`` is the id of the key.
+    """
+
+    def __init__(self, message: str, key_id: str = "") -> None:
+        super().__init__(message)
+        self.key_id = key_id
 
 
 class StoreError(SaysoError):

@@ -10,8 +10,10 @@ A key is a line of text, in one of three forms::
 and its public half. Text of 32 or more ASCII characters without a colon, as secret managers make
 it, is taken as an HMAC secret too; it must be random, because nothing slows down guessing.
 
-A keyring is one or more keys, separated by commas or whitespace: the first signs, all verify. To
-rotate, put the new key in front and keep the old ones as long as their signatures are to count.
+A keyring is one or more keys, separated by commas or whitespace: the first signs, all verify. What
+was made with a key that is not in the keyring raises ``UnknownKey``: it may be genuine. Forged is
+what names a key that is here, and was not made with it. ``docs/deployment.md`` has the order in
+which to rotate keys on several machines.
 
 Three things are made with keys, under separate domains, so that none passes for another:
 
@@ -35,12 +37,12 @@ import hashlib
 import hmac
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypeVar
 
-from sayso.errors import KeyMissing, StoreError
+from sayso.errors import KeyMissing, StoreError, UnknownKey
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -288,37 +290,83 @@ class Keyring:
         return self.rows[0]
 
     def check_row(self, data: bytes, mac: str) -> bool:
-        """Say whether one of the row keys made ``mac`` over ``data``."""
-        text = str(mac)
-        return any(_equal(key.mac(data), text) for key in self.rows)
+        """Return whether the row key that ``mac`` names made it over ``data``.
 
-    def lacks_row_key(self, mac: str) -> bool:
-        """Say whether ``mac`` names a row key that is not in this keyring."""
-        key_id, dot, rest = str(mac).partition(".")
-        named = bool(dot) and len(key_id) == _ID_LENGTH and len(_decode(rest) or b"") == 32
-        return named and key_id not in {key.id for key in self.rows}
+        Raises ``UnknownKey`` if that key is not here.
+        """
+        text = str(mac)
+        key = _named(self.rows, text)
+        if key is None:
+            return self._unknown(text, _is_signature, f"{ENVIRONMENT} or {ROW_ENVIRONMENT}")
+        return _equal(key.mac(data), text)
 
     def sign(self, data: bytes) -> str:
         """Sign ``data`` with the first key: ``<key id>.<base64url>``."""
         return self.keys[0].sign(data)
 
     def verify(self, data: bytes, signature: str) -> bool:
-        """Say whether one of the keys signed ``data``; garbage is False, never an error."""
+        """Return whether the key that ``signature`` names made it over ``data``.
+
+        Raises ``UnknownKey`` if that key is not here. Garbage names no key, and is just false.
+        """
         text = str(signature)  # a forged row may hold NULL or a blob
-        return any(key.verify(data, text) for key in self.keys)
+        key = _named(self.keys, text)
+        if key is None:
+            return self._unknown(text, _is_signature, ENVIRONMENT)
+        return key.verify(data, text)
 
     def link(self, data: bytes) -> str:
         """Hash one link of an audit chain: keyed if the first key is HMAC, else plain."""
         return self.keys[0].link(data)
 
     def check_link(self, data: bytes, link: str) -> bool:
-        """Say whether ``link`` is the hash of ``data`` that this keyring, or an old key, made."""
+        """Return whether ``link`` is the hash of ``data`` that this keyring, or an old key, made.
+
+        Raises ``UnknownKey`` if it names a key that is not here.
+        """
         text = str(link)
         if _equal(self.link(data), text):
             return True
         # An old Ed25519 key does not count: its plain links can be made without any key.
-        old = (key for key in self.keys[1:] if isinstance(key, HmacKey))
-        return any(_equal(key.link(data), text) for key in old)
+        key = _named(self.keys, text)
+        if key is None:
+            return self._unknown(text, _is_link, ENVIRONMENT)
+        return isinstance(key, HmacKey) and _equal(key.link(data), text)
+
+    def _unknown(self, text: str, is_whole: Callable[[str], bool], where: str) -> Literal[False]:
+        """Raise ``UnknownKey`` if ``text`` is well formed and names a key that is not here.
+
+        One that is here for something else was put in this place by hand: that is a forgery.
+        """
+        key_id, _, rest = text.partition(".")
+        ours = any(key.id == key_id for key in (*self.keys, *self.rows))
+        if ours or len(key_id) != _ID_LENGTH or not _is_hex(key_id) or not is_whole(rest):
+            return False
+        raise UnknownKey(
+            f"unknown key {key_id}: something in the store was signed with it, and it is not among "
+            f"the keys of this process. Add it to {where} on this machine, behind the first key",
+            key_id,
+        )
+
+
+_K = TypeVar("_K", HmacKey | Ed25519Key, RowKey)
+
+
+def _named(keys: Iterable[_K], text: str) -> _K | None:
+    key_id = text.partition(".")[0]
+    return next((key for key in keys if key.id == key_id), None)
+
+
+def _is_signature(text: str) -> bool:
+    return len(_decode(text) or b"") in (32, 64)
+
+
+def _is_link(text: str) -> bool:
+    return len(text) == 64 and _is_hex(text)
+
+
+def _is_hex(text: str) -> bool:
+    return all(letter in "0123456789abcdef" for letter in text)
 
 
 def new_key(kind: Literal["hmac", "ed25519"] = "hmac") -> str:

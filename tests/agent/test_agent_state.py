@@ -112,7 +112,7 @@ async def test_another_key_does_not_sign_for_this_store(lasting: World) -> None:
     state = await paused(lasting)
     outer = json.loads(state.to_json())
     outer["signature"] = a_key(b"y").sign(outer["state"].encode())
-    with pytest.raises(sayso.Tampered):
+    with pytest.raises(sayso.UnknownKey, match="SAYSO_KEY"):
         await lasting.agent().resume(sayso.RunState.from_json(json.dumps(outer)))
 
 

@@ -11,7 +11,9 @@ from cli_world import World
 
 import sayso
 from sayso.cli.checkup.check import span
+from sayso.engine.commands import Note
 from sayso.keys import new_key, public_key
+from sayso.stores import open_store
 from sayso.stores.sqlite import sidecar
 from sayso.testing import ScriptedModel, call
 
@@ -200,3 +202,19 @@ def test_a_file_of_somebody_else_is_told(world: World) -> None:
 )
 def test_spans_are_short(seconds: float, words: str) -> None:
     assert span(seconds) == words
+
+
+def test_a_record_that_nobody_seals_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = new_key("ed25519")
+    monkeypatch.setenv("SAYSO_KEY", public_key(pair))
+    store = open_store(world.url)
+    store.transact(Note(type="seen", actor="ana"))
+    store.close()
+    assert checks(world)["record"]["text"].startswith("1 event since the last seal; ")
+    sql(world, "UPDATE event SET at = at - ?", HOURS)
+    record = checks(world, code=1)["record"]
+    assert record["state"] == "wrong"
+    assert "the oldest 3 h ago" in record["text"]
+    assert "sayso serve" in record["text"]
+    monkeypatch.setenv("SAYSO_KEY", pair)
+    assert checks(world)["record"]["state"] == "note"

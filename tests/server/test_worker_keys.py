@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from served import Serve
 
 import sayso
 from sayso.audit import verify
+from sayso.engine.commands import Note
 from sayso.errors import KeyMissing
 from sayso.inbox import Inbox
 from sayso.keys import Keyring, new_key, public_key
+from sayso.server import app
 from sayso.stores.base import Store
 from sayso.stores.sqlite import SqliteStore
-from sayso.testing import ScriptedModel, call, say
+from sayso.testing import FakeClock, ScriptedModel, call, say
 from sayso.worker import Worker
 
 WHOLE = new_key("ed25519")
@@ -90,3 +94,25 @@ async def test_what_needs_no_person_needs_the_whole_key(
         whole, ran = shop(server, asks=False)
         await step_of(server, Worker([whole], server))
         assert ran == ["pack ana"]
+
+
+def test_the_server_seals_what_workers_wrote(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers with the public half cannot seal, and the server commits nothing of its own."""
+    monkeypatch.setattr(app, "SEAL_CHECK", 0.05)
+    path, clock = tmp_path / "sayso.db", FakeClock()
+    store = SqliteStore(path, keys=Keyring.parse(WHOLE), clock=clock)
+    serve(store=store, workers=0)
+    with closing(SqliteStore(path, keys=Keyring.parse(public_key(WHOLE)), clock=clock)) as worker:
+        worker.transact(Note(thread="t", type="seen", actor="ana"))
+        clock.advance(59)
+        time.sleep(0.3)
+        assert worker.seals() == []
+        clock.advance(1)
+        deadline = time.monotonic() + 10
+        while not worker.seals() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(worker.seals()) == 1
+        report = verify(worker)
+        assert (report.ok, report.unsealed) == (True, 0)

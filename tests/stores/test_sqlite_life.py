@@ -15,7 +15,6 @@ import pytest
 from sayso.errors import StoreError
 from sayso.keys import Keyring
 from sayso.stores.sqlite import SqliteStore
-from sayso.stores.sqlite import store as sqlite_module
 from sayso.testing import FakeClock
 from sayso.testing.checks import all_seals
 from sayso.testing.world import World, tool_of
@@ -107,21 +106,6 @@ def test_a_mark_that_cannot_be_written_does_not_undo_the_commit(
 
 
 # -- sealing by itself
-
-
-def test_it_seals_after_so_many_events(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_module, "SEAL_EVENTS", 5)
-    for _ in range(12):
-        world.ask()
-    assert len(all_seals(world.store)) == 2
-
-
-def test_it_seals_after_so_many_seconds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.ask()
-    assert all_seals(world.store) == []
-    monkeypatch.setattr(sqlite_module, "SEAL_SECONDS", 0.0)
-    world.ask()
-    assert len(all_seals(world.store)) == 1
 
 
 def test_it_seals_when_it_is_closed(world: World) -> None:

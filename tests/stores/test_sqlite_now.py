@@ -12,6 +12,7 @@ import pytest
 from sayso.engine.commands import Note, Propose
 from sayso.keys import Keyring
 from sayso.rows import Message
+from sayso.stores.seals import SEAL_EVENTS
 from sayso.stores.sqlite import SqliteStore
 from sayso.stores.sqlite.watcher import OwnCommits
 
@@ -46,7 +47,8 @@ def test_a_slow_disk_does_not(store: SqliteStore) -> None:
 
 
 def test_a_seal_that_is_due_does_not(store: SqliteStore) -> None:
-    store._pace, store._unsealed = 0.0, 999
+    store.transact(*[Note(type="seen", actor="ana")] * (SEAL_EVENTS - 10))
+    store._pace = 0.0
     assert store.transact_now(said("one")) is None
     assert told(store) == []
 

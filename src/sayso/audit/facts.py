@@ -14,6 +14,7 @@ from typing import Any
 from sayso import codec
 from sayso.engine.asking import ENVELOPE_VERSION, signed_bytes
 from sayso.engine.moves import MOVES
+from sayso.errors import UnknownKey
 from sayso.keys import Keyring
 from sayso.rows import CallStatus, Event
 from sayso.types import Decided, Vote
@@ -112,7 +113,11 @@ class Facts:
         if body["digest"] != wanted:
             raise Nonsense("the decision is about something else")
         data = signed_bytes(body["digest"], body["decision"], event.actor, event.at)
-        if not keys.verify(data, body["signature"]):
+        try:
+            genuine = keys.verify(data, body["signature"])
+        except UnknownKey as error:
+            raise Nonsense(f"the signature of {event.actor} cannot be checked: {error}") from error
+        if not genuine:
             raise Nonsense(f"the signature of {event.actor} does not hold")
 
     @property

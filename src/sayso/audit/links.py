@@ -6,6 +6,7 @@ import hashlib
 
 from sayso.audit.reading import DAMAGE
 from sayso.engine.unit_of_work import link_bytes
+from sayso.errors import UnknownKey
 from sayso.keys import Keyring
 from sayso.rows import Event
 
@@ -22,13 +23,13 @@ def link_wrong(keys: Keyring, previous: str, event: Event) -> str:
     try:
         if keys.check_link(link_bytes(previous, event), event.hash):
             return ""
+    except UnknownKey as error:
+        return f"its hash cannot be checked: {error}"
     except DAMAGE:
         return "it was changed: its columns cannot be hashed"
     maker = _maker(event)
     if maker == PLAIN and not keys.link(b"").startswith(PLAIN):
         return "its hash was made without the key"
-    if maker != PLAIN and maker not in {key.id for key in keys.keys}:
-        return f"its hash was made with another key ({maker[:8]!r}), which is not here"
     return "it was changed, or it does not follow on the row before it"
 
 

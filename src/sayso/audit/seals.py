@@ -8,7 +8,9 @@ from typing import NamedTuple
 from sayso import codec
 from sayso.audit.reading import DAMAGE, Unreadable, pages
 from sayso.audit.report import Problem, Problems
-from sayso.stores.base import Seal, Store, seal_bytes
+from sayso.errors import UnknownKey
+from sayso.stores.base import Store
+from sayso.stores.seals import Seal, seal_bytes
 
 _PAGE = 16  # a seal may hold ten thousand heads
 
@@ -74,9 +76,11 @@ class Seals:
             return "does not follow the one before it"
         if codec.sha256(seal_bytes(seal.n, seal.at, seal.heads, seal.prev)) != seal.hash:
             return "was changed: its hash does not fit"
-        if not self._store.keys.verify(seal.hash.encode(), seal.signature):
-            return "has a signature that does not hold"
-        return ""
+        try:
+            genuine = self._store.keys.verify(seal.hash.encode(), seal.signature)
+        except UnknownKey as error:
+            return f"has a signature that cannot be checked: {error}"
+        return "" if genuine else "has a signature that does not hold"
 
     def _say(self, n: int, what: str) -> None:
         self._problems.add(Problem("", n, 0, f"seal {n} {what}"))

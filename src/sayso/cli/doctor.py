@@ -25,8 +25,8 @@ from sayso.stores.base import Store
 _SIGNS = {"ok": ("✓", "green"), "note": ("-", ""), "wrong": ("✗", "bold red")}
 
 _LOOKS: tuple[Callable[[Store, Rows], Iterator[Check]], ...] = (
-    *(trust.key, trust.clock, trust.restored),
-    *(work.waiting, work.overdue, work.due, work.sealed),
+    *(trust.key, trust.needed_keys, trust.clock, trust.restored),
+    *(work.waiting, work.overdue, work.due, work.broken, work.sealed),
     *(trust.people, trust.tier),
 )
 

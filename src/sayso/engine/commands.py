@@ -407,13 +407,21 @@ class RevokePrincipal(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note(Command):
-    """A fact that changes no row: a policy was loaded, a secret was revealed, rows were pruned."""
+    """A fact that changes no row: a policy was loaded, a secret was revealed, rows were pruned.
+
+    With ``run``, it belongs to that run and is forgotten with it.
+    """
 
     name: ClassVar[str] = "note"
     thread: str = SYSTEM_THREAD
     type: str
     actor: str
+    run: str | None = None
     body: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,12 +36,16 @@ from sayso.server.showing.judging import judge_of
 from sayso.server.wire import answers, docs
 from sayso.stores import open_store
 from sayso.stores.base import Store
+from sayso.twin import hop
 from sayso.worker import Worker
 
 if TYPE_CHECKING:
     from sayso.server.webhooks import Endpoint, Outbox
 
 log = logging.getLogger("sayso.server")
+
+#: How often to look whether a seal is due, in seconds.
+SEAL_CHECK = 10.0
 
 
 def create_app(
@@ -135,12 +139,14 @@ def _outbox(service: Service, webhooks: Sequence[Endpoint]) -> Outbox | None:
 
 @contextlib.asynccontextmanager
 async def _life(app: FastAPI) -> AsyncIterator[None]:
-    """The feed and the worker live as long as the app; what is being run is finished first."""
+    """Feed, worker and sealing live as long as the app; what is being run is finished first."""
     service: Service = app.state.sayso
     outbox: Outbox | None = app.state.outbox
     if outbox is not None:
         await outbox.begin()
     tasks = [asyncio.create_task(service.feed.run()), asyncio.create_task(service.worker.run())]
+    sealing = asyncio.create_task(_keep_sealed(service.store))
+    tasks.append(sealing)
     if outbox is not None:
         tasks.append(asyncio.create_task(outbox.run()))
     for task in tasks:
@@ -155,8 +161,19 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
         await tasks[1]
         await drained()
         tasks[0].cancel()
+        sealing.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         service.inbox.close()
+
+
+async def _keep_sealed(store: Store) -> None:
+    """Make the seals that are due. With Ed25519 keys no worker can, and nobody may commit here."""
+    while store.keys.can_sign:
+        try:
+            await hop(store.seal_if_due)
+        except SaysoError as error:
+            log.warning("not sealed now, trying again: %s", error)
+        await asyncio.sleep(SEAL_CHECK)
 
 
 def _watched(task: asyncio.Task[None]) -> None:

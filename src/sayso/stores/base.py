@@ -23,6 +23,7 @@ from sayso.engine.commands import Note
 from sayso.errors import Conflict, InvalidCall, NotFound
 from sayso.keys import Keyring
 from sayso.rows import Call, Event, Principal, Run, Thread, Tool
+from sayso.stores.seals import Seal
 from sayso.types import Grant, Micros
 
 #: A place in the stream of events; "" is before the first. Only its store can read it.
@@ -30,9 +31,6 @@ Cursor = str
 
 #: Called before and after each commit with the name of its boundary: a fault test dies in here.
 Boundary = Callable[[str, str], None]
-
-SEAL_EVENTS = 1000
-SEAL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,18 +107,6 @@ class Due:
     thread: str
     run: str
     call: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seal:
-    """The signed heads of the chains that moved, chained to the seal before it."""
-
-    n: int
-    at: Micros
-    heads: str
-    prev: str
-    hash: str
-    signature: str
 
 
 class Subscription(Protocol):
@@ -238,7 +224,17 @@ class Store(Protocol):
 
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]: ...
     def seal(self) -> Seal | None:
-        """Sign the heads of the chains that moved since the last seal; nothing if none did."""
+        """Sign the heads of all chains that moved since their last seal; ``None`` if none did.
+
+        A large backlog becomes several seals, each in a transaction of its own.
+        """
+        ...
+
+    def seal_if_due(self) -> Seal | None:
+        """Make a seal if the store's unsealed events demand one (``sayso.stores.seals``).
+
+        Every commit does this too; call it on a timer where a process commits too rarely.
+        """
         ...
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
@@ -331,20 +327,3 @@ def pruned_note(
     """The fact that names what was forgotten; the audit accepts a missing body only with it."""
     body = {"before": before, "runs": sorted(run for _, run in forgotten), "counts": counts}
     return Note(type="pruned", actor=by, body=body)
-
-
-def next_seal(
-    keys: Keyring, last: Seal | None, heads: Sequence[tuple[str, int, str]], at: Micros
-) -> Seal:
-    """The seal over these (thread, seq, head), chained to the last one and signed."""
-    n, prev = (1, "") if last is None else (last.n + 1, last.hash)
-    text = codec.dumps([list(head) for head in heads])
-    digest = codec.sha256(seal_bytes(n, at, text, prev))
-    return Seal(
-        n=n, at=at, heads=text, prev=prev, hash=digest, signature=keys.sign(digest.encode())
-    )
-
-
-def seal_bytes(n: int, at: Micros, heads: str, prev: str) -> bytes:
-    """What the hash of a seal covers."""
-    return codec.dumps([n, at, heads, prev]).encode()

@@ -14,16 +14,13 @@ from sayso.errors import Conflict
 from sayso.keys import Keyring
 from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Event, Principal, Run, Thread, Tool
 from sayso.stores.base import (
-    SEAL_EVENTS,
     Boundary,
     Cursor,
     Due,
     Query,
-    Seal,
     age_key,
     age_start,
     engine_deps,
-    next_seal,
     page_key,
     page_start,
     place_of,
@@ -33,6 +30,7 @@ from sayso.stores.base import (
 from sayso.stores.hub import Hub, Listener
 from sayso.stores.inner import still_needed
 from sayso.stores.listing import OPEN, list_status_of, list_statuses_of, search_key_of, shows
+from sayso.stores.seals import Seal, SealSchedule, Unsealed, next_seal
 from sayso.types import Grant, Micros
 
 
@@ -70,7 +68,7 @@ class MemoryStore:
         self._events: list[Event] = []
         self._chains: dict[str, list[int]] = {}
         self._seals: list[Seal] = []
-        self._unsealed = 0
+        self._schedule = SealSchedule()
         self._boundary_name = ""
 
     # -- writing
@@ -80,8 +78,8 @@ class MemoryStore:
         with self._lock:
             self._boundary_name = "+".join(command.name for command in commands if command.name)
             results, work = run_commands(self, commands)
-            if self._unsealed >= SEAL_EVENTS:
-                self.seal()
+            if self._schedule.wants_look(len(self._events), self.now()):
+                self.seal_if_due()
         self._hub.publish({event.thread for event in work.events})
         return results
 
@@ -143,7 +141,6 @@ class MemoryStore:
         for event in work.events:
             self._events.append(event._replace(pos=len(self._events) + 1))
             self._chains.setdefault(event.thread, []).append(len(self._events))
-        self._unsealed += len(work.events)
         if self.boundary is not None:
             self.boundary(self._boundary_name, "after")
 
@@ -160,10 +157,9 @@ class MemoryStore:
             raise Conflict(f"{taken[0]} is taken already: give another id")
 
     def seal(self) -> Seal | None:
-        """Sign the heads of the chains that moved."""
+        """Sign the heads of all chains that moved."""
         with self._lock:
-            moved = sorted(t.id for t in self._threads.values() if t.seq > t.sealed)
-            self._unsealed = 0
+            moved = [t.id for t in self._moved()]
             if not moved or not self.keys.can_sign:
                 return None
             heads = [(t.id, t.seq, t.head) for t in map(self._threads.__getitem__, moved)]
@@ -173,6 +169,25 @@ class MemoryStore:
                 row = self._threads[thread]
                 self._threads[thread] = row._replace(sealed=row.seq)
             return self._seals[-1]
+
+    def _moved(self) -> list[Thread]:
+        moved = [t for t in self._threads.values() if t.seq > t.sealed]
+        return sorted(moved, key=lambda t: (t.id != SYSTEM_THREAD, t.id))
+
+    def seal_if_due(self) -> Seal | None:
+        """Make a seal if the unsealed events demand one."""
+        with self._lock:
+            now, seal, unsealed = self.now(), None, self._unsealed()
+            if unsealed.demand_seal(now):
+                seal, unsealed = self.seal(), self._unsealed()
+            self._schedule.looked(unsealed, now)
+            return seal
+
+    def _unsealed(self) -> Unsealed:
+        moved = self._moved()
+        first = (self._events[self._chains[t.id][t.sealed] - 1].at for t in moved)
+        count = sum(t.seq - t.sealed for t in moved)
+        return Unsealed(count, min(first, default=None), len(self._events))
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         """Forget the contents of what ended before then."""
@@ -391,5 +406,4 @@ class MemoryStore:
 
     def close(self) -> None:
         """Seal what moved; the rows stay as long as somebody holds the store."""
-        if self._unsealed:
-            self.seal()
+        self.seal()

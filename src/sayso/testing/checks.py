@@ -16,7 +16,8 @@ from sayso.engine.asking import envelope, signed_bytes
 from sayso.engine.moves import MOVES
 from sayso.engine.unit_of_work import COUNTERS, head_bytes, link_bytes
 from sayso.rows import LIVE, Call, CallStatus, Event, Run, RunStatus, Thread
-from sayso.stores.base import Cursor, Seal, Store, seal_bytes
+from sayso.stores.base import Cursor, Store
+from sayso.stores.seals import Seal, seal_bytes
 
 _S = CallStatus
 

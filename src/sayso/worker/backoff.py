@@ -18,12 +18,12 @@ class Backoff:
         """How many runs wait."""
         return len(self._until)
 
-    def failed(self, run: str) -> float:
-        """Note a failure; gives the seconds until the next try."""
+    def failed(self, run: str) -> tuple[float, int]:
+        """Note a failure; return the seconds until the next try, and how many have failed."""
         _, times = self._until.get(run, (0.0, 0))
         wait: float = min(_FIRST * 2**times, _LONGEST)
         self._until[run] = (time.monotonic() + wait, times + 1)
-        return wait
+        return wait, times + 1
 
     def forget(self, run: str) -> None:
         """It went well."""

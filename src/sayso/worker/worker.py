@@ -18,6 +18,7 @@ from functools import partial
 from sayso.agent import Agent
 from sayso.agent.events import Ended
 from sayso.agent.resumable import Resumable, Standing, elsewhere
+from sayso.engine.commands import Note
 from sayso.errors import SaysoError
 from sayso.gate.reentrancy import Due, unless_taken
 from sayso.rows import Run
@@ -244,15 +245,29 @@ class Worker:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            again = self._backoff.failed(run.id)
+            again, times = self._backoff.failed(run.id)
             ours = isinstance(error, SaysoError)  # which says what to do, and not where it was
             said = f"{type(error).__name__}: {error}" if ours else type(error).__name__
             words = "run %s of %s: %s; again in %.0f s"
             log.error(words, run.id, run.agent, said, again, exc_info=not ours)
+            if times > 1 and times & (times - 1) == 0:
+                await self._put_on_record(run, said, times)
         finally:
             self._tasks.pop(run.id, None)
             seconds = time.monotonic() - began
             self.steps.tell(Step(status, run.agent, run.id, seconds=seconds))
+
+    async def _put_on_record(self, run: Run, said: str, times: int) -> None:
+        """Leave word of a run that keeps breaking: people look elsewhere than in this log.
+
+        After the second failure, the fourth, the eighth: so that the record does not fill with it.
+        """
+        body = {"error": said, "times": times}
+        note = Note(thread=run.thread, type="broke", actor="worker", run=run.id, body=body)
+        try:
+            await hop(self.store.transact, note)
+        except SaysoError as error:
+            log.warning("that run %s keeps breaking is not on record: %s", run.id, error)
 
     async def _watched(self, run: Run, due: Due) -> str:
         """Take it further; what the agent does not say of itself, the record does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from sayso.channels.layout import name
 from sayso.cli.checkup.check import Check, Rows, span
-from sayso.errors import StoreError
+from sayso.errors import StoreError, UnknownKey
 from sayso.inbox.people import genuine_principal
 from sayso.keys import ENVIRONMENT
 from sayso.rows import Principal
@@ -26,6 +27,16 @@ _LABEL = (
 #: Said of every store, because no store can tell.
 _UNSEEN = "after a copy of all its files was put back, run `sayso recover --force` all the same"
 _AGENTS = "SELECT DISTINCT agent FROM run WHERE status IN ('running', 'paused')"
+
+_OPEN_CALLS = (
+    "SELECT c.decision, c.votes FROM run r JOIN call c ON c.run = r.id "
+    "WHERE r.status IN ('running', 'paused') "
+    "AND c.status IN ('asked', 'ready', 'running', 'in_doubt') LIMIT ?"
+)
+_LIVE_GRANTS = "SELECT signature FROM grants WHERE revoked IS NULL LIMIT ?"
+_LIVE_TOKENS = "SELECT signature FROM principal WHERE revoked IS NULL LIMIT ?"
+_MOST = 100_000
+_SIGNED = re.compile(r"\b([0-9a-f]{8})\.[\w-]{43,}")
 
 _EMBEDDED = (
     "embedded: what runs with this store and key could decide as well. It stops the model, not "
@@ -55,6 +66,34 @@ def key(store: Store, rows: Rows) -> Iterator[Check]:
     file = Path(f"{os.path.realpath(store.url.removeprefix('sqlite:///'))}.key")
     mode = stat.S_IMODE(file.stat().st_mode)
     yield Check("key", "ok", f"{ids}, in {file} (mode {mode:04o}){signs}")
+
+
+def needed_keys(store: Store, rows: Rows) -> Iterator[Check]:
+    """Which keys the open rows were signed with: those that are missing here, and those to drop."""
+    needed = {
+        key_id
+        for statement in (_OPEN_CALLS, _LIVE_GRANTS, _LIVE_TOKENS)
+        for row in rows(statement, (_MOST,))
+        for column in row
+        for key_id in _SIGNED.findall(column or "")
+    }
+    here = [one.id for one in store.keys.keys]
+    if missing := sorted(needed - {*here}):
+        words = (
+            f"{', '.join(missing)} signed rows that are open, and is not here: add it to "
+            f"{ENVIRONMENT} on this machine, behind the first key"
+        )
+        yield Check("keys", "wrong", words)
+        return
+    words = (
+        f"open rows were signed with {', '.join(sorted(needed))}" if needed else "none is needed"
+    )
+    if spare := [key_id for key_id in here[1:] if key_id not in needed]:
+        words += (
+            f"; {', '.join(spare)} can be dropped where nobody reads closed requests and the old "
+            "record"
+        )
+    yield Check("keys", "ok", words)
 
 
 def clock(store: Store, rows: Rows) -> Iterator[Check]:
@@ -109,7 +148,7 @@ def people(store: Store, rows: Rows) -> Iterator[Check]:
     """Tokens that nobody will have to renew, and tokens that nobody here has made."""
     now = store.now()
     live = [person for person in store.principals() if person.live(now)]
-    forged = [person for person in live if not genuine_principal(store, person)]
+    forged = [person for person in live if _is_forged(store, person)]
     if forged:
         words = f"not made with this key, so that they open nothing: {_listed(forged)}"
         yield Check("tokens", "wrong", words)
@@ -119,6 +158,13 @@ def people(store: Store, rows: Rows) -> Iterator[Check]:
         yield Check("tokens", "note", words)
     if not forged and not endless:
         yield Check("tokens", "ok", f"{len(live)} in use, each with an end")
+
+
+def _is_forged(store: Store, person: Principal) -> bool:
+    try:
+        return not genuine_principal(store, person)
+    except UnknownKey:
+        return False  # ``needed_keys`` names the key
 
 
 def _listed(found: list[Principal]) -> str:

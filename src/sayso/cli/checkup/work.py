@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
+from sayso import codec
 from sayso.channels.layout import name
 from sayso.cli.checkup.check import Check, Rows, span
 from sayso.stores.base import Query, Store
@@ -28,7 +29,19 @@ _EXPIRED = (
     "WHERE list_status IN ('asked', 'in_doubt') AND list_status = 'asked' "
     "AND coalesce(expires_at, 4611686018427387904) <= ?"
 )
+# Whatever is due or leased now; the oldest have been waiting for longest.
+_TAKEN_UP = "SELECT id, thread, agent FROM run WHERE ready_at IS NOT NULL ORDER BY ready_at LIMIT ?"
+_LAST_EVENTS = (
+    "SELECT type, body FROM event WHERE thread = ? AND run = ? ORDER BY seq DESC LIMIT 100"
+)
+_MOST_RUNS = 1000
 _UNSEALED = "SELECT coalesce(sum(seq - sealed), 0) FROM thread WHERE seq > sealed"
+_FIRST_UNSEALED = (
+    "SELECT min(e.at) FROM thread t JOIN event e ON e.thread = t.id AND e.seq = t.sealed + 1 "
+    "WHERE t.seq > t.sealed"
+)
+#: A seal is made with the first commit after a minute; later than this, nobody makes any.
+_SEAL_GRACE = 600.0
 _LAPSED = "SELECT count(*), min(ready_at) FROM run WHERE ready_at <= ? AND owner IS NOT NULL"
 
 
@@ -87,6 +100,31 @@ def due(store: Store, rows: Rows) -> Iterator[Check]:
         yield Check("due", "ok", "no run waits for a worker")
 
 
+def broken(store: Store, rows: Rows) -> Iterator[Check]:
+    """Runs that a worker takes up again and again, and that break each time."""
+    found = [_last_failure(rows, *row) for row in rows(_TAKEN_UP, (_MOST_RUNS,))]
+    failures = [failure for failure in found if failure is not None]
+    for run, agent, body in failures[:_NAMED]:
+        words = f"run {name(run)} of {name(agent)} has failed {body['times']} times or more"
+        yield Check("broken", "wrong", f"{words}: {body['error']}")
+    if len(failures) > _NAMED:
+        yield Check("broken", "wrong", f"and {many(len(failures) - _NAMED, 'other run')}")
+    if not failures:
+        yield Check("broken", "ok", "no run fails each time that a worker takes it up")
+
+
+def _last_failure(
+    rows: Rows, run: str, thread: str, agent: str
+) -> tuple[str, str, dict[str, Any]] | None:
+    """What a worker left word of, if the run has not moved since."""
+    for type, body in rows(_LAST_EVENTS, (thread, run)):
+        if type == "broke" and body is not None:
+            return run, agent, codec.loads(body)
+        if type not in ("claimed", "released", "woken"):
+            return None
+    return None
+
+
 def _late(now: Micros, *times: Micros) -> float:
     return (now - min(times)) / 1_000_000 if times else 0.0
 
@@ -94,5 +132,17 @@ def _late(now: Micros, *times: Micros) -> float:
 def sealed(store: Store, rows: Rows) -> Iterator[Check]:
     """How much of the record no seal protects yet."""
     ((unsealed,),) = rows(_UNSEALED, ())
-    words = f"{many(unsealed, 'event')} since the last seal; `sayso audit verify` checks them all"
-    yield Check("record", "note", words)
+    ((first,),) = rows(_FIRST_UNSEALED, ())
+    late = 0.0 if first is None else _late(store.now(), first)
+    words = f"{many(unsealed, 'event')} since the last seal"
+    if late <= _SEAL_GRACE:
+        yield Check("record", "note", f"{words}; `sayso audit verify` checks them all")
+    elif store.keys.can_sign:
+        words += f", the oldest {span(late)} ago: the next commit with this key seals them"
+        yield Check("record", "note", words)
+    else:
+        words += (
+            f", the oldest {span(late)} ago, and this key only verifies: start `sayso serve` with "
+            "the private key, which seals them"
+        )
+        yield Check("record", "wrong", words)

@@ -16,12 +16,13 @@ from psycopg.rows import tuple_row
 from sayso.engine import Command, UnitOfWork
 from sayso.errors import Conflict, StoreError
 from sayso.rows import Event
-from sayso.stores.base import Boundary, Cursor, Seal, run_commands
+from sayso.stores.base import Boundary, Cursor, run_commands
 from sayso.stores.hub import Listener
 from sayso.stores.postgres.attempt import Session
 from sayso.stores.postgres.stream import Stream
 from sayso.stores.postgres.transaction import PgTransaction, news
 from sayso.stores.postgres.wire import explained
+from sayso.stores.seals import Seal
 from sayso.stores.sql.dialect import POSTGRES, Reply
 from sayso.stores.sql.reads import SqlReads, move_cursor
 from sayso.stores.sql.tool_cache import ToolCache
@@ -82,6 +83,8 @@ class OwnTransaction(SqlReads):
 
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread; the surrounding transaction makes them durable."""
+        # Nobody comes back here after the commit, so that each one seals what came before it.
+        self._store.mind_seals(self.now())
         results: list[Any] = self._inside(lambda session: self._carry_out(session, commands))
         return results
 
@@ -98,6 +101,7 @@ class OwnTransaction(SqlReads):
         results, work = run_commands(transaction, commands)
         _check_starts(work)
         news(session.execute, work, store._channel)
+        store.has_reached(transaction.last_pos())
         return results
 
     def _inside(self, body: Callable[[Session], Any]) -> Any:
@@ -144,6 +148,9 @@ class OwnTransaction(SqlReads):
         raise _not_here()
 
     def seal(self) -> Seal | None:
+        raise _not_here()
+
+    def seal_if_due(self) -> Seal | None:
         raise _not_here()
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:

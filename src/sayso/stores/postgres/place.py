@@ -77,7 +77,8 @@ class Place:
             with connection.pipeline():
                 migrate(version, "postgres", self._execute(connection), keys.primary_id)
         facts = self._facts(connection)
-        check_key(facts["key"], [key.id for key in keys.keys], self._url)
+        ids = [key.id for key in keys.keys]
+        check_key(facts["key"], ids, self._execute(connection), self._url)
         self.incarnation = facts["incarnation"]
         self.greet(connection)
 

@@ -20,12 +20,9 @@ from sayso.errors import StoreError
 from sayso.keys import Keyring
 from sayso.rows import SYSTEM_THREAD, Event
 from sayso.stores.base import (
-    SEAL_EVENTS,
-    SEAL_SECONDS,
     Boundary,
     Cursor,
     Due,
-    Seal,
     engine_deps,
     run_commands,
 )
@@ -49,10 +46,11 @@ from sayso.stores.postgres.wire import (
     is_unprepared,
     translator,
 )
+from sayso.stores.seals import Seal, SealSchedule, is_full
 from sayso.stores.sql.dialect import POSTGRES
 from sayso.stores.sql.prune import prune
 from sayso.stores.sql.reads import SqlReads, move_cursor
-from sayso.stores.sql.seal import seal_moved
+from sayso.stores.sql.seal import find_unsealed, seal_moved
 from sayso.stores.sql.tool_cache import ToolCache
 from sayso.types import Micros
 
@@ -64,6 +62,7 @@ _NOW = "(extract(epoch FROM {}_timestamp()) * 1000000)::bigint"
 #: How long a database that is away is waited for at the end, in seconds.
 _FAREWELL = 2.0
 _SEALING = "SELECT pg_advisory_xact_lock(hashtext('sayso seal'), hashtext(?))"
+_MAY_SEAL = "SELECT pg_try_advisory_xact_lock(hashtext('sayso seal'), hashtext(?))"
 
 
 class PostgresStore(SqlReads):
@@ -106,8 +105,10 @@ class PostgresStore(SqlReads):
         self._pool = Pool(self._connect, size, self.url)
         self._stream = Stream(self._rows)
         self._hub = Hub(self._start_watching)
-        self._unsealed = 0
-        self._sealed_at = time.monotonic()
+        self._schedule = SealSchedule()
+        #: Whether this process has committed events since it sealed, and how far they reached.
+        self._has_written = False
+        self._pos = 0
         self._open()
         self.incarnation = self._place.incarnation
         self._channel = f"sayso_{self.incarnation}"
@@ -158,19 +159,21 @@ class PostgresStore(SqlReads):
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread in one durable transaction."""
 
-        def body(attempt: Attempt) -> tuple[list[Any], UnitOfWork, set[int]]:
+        def body(attempt: Attempt) -> tuple[list[Any], UnitOfWork, PgTransaction]:
             transaction = PgTransaction(attempt, self._tool_cache, self._deps, self._clock)
             results, work = run_commands(transaction, commands)
             attempt.probe = probe_of(work)
             news(attempt.execute, work, self._channel)
-            return results, work, {search_key.id for search_key in transaction.search_keys}
+            return results, work, transaction
 
         name = "+".join(c.name for c in commands if c.name)
-        results, work, search_keys = self._write(name, body, brief=True)
-        self._tool_cache.learn(work.tools, search_keys)
-        self._unsealed += len(work.events)
+        results, work, transaction = self._write(name, body, brief=True)
+        self._tool_cache.learn(
+            work.tools, {search_key.id for search_key in transaction.search_keys}
+        )
         self._hub.publish({event.thread for event in work.events})
-        self._seal_if_due()
+        self.has_reached(transaction.last_pos())
+        self.mind_seals(work.now)
         return results
 
     def transact_now(self, *commands: Command) -> None:
@@ -257,25 +260,56 @@ class PostgresStore(SqlReads):
 
     # -- sealing, pruning, cursors
 
-    def _seal_if_due(self) -> None:
-        late = time.monotonic() - self._sealed_at >= SEAL_SECONDS
-        if self._unsealed >= SEAL_EVENTS or (late and self._unsealed):
-            self._try_to_seal()
+    def has_reached(self, pos: int) -> None:
+        """Note the position of an event that this process has written; 0 if it wrote none."""
+        if pos:
+            self._pos, self._has_written = max(pos, self._pos), True
 
-    def _try_to_seal(self) -> None:
-        """Seal, or leave it to whoever seals next: what was committed is committed."""
+    def mind_seals(self, now: Micros) -> None:
+        """Make a seal if the schedule says that one may be due, and it is."""
+        if self.keys.can_sign and self._schedule.wants_look(self._pos, now):
+            self._try_to_seal(self.seal_if_due)
+
+    def _try_to_seal(self, seal: Callable[[], object]) -> None:
+        """Seal, or leave it to the next committer: what was committed is committed."""
         try:
-            self.seal()
+            seal()
         except StoreError as error:
             log.warning("not sealed now, which the next seal makes good: %s", error)
 
     def seal(self) -> Seal | None:
-        """Sign the heads of the chains that moved."""
-        self._sealed_at, self._unsealed = time.monotonic(), 0
-        return self._write("seal", self._seal)
+        """Sign the heads of all chains that moved."""
+        newest: Seal | None = None
+        while seal := self._write("seal", self._wait_and_seal):
+            newest = seal
+            if not is_full(seal):
+                break
+        self._has_written = False
+        return newest
+
+    def seal_if_due(self) -> Seal | None:
+        """Make a seal if the unsealed events in the database demand one, and nobody else is at it.
+
+        Other writers do not wait for it, unless they write to a thread that it holds.
+        """
+        if not self.keys.can_sign:
+            return None
+        now, seal, unsealed = self.now(), None, find_unsealed(self._rows)
+        if unsealed.demand_seal(now):
+            seal = self._write("seal", self._seal_if_free)
+            unsealed = find_unsealed(self._rows)
+        self._schedule.looked(unsealed, now)
+        return seal
+
+    def _wait_and_seal(self, attempt: Attempt) -> Seal | None:
+        attempt.execute(_SEALING, (self.schema,))
+        return self._seal(attempt)
+
+    def _seal_if_free(self, attempt: Attempt) -> Seal | None:
+        free = attempt.execute(_MAY_SEAL, (self.schema,)).fetchone()[0]
+        return self._seal(attempt) if free else None
 
     def _seal(self, attempt: Attempt) -> Seal | None:
-        attempt.execute(_SEALING, (self.schema,))
         seal = seal_moved(attempt.execute, self.keys, self._time_of(attempt), POSTGRES)
         if seal is not None:
             n, digest = seal.n, seal.hash
@@ -381,8 +415,8 @@ class PostgresStore(SqlReads):
         self._leaving = True
         self._patience = min(self._patience, _FAREWELL)
         try:
-            if self._unsealed:
-                self._try_to_seal()
+            if self._has_written:
+                self._try_to_seal(self.seal)
         finally:
             self._hub.clear()
             self._pool.close()

@@ -9,6 +9,7 @@ from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.command import Needs
 from sayso.rows import SYSTEM_THREAD
 from sayso.stores.postgres.attempt import Session
+from sayso.stores.postgres.pipe import Answer
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import POSTGRES, Execute, Reply
 from sayso.stores.sql.tool_cache import ToolCache
@@ -59,6 +60,7 @@ class PgTransaction(SqlTransaction):
         super().__init__(session.execute, tool_cache, POSTGRES, deps, clock or (lambda: 0))
         self._session = session
         self._has_clock = clock is None
+        self._added: Reply | None = None
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """Lock the thread, and load the rows that the commands need."""
@@ -72,7 +74,9 @@ class PgTransaction(SqlTransaction):
 
         def flush() -> None:
             if pending:
-                send(*_together(pending))
+                reply = send(*_together(pending))
+                if any(text == sql.ADD_EVENT for text, _ in pending):
+                    self._added = reply
                 pending.clear()
 
         def gather(text: str, values: Sequence[Any]) -> Reply:
@@ -90,6 +94,16 @@ class PgTransaction(SqlTransaction):
             self._execute = send
         flush()
 
+    def last_pos(self) -> int:
+        """Return the position of the last event that was added; 0 if none, or if it is unknown.
+
+        It is unknown if the connection broke in the commit, which was then found to have succeeded.
+        """
+        added = self._added
+        if added is None or (isinstance(added, Answer) and added.result is None):
+            return 0
+        return int(added.fetchone()[0])
+
     def _ask_time(self) -> Reply | None:
         return self._session.ask_facts()
 
@@ -102,20 +116,26 @@ def _together(writes: Sequence[tuple[str, Sequence[Any]]]) -> tuple[str, list[An
     """One statement that makes them all.
 
     Parts of a statement are carried out in no order of ours, but the rows of one INSERT are; so
-    what is numbered as it is added (events, calls) is added by one.
+    what is numbered as it is added (events, calls) is added by one. Its one row is the position of
+    the last event among them, if there are any.
     """
     parts: list[str] = []
     values: list[Any] = []
+    gives = "SELECT 1"
     rest = list(writes)
     while rest:
         text = rest[0][0]
         rows = [row for other, row in rest if other == text] if text in _NUMBERED else [rest[0][1]]
         rest = [write for write in rest if write[0] != text] if text in _NUMBERED else rest[1:]
         row = f"({', '.join('?' * len(rows[0]))})"
-        parts.append(text + f", {row}" * (len(rows) - 1))
+        part = text + f", {row}" * (len(rows) - 1)
+        if text == sql.ADD_EVENT:
+            part += " RETURNING pos"
+            gives = f"SELECT max(pos) FROM w{len(parts)}"
+        parts.append(part)
         values += [value for row_ in rows for value in row_]
     named = ", ".join(f"w{n} AS ({part})" for n, part in enumerate(parts))
-    return f"WITH {named} SELECT 1", values
+    return f"WITH {named} {gives}", values
 
 
 def news(execute: Execute, work: UnitOfWork, channel: str) -> None:

@@ -44,7 +44,7 @@ _TABLES = (
     *("meta", "thread", "message", "run", "call", "search_key", "search_word", "tool"),
     *("grants", "event", "seal", "principal", "cursor"),
 )
-_TABLE = re.compile(rf"\b(FROM|INTO|UPDATE|TABLE) ({'|'.join(_TABLES)})\b")
+_TABLE = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE|TABLE) ({'|'.join(_TABLES)})\b")
 _MARK = re.compile(r"\?")
 
 #: Nothing was changed, and the same again may well succeed.

@@ -64,9 +64,19 @@ def _statements(text: str) -> list[str]:
     return [statement.strip() for statement in "\n".join(lines).split(";") if statement.strip()]
 
 
-def check_key(key_id: str, known_ids: Sequence[str], url: str) -> None:
-    """Refuse to write signatures that the store's other users could not verify."""
-    if key_id not in known_ids:
+def check_key(
+    key_id: str, known_ids: Sequence[str], execute: Callable[[str, Sequence[Any]], Any], url: str
+) -> None:
+    """Refuse to write signatures that the store's other users could not verify.
+
+    The keys of a store are the one that it was made with, and those that have sealed it since: so
+    the first can be dropped after a rotation.
+    """
+    if key_id in known_ids:
+        return
+    marks = ", ".join("?" * len(known_ids))
+    sealed = f"SELECT 1 FROM seal WHERE substr(signature, 1, 8) IN ({marks}) LIMIT 1"
+    if execute(sealed, known_ids).fetchone() is None:
         raise StoreError(
             f"{url} was signed with key {key_id}, and that key is not here: bring its .key file "
             "back, or put the key into SAYSO_KEY (old keys after the new one, separated by commas)"

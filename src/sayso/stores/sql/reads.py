@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sayso.rows import Call, Event, Principal, Run, RunStatus, Thread, Tool
-from sayso.stores.base import NEVER, Due, Query, Seal, age_key, age_start
+from sayso.stores.base import NEVER, Due, Query, age_key, age_start
 from sayso.stores.listing import OPEN, after_prefix
+from sayso.stores.seals import Seal
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import Dialect, Execute
 from sayso.stores.sql.pages import END, WAITS, Pages

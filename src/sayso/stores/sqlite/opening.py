@@ -73,10 +73,10 @@ def brought_up_to_date(connection: sqlite3.Connection, keys: Keyring, url: str) 
         migrate(version, "sqlite", connection.execute, keys.primary_id)
         connection.execute("COMMIT")
         facts = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        check_key(facts["key"], [key.id for key in keys.keys], connection.execute, url)
     except sqlite3.Error as error:
         path = url.removeprefix("sqlite:///")
         raise StoreError(f"{path} is not a store that can be used: {error}") from error
-    check_key(facts["key"], [key.id for key in keys.keys], url)
     return str(facts["incarnation"])
 
 

@@ -27,19 +27,17 @@ from sayso.errors import StoreError
 from sayso.keys import Keyring
 from sayso.rows import SYSTEM_THREAD, Event, Tool
 from sayso.stores.base import (
-    SEAL_EVENTS,
-    SEAL_SECONDS,
     Boundary,
     Cursor,
-    Seal,
     engine_deps,
     run_commands,
 )
 from sayso.stores.hub import Hub, Listener
+from sayso.stores.seals import Seal, SealSchedule, is_full
 from sayso.stores.sql.dialect import SQLITE
 from sayso.stores.sql.prune import prune
 from sayso.stores.sql.reads import SqlReads, move_cursor
-from sayso.stores.sql.seal import seal_moved
+from sayso.stores.sql.seal import find_unsealed, seal_moved
 from sayso.stores.sql.tool_cache import ToolCache
 from sayso.stores.sql.transaction import SqlTransaction
 from sayso.stores.sqlite.opening import brought_up_to_date, connected, last_pos, roll_back
@@ -102,8 +100,10 @@ class SqliteStore(SqlReads):
         self._readers: list[sqlite3.Connection] = []
         self._writer: sqlite3.Connection | None = None
         self._watching: sqlite3.Connection | None = None
-        self._unsealed = 0
-        self._sealed_at = time.monotonic()
+        self._schedule = SealSchedule()
+        #: Whether this process has committed events since it sealed.
+        self._has_written = False
+        self._pos = 0
         self._seen, self._added = 0, 0
         self._own = OwnCommits()
         self._row_cache = RowCache()
@@ -122,7 +122,10 @@ class SqliteStore(SqlReads):
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         self.incarnation = brought_up_to_date(connection, self.keys, self.url)
-        self._seen = last_pos(connection)
+        self._seen = self._pos = last_pos(connection)
+        unsealed = find_unsealed(lambda *query: connection.execute(*query).fetchall())
+        if not unsealed.demand_seal(self._clock()):
+            self._schedule.looked(unsealed, self._clock())
         self._sidecar.adopt(self.incarnation, self._seen)
 
     def now(self) -> Micros:
@@ -136,8 +139,8 @@ class SqliteStore(SqlReads):
 
         def body(transaction: SqlTransaction) -> list[Any]:
             results, work = run_commands(transaction, commands)
-            self._unsealed += len(work.events)
             self._added += len(work.events)
+            self._has_written = self._has_written or bool(work.events)
             self._threads_moved.update(event.thread for event in work.events)
             self._news.append(
                 (work.tools, {search_key.id for search_key in transaction.search_keys})
@@ -150,7 +153,7 @@ class SqliteStore(SqlReads):
 
     def transact_now(self, *commands: Command) -> list[Any] | None:
         """The same, if nobody writes at this moment and the disk has been quick so far."""
-        if self._pid != os.getpid() or self._pace > _QUICK or self._seal_due(_FEW):
+        if self._pid != os.getpid() or self._pace > _QUICK or self._wants_look(self._pos + _FEW):
             return None
         if not self._writer_lock.acquire(blocking=False):
             return None
@@ -213,8 +216,7 @@ class SqliteStore(SqlReads):
                 self._commit(writer, self._batch)
         except (sqlite3.Error, OSError) as error:
             self._committing = False
-            self._row_cache.forget()  # first: whoever is interrupted in between has undone less
-            roll_back(writer)
+            self._undo(writer)
             self._fail(self._batch, StoreError(f"{self.path} could not be written: {error}"))
         finally:
             moved = self._threads_moved
@@ -230,10 +232,15 @@ class SqliteStore(SqlReads):
         if self._committing and not writer.in_transaction:
             self._finish(self._batch)
         if writer.in_transaction:
-            self._row_cache.forget()
-            roll_back(writer)
+            self._undo(writer)
         self._batch, self._committing = [], False
         self._threads_moved, self._news, self._added = set(), [], 0
+
+    def _undo(self, writer: sqlite3.Connection) -> None:
+        # First: whoever is interrupted in between has undone less.
+        self._row_cache.forget()
+        self._schedule = SealSchedule()
+        roll_back(writer)
 
     def _commit(self, writer: sqlite3.Connection, batch: list[Operation]) -> None:
         writer.execute("BEGIN IMMEDIATE")
@@ -245,13 +252,14 @@ class SqliteStore(SqlReads):
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
             if operation.error is not None:
                 self._row_cache.forget()
-        if writer.in_transaction and self._seal_due():
-            self._seal(writer)
         pos = last_pos(writer)
+        if writer.in_transaction and self._wants_look(pos):
+            self._seal_when_due(writer)
         self._cross(batch, "before")
         if writer.in_transaction:
             self._committing = True
             self._commit_own(writer, pos)
+            self._pos = pos
             for tools, search_keys in self._news:
                 self._tool_cache.learn(tools, search_keys)
         self._cross(batch, "after")
@@ -286,19 +294,42 @@ class SqliteStore(SqlReads):
 
     # -- sealing and pruning
 
-    def _seal_due(self, more: int = 0) -> bool:
-        late = time.monotonic() - self._sealed_at >= SEAL_SECONDS
-        return self._unsealed + more >= SEAL_EVENTS or (late and self._unsealed > 0)
+    def _wants_look(self, pos: int) -> bool:
+        return self.keys.can_sign and self._schedule.wants_look(pos, self._clock())
+
+    def _seal_when_due(self, writer: sqlite3.Connection) -> Seal | None:
+        def rows(statement: str, values: Sequence[Any]) -> list[Any]:
+            return writer.execute(statement, values).fetchall()
+
+        now, seal, unsealed = self._clock(), None, find_unsealed(rows)
+        if unsealed.demand_seal(now):
+            seal = self._seal(writer)
+            unsealed = find_unsealed(rows)
+        self._schedule.looked(unsealed, now)
+        return seal
 
     def _seal(self, writer: sqlite3.Connection) -> Seal | None:
-        self._sealed_at, self._unsealed = time.monotonic(), 0
+        self._has_written = False
         self._row_cache.forget()
         return seal_moved(writer.execute, self.keys, self._clock())
 
     def seal(self) -> Seal | None:
-        """Sign the heads of the chains that moved."""
-        sealed: Seal | None = self._submit(["seal"], lambda _: self._seal(self._open_writer()))
-        return sealed
+        """Sign the heads of all chains that moved."""
+        newest: Seal | None = None
+        while seal := self._submit(["seal"], lambda _: self._seal(self._open_writer())):
+            newest = seal
+            if not is_full(seal):
+                break
+        return newest
+
+    def seal_if_due(self) -> Seal | None:
+        """Make a seal if the unsealed events in the file demand one."""
+        if not (self.keys.can_sign and find_unsealed(self._rows).demand_seal(self.now())):
+            return None
+        seal: Seal | None = self._submit(
+            ["seal"], lambda _: self._seal_when_due(self._open_writer())
+        )
+        return seal
 
     def _open_writer(self) -> sqlite3.Connection:
         assert self._writer is not None
@@ -386,7 +417,7 @@ class SqliteStore(SqlReads):
         if self._writer is None:
             return
         try:
-            ours = self._unsealed and self._pid == os.getpid()
+            ours = self._has_written and self._pid == os.getpid()
             if ours and self._sidecar.lets_in(self._writer_lock, PATIENCE):
                 self.seal()
         finally:

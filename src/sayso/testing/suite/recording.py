@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from sayso import codec
-from sayso.engine.commands import RevokePrincipal
+from sayso.engine.commands import Note, RevokePrincipal
 from sayso.errors import Conflict, InvalidCall, NotFound
-from sayso.rows import CallStatus, Event
+from sayso.rows import SYSTEM_THREAD, CallStatus, Event
 from sayso.testing.checks import all_events, all_seals, all_threads, whole_chain
 from sayso.testing.world import SECOND, World
 
@@ -126,6 +126,46 @@ class Recording:
         assert world.store.seals(after=1) == [second]
         assert world.store.seals(limit=1) == [first]
         assert {thread.sealed for thread in world.store.threads()} == {1, 2}
+
+    def test_a_thousand_events_demand_a_seal(self, world: World) -> None:
+        notes = [Note(type="seen", actor="ana")] * 111
+        for count in range(9):
+            world.store.transact(*notes)
+            assert world.store.seals() == [], f"{(count + 1) * 111} events"
+        world.store.transact(Note(type="seen", actor="ana"))
+        (seal,) = world.store.seals()
+        assert [head[:2] for head in codec.loads(seal.heads)] == [[SYSTEM_THREAD, 1000]]
+        for _ in range(9):
+            world.store.transact(*notes)
+        assert world.store.seals() == [seal]
+
+    def test_an_event_that_is_a_minute_old_demands_a_seal(self, world: World) -> None:
+        world.ask(thread="t", run="r")
+        world.clock.advance(59)
+        world.ask(thread="t2", run="r2")
+        assert world.store.seals() == []
+        world.clock.advance(1)
+        world.ask(thread="t3", run="r3")
+        (seal,) = world.store.seals()
+        assert [head[:2] for head in codec.loads(seal.heads)] == [["t", 1], ["t2", 1], ["t3", 1]]
+        world.clock.advance(59)
+        world.ask(thread="t4", run="r4")
+        world.clock.advance(59)
+        world.ask(thread="t5", run="r5")
+        assert world.store.seals() == [seal]
+        world.clock.advance(1)
+        world.ask(thread="t6", run="r6")
+        assert len(world.store.seals()) == 2
+
+    def test_a_timer_seals_what_no_commit_follows(self, world: World) -> None:
+        assert world.store.seal_if_due() is None
+        world.ask()
+        assert world.store.seal_if_due() is None
+        world.clock.advance(60)
+        seal = world.store.seal_if_due()
+        assert seal is not None
+        assert world.store.seals() == [seal]
+        assert world.store.seal_if_due() is None
 
     # -- forgetting
 

@@ -1,0 +1,187 @@
+"""Seals are due by what the store holds, whichever process wrote it, and however that ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+from audit_world import SERVER_KEY
+
+from sayso.audit import verify
+from sayso.engine.commands import Note
+from sayso.keys import Keyring, new_key, public_key
+from sayso.stores import open_store, seals
+from sayso.stores.base import Store
+from sayso.stores.postgres import PostgresStore
+from sayso.testing.postgres_server import shared_url, why_not
+
+# Writes so many events to a thread of its own, and is killed: it closes nothing.
+WRITER = """
+import os, signal, sys
+from sayso.engine.commands import Note
+from sayso.stores import open_store
+url, name, events = sys.argv[1], sys.argv[2], int(sys.argv[3])
+store = open_store(url)
+for _ in range(events // 10):
+    store.transact(*[Note(thread=name, type="seen", actor="ana")] * 10)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+_numbers = count(1)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/sayso.db"
+    else:
+        yield request.getfixturevalue("database")
+
+
+@pytest.fixture
+def database(worker_id: str) -> Iterator[str]:
+    if why_not():
+        pytest.skip(why_not())
+    schema = f"seals_{worker_id}_{os.getpid()}_{next(_numbers)}"
+    yield f"{shared_url()}{'&' if '?' in shared_url() else '?'}schema={schema}"
+    with psycopg.connect(shared_url(), autocommit=True) as connection:
+        connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+
+
+def write(url: str, key: str, name: str, events: int) -> subprocess.Popen[bytes]:
+    """Start a process that writes, and does not live to close its store."""
+    command = [sys.executable, "-c", WRITER, url, name, str(events)]
+    return subprocess.Popen(command, env={**os.environ, "SAYSO_KEY": key}, stderr=subprocess.PIPE)
+
+
+def killed(*writers: subprocess.Popen[bytes]) -> bytes:
+    """Wait for them; gives what they said."""
+    said = b"".join(writer.communicate(timeout=60)[1] for writer in writers)
+    assert [writer.returncode for writer in writers] == [-signal.SIGKILL] * len(writers), said
+    return said
+
+
+def opened(url: str, key: str) -> Store:
+    return open_store(url, keys=Keyring.parse(key))
+
+
+def test_six_processes_that_are_killed_one_after_the_other(url: str) -> None:
+    key = new_key()
+    for n in range(6):
+        killed(write(url, key, f"t{n}", 400))
+    store = opened(url, key)
+    report = verify(store)
+    assert (report.ok, report.events, report.seals, report.unsealed) == (True, 2400, 2, 400)
+    store.close()
+
+
+def test_six_processes_that_are_killed_at_once(url: str) -> None:
+    key = new_key()
+    opened(url, key).close()
+    killed(*[write(url, key, f"t{n}", 400) for n in range(6)])
+    store = opened(url, key)
+    report = verify(store)
+    assert (report.ok, report.events) == (True, 2400)
+    assert report.seals >= 2
+    assert report.unsealed < 1000
+    store.close()
+
+
+def test_with_a_public_key_only_nobody_seals_until_the_server_does(url: str) -> None:
+    public = public_key(SERVER_KEY)
+    said = killed(*[write(url, public, f"t{n}", 400) for n in range(3)])
+    assert said == b""
+    worker = opened(url, public)
+    assert worker.seal_if_due() is None
+    worker.transact(Note(type="seen", actor="ana"))
+    worker.close()
+    server = opened(url, SERVER_KEY)
+    report = verify(server)
+    assert (report.ok, report.seals, report.unsealed) == (True, 0, 1201)
+    assert server.seal_if_due() is not None
+    assert verify(server).unsealed == 0
+    server.close()
+
+
+def test_a_backlog_is_sealed_in_small_steps(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seals, "MOST_HEADS", 10)
+    worker = opened(url, public_key(SERVER_KEY))
+    for n in range(35):
+        worker.transact(*[Note(thread=f"t{n:02}", type="seen", actor="ana")] * 50)
+    worker.close()
+    server = opened(url, SERVER_KEY)
+    assert server.seal_if_due() is not None
+    assert verify(server).unsealed == 1250
+    server.seal()
+    report = verify(server)
+    assert (report.ok, report.seals, report.unsealed) == (True, 4, 0)
+    server.close()
+
+
+# -- PostgreSQL: many at once
+
+
+def test_who_seals_waits_for_nobody_and_nobody_waits(database: str) -> None:
+    """A thread whose row is held by an open transaction is left for the next seal."""
+    store = opened(database, new_key())
+    assert isinstance(store, PostgresStore)
+    for name in ("held", "free"):
+        store.transact(*[Note(thread=name, type="seen", actor="ana")] * 499)
+    with psycopg.connect(shared_url()) as other:
+        held = f"SELECT 1 FROM \"{store.schema}\".thread WHERE id = 'held' FOR UPDATE"
+        other.execute(held)  # type: ignore[arg-type]
+        began = time.monotonic()
+        store.transact(*[Note(thread="free", type="seen", actor="ana")] * 2)
+        assert time.monotonic() - began < 2
+        assert {row.id: row.sealed for row in store.threads()} == {"free": 501, "held": 0}
+    store.transact(Note(thread="held", type="seen", actor="ana"))
+    assert verify(store).unsealed == 500
+    store.transact(*[Note(thread="held", type="seen", actor="ana")] * 500)
+    report = verify(store)
+    assert (report.ok, report.unsealed) == (True, 0)
+    store.close()
+
+
+def test_while_another_seals_nobody_waits_for_it(database: str) -> None:
+    store = opened(database, new_key())
+    assert isinstance(store, PostgresStore)
+    with psycopg.connect(shared_url()) as other:
+        lock = "SELECT pg_advisory_xact_lock(hashtext('sayso seal'), hashtext(%s))"
+        other.execute(lock, [store.schema])
+        began = time.monotonic()
+        store.transact(*[Note(type="seen", actor="ana")] * 1001)
+        assert time.monotonic() - began < 2
+        assert store.seals() == []
+    store.transact(*[Note(type="seen", actor="ana")] * 100)
+    assert verify(store).unsealed == 0
+    store.close()
+
+
+def test_transactions_of_others_are_sealed_too(database: str) -> None:
+    store = opened(database, new_key())
+    assert isinstance(store, PostgresStore)
+    for _ in range(3):
+        with psycopg.connect(shared_url()) as connection:
+            store.on(connection).transact(*[Note(type="seen", actor="ana")] * 600)
+    report = verify(store)
+    assert (report.ok, report.seals, report.unsealed) == (True, 1, 600)
+    store.close()
+
+
+def test_numbers_that_were_given_out_in_vain_demand_no_seal(database: str) -> None:
+    store = opened(database, new_key())
+    assert isinstance(store, PostgresStore)
+    store.transact(Note(type="seen", actor="ana"))
+    with psycopg.connect(shared_url()) as connection:
+        store.on(connection).transact(*[Note(type="seen", actor="ana")] * 2000)
+        connection.rollback()
+    store.transact(Note(type="seen", actor="ana"))
+    assert store.seals() == []
+    store.close()

@@ -1,0 +1,335 @@
+"""Rotating keys while several machines run: an unknown key is not a forgery, and nothing is lost.
+
+Each machine is a store of its own on the same rows, with a keyring of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import sayso
+from sayso import Gate, Inbox, Paused, UnknownKey
+from sayso.audit import verify
+from sayso.errors import Tampered
+from sayso.inbox import create_token
+from sayso.keys import Keyring, new_key, public_key, row_key
+from sayso.stores import open_store
+from sayso.stores.base import Store
+from sayso.testing import ScriptedModel, call, say
+from sayso.testing.postgres_server import shared_url, why_not
+from sayso.worker import Worker
+
+K1, K2, K3 = new_key(), new_key(), new_key()
+PAIR = new_key("ed25519")
+_numbers = count(1)
+
+Opener = Callable[[str], Store]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, worker_id: str) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/sayso.db"
+        return
+    if why_not():
+        pytest.skip(why_not())
+    schema = f"keys_{worker_id}_{os.getpid()}_{next(_numbers)}"
+    yield f"{shared_url()}{'&' if '?' in shared_url() else '?'}schema={schema}"
+    with psycopg.connect(shared_url(), autocommit=True) as connection:
+        connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+
+
+@pytest.fixture
+def machine(url: str) -> Iterator[Opener]:
+    """Open the store with this keyring; everything is closed in the end."""
+    opened: list[Store] = []
+
+    def opener(keys: str, rows: str | None = None) -> Store:
+        opened.append(open_store(url, keys=Keyring.parse(keys, rows=rows)))
+        return opened[-1]
+
+    yield opener
+    for store in opened:
+        store.close()
+
+
+def ids(*keys: str) -> list[str]:
+    return [Keyring.parse(key).primary_id for key in keys]
+
+
+def pay(gate: Gate, run: str, **options: Any) -> str:
+    """Call the guarded function in a run: paused, or paid."""
+
+    @gate.guard(needs_approval=True, **options)
+    def transfer(euros: int) -> str:
+        """Move money."""
+        return f"paid {euros}"
+
+    with gate.run(run):
+        return transfer(10)
+
+
+def ask(store: Store, run: str, **options: Any) -> str:
+    with pytest.raises(Paused) as paused:
+        pay(Gate(store, wait=0), run, **options)
+    return paused.value.requests[0].id
+
+
+def approve(store: Store, request: str, **options: Any) -> None:
+    options = options or {"by": "ana"}
+    inbox = Inbox(store)
+    inbox.decide_sync(request, inbox.get_sync(request).approve(), **options)
+
+
+def cycle(asks: Store, decides: Store, runs: Store, run: str) -> None:
+    """Ask on one machine, decide on another, run on a third."""
+    approve(decides, ask(asks, run))
+    assert pay(Gate(runs, wait=0), run) == "paid 10"
+
+
+# -- the order that works
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
+def test_the_order_for_several_machines(machine: Opener, order: tuple[int, ...]) -> None:
+    """1. K2 behind K1 everywhere; 2. K2 to the front everywhere; 3. K1 dropped: machine by machine,
+    in any order, with every machine at work all the time."""
+    machines = [machine(K1) for _ in range(3)]
+    names = (f"run {n}" for n in count())
+
+    def everywhere() -> None:
+        for triple in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+            cycle(*[machines[n] for n in triple], next(names))
+
+    everywhere()
+    for ring in (f"{K1},{K2}", f"{K2},{K1}", K2):
+        for n in order:
+            machines[n].close()
+            machines[n] = machine(ring)
+            everywhere()
+    keeper = machine(f"{K2},{K1}")  # what K1 signed is verified where it is kept
+    assert verify(keeper).ok
+
+
+def test_a_second_rotation_before_the_first_is_over(machine: Opener) -> None:
+    for ring in (
+        K1,
+        f"{K1},{K2}",
+        f"{K2},{K1}",
+        f"{K2},{K3},{K1}",
+        f"{K3},{K2},{K1}",
+        f"{K3},{K2}",
+    ):
+        store = machine(ring)
+        cycle(store, store, store, f"run {ring}")
+        store.seal()
+    assert verify(machine(f"{K3},{K2},{K1}")).ok
+
+
+def test_a_stranger_does_not_open_the_store(machine: Opener) -> None:
+    store = machine(f"{K2},{K1}")
+    ask(store, "r")
+    store.seal()
+    machine(K2)
+    with pytest.raises(sayso.StoreError, match="that key is not here"):
+        machine(K3)
+
+
+# -- another order: nothing is lost, and it says what to do
+
+
+def refused(body: Callable[[], object]) -> None:
+    with pytest.raises(UnknownKey, match=r"Add it to SAYSO_KEY"):
+        body()
+
+
+def test_a_decision_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
+    old, new = machine(K1), machine(f"{K2},{K1}")
+    request = ask(old, "r")
+    approve(new, request)
+    before = old.events()
+    for _ in range(2):
+        refused(lambda: pay(Gate(old, wait=0), "r"))
+    assert old.events() == before, "nothing was changed"
+    late = machine(f"{K1},{K2}")
+    assert pay(Gate(late, wait=0), "r") == "paid 10"
+    assert verify(late).ok
+
+
+def test_it_is_forged_if_the_key_is_here(machine: Opener, url: str) -> None:
+    store = machine(f"{K1},{K2}")
+    request = ask(store, "r")
+    approve(store, request)
+    first, second = ids(K1, K2)
+    change(url, f"UPDATE call SET decision = replace(decision, '{first}', '{second}')")
+    with pytest.raises(Tampered):
+        pay(Gate(store, wait=0), "r")
+
+
+def test_a_vote_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
+    old, new = machine(K1), machine(f"{K2},{K1}")
+    tokens = [create_token(old, name, by="test")[0] for name in ("ana", "bob")]
+    request = ask(old, "r", quorum=2)
+    approve(old, request, token=tokens[0])
+    approve(new, request, token=tokens[1])
+    refused(lambda: pay(Gate(old, wait=0), "r", quorum=2))
+    assert pay(Gate(machine(f"{K1},{K2}"), wait=0), "r", quorum=2) == "paid 10"
+
+
+def test_a_token_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
+    old, new = machine(K1), machine(f"{K2},{K1}")
+    token, _ = create_token(new, "ana", by="test")
+    request = ask(old, "r")
+    refused(lambda: approve(old, request, token=token))
+    late = machine(f"{K1},{K2}")
+    approve(late, request, token=token)
+    assert pay(Gate(late, wait=0), "r") == "paid 10"
+
+
+def test_a_grant_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
+    old, new = machine(K1), machine(f"{K2},{K1}")
+    approve(new, ask(old, "r"), by="ana", grant={"scope": "any", "uses": 5})
+    refused(lambda: pay(Gate(old, wait=0), "another"))
+    assert pay(Gate(machine(f"{K1},{K2}"), wait=0), "another") == "paid 10"
+
+
+def clerk(store: Store) -> sayso.Agent:
+    @sayso.tool(needs_approval=True)
+    def refund(order: str) -> str:
+        return f"refunded {order}"
+
+    steps = [call("refund", {"order": "A-1"}), say("Done.")]
+    return sayso.Agent(
+        "clerk", model=ScriptedModel(steps, by_turn=True), tools=[refund], store=store
+    )
+
+
+def test_an_exported_state_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
+    old, new = machine(K1), machine(f"{K2},{K1}")
+    text = clerk(new).run_sync("go", thread="t").state.to_json()
+    refused(lambda: clerk(old).resume_sync(sayso.RunState.from_json(text)))
+    state = sayso.RunState.from_json(text)
+    assert clerk(machine(f"{K1},{K2}")).resume_sync(state).status == "paused"
+
+
+def test_the_audit_says_which_key_is_missing(machine: Opener) -> None:
+    old, new = machine(K1), machine(f"{K2},{K1}")
+    cycle(new, new, new, "r")
+    new.seal()
+    (key,) = ids(K2)
+    report = verify(old)
+    assert not report.ok
+    assert all(f"unknown key {key}" in problem.what for problem in report.problems), report.problems
+
+
+def test_with_ed25519_a_worker_waits_for_the_new_public_key(machine: Opener) -> None:
+    second = new_key("ed25519")
+    rows = row_key(PAIR)
+    old = machine(public_key(PAIR), rows)
+    server = machine(f"{second},{PAIR}", rows)
+    request = ask(old, "r")
+    approve(server, request)
+    refused(lambda: pay(Gate(old, wait=0), "r"))
+    late = machine(f"{public_key(PAIR)},{public_key(second)}", rows)
+    assert pay(Gate(late, wait=0), "r") == "paid 10"
+    assert verify(server).ok
+
+
+# -- workers and doctor
+
+
+async def test_a_worker_without_the_key_tries_again_and_leaves_word(
+    machine: Opener, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sayso.worker.backoff._FIRST", 0.01)
+    old, new = machine(K1), machine(f"{K2},{K1}")
+    result = await clerk(old).run("go", thread="t")
+    (request,) = result.interruptions
+    await Inbox(new).decide(request.id, request.approve(), by="ana")
+    worker = Worker([clerk(old)], old)
+    working = asyncio.create_task(worker.run())
+    async with asyncio.timeout(30):
+        while "broke" not in [event.type for event in old.chain("t")]:
+            await asyncio.sleep(0.02)
+    worker.stop()
+    await working
+    (key,) = ids(K2)
+    assert f"UnknownKey: unknown key {key}" in caplog.text
+    assert "tampered" not in caplog.text.lower()
+    seen = await Inbox(new).get(request.id)
+    assert (seen.status, seen.execution.status) == ("approved", "ready")
+    assert verify(new).ok
+
+    broken = doctored(url, f"{K1}", monkeypatch)["broken"]
+    assert broken["state"] == "wrong"
+    assert "clerk" in broken["text"]
+    assert f"unknown key {key}" in broken["text"]
+
+    late = machine(f"{K1},{K2}")
+    worker = Worker([clerk(late)], late)
+    working = asyncio.create_task(worker.run())
+    async with asyncio.timeout(30):
+        while late.run(result.run) is None or late.run(result.run).status != "done":  # type: ignore[union-attr]
+            await asyncio.sleep(0.02)
+    worker.stop()
+    await working
+    assert doctored(url, f"{K1},{K2}", monkeypatch)["broken"]["state"] == "ok"
+
+
+def test_doctor_says_which_keys_open_rows_need(
+    machine: Opener, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = machine(K1), machine(f"{K2},{K1}")
+    first, second = ids(K1, K2)
+    approve(old, ask(old, "r1"))
+    approve(new, ask(new, "r2"))
+    new.seal()
+    both = doctored(url, f"{K2},{K1}", monkeypatch)["keys"]
+    assert both["state"] == "ok"
+    assert first in both["text"]
+    assert second in both["text"]
+    lacking = doctored(url, K1, monkeypatch)["keys"]
+    assert lacking["state"] == "wrong"
+    assert second in lacking["text"]
+    assert "SAYSO_KEY" in lacking["text"]
+    for run in ("r1", "r2"):
+        assert pay(Gate(new, wait=0), run) == "paid 10"
+    over = doctored(url, f"{K2},{K1}", monkeypatch)["keys"]
+    assert over["state"] == "ok"
+    assert f"{first} can be dropped" in over["text"]
+
+
+def doctored(url: str, keys: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
+    import json
+
+    from typer.testing import CliRunner
+
+    from sayso.cli.main import app
+
+    monkeypatch.setenv("SAYSO_KEY", keys)
+    done = CliRunner().invoke(app, ["doctor", "--json", "--store", url])
+    return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+
+
+def change(url: str, statement: str) -> None:
+    """What somebody with access to the database does to it."""
+    if url.startswith("sqlite"):
+        import sqlite3
+        from contextlib import closing
+
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
+            file.execute(statement)
+        return
+    schema = url.partition("schema=")[2]
+    with psycopg.connect(shared_url(), autocommit=True) as connection:
+        connection.execute(f'SET search_path TO "{schema}"')
+        connection.execute(statement)  # type: ignore[arg-type]
