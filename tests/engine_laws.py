@@ -74,13 +74,13 @@ def check_change(
     if not edits:
         assert (before.args, before.original) == (after.args, after.original)
         assert before.terms.quorum == after.terms.quorum
-        assert before.terms.idempotent == after.terms.idempotent
+        assert before.terms.effect == after.terms.effect
     if after.status is _S.ASKED and before.status is not _S.ASKED:
         assert (after.rev, after.votes, after.decision) == (before.rev + 1, (), None)
         assert after.digest != before.digest
     if before.status is _S.RUNNING and after.status is _S.READY:
         pauses = any(isinstance(command, Suspend) for command in commands)
-        assert pauses or before.terms.idempotent, "it was run again, and nobody said so"
+        assert pauses or before.terms.effect != "once", "it was run again, and nobody said so"
     for command in commands:
         law = LAWS.get(type(command))
         if law is not None and getattr(command, "call", None) in (None, before.id):

@@ -41,7 +41,7 @@ from sayso.engine.commands import (
 from sayso.rows import Call, CallStatus, Message, Run
 from sayso.stores.base import Query
 from sayso.testing.world import attempt_of, seconds, tool_of
-from sayso.types import Grant, Reviewer
+from sayso.types import EFFECTS, Grant, Reviewer
 
 Data = st.DataObject
 
@@ -142,7 +142,7 @@ class Machine(Twins):
             expires_in=data.draw(st.sampled_from([None, None, 5.0, 50.0])),
             on_expiry=data.draw(st.sampled_from(["reject", "reject", "cancel"])),
             valid_for=data.draw(st.sampled_from([30.0, 1000.0])),
-            idempotent=data.draw(st.booleans()),
+            effect=data.draw(st.sampled_from(EFFECTS)),
             reviewers=data.draw(st.sampled_from([(), (), ("ana", "group:finance")])),
         )
 

@@ -293,7 +293,7 @@ def test_every_term_is_bound_or_left_out_on_purpose() -> None:
         {"terms": Terms(requester_decides=False)},
         {"terms": Terms(assurance="token")},
         {"terms": Terms(risk=Risk("high"))},
-        {"terms": Terms(idempotent=True)},
+        {"terms": Terms(effect="idempotent")},
     ],
     ids=str,
 )

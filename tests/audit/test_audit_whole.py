@@ -164,7 +164,7 @@ class Everything:
         request = self.doubt("doubt-late", send)
         self.late(request.id, "doubt-late")
         self.late(request.id, "doubt-late")  # nobody waits for it any more
-        retried = self.tool(name="retried", idempotent=True)
+        retried = self.tool(name="retried", effect="idempotent")
         request = self.ask("retried", lambda: retried("a"))
         self.decide(request, request.approve())
         self.fails = Interrupted()

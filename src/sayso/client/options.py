@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from sayso import codec
 from sayso.gate.options import Wait, checked_words, terms_from
-from sayso.types import Json, Risk
+from sayso.types import Effect, Json, Risk
 
 #: The longest key that the server takes in a header.
 _MAX_KEY = 200
@@ -43,7 +43,7 @@ class CallOptions(OpenOptions, total=False):
     returns: Mapping[str, Json] | None
     preview: Json
     allowed: Iterable[str]
-    idempotent: bool
+    effect: Effect
 
 
 class RemoteAskOptions(_Terms, total=False):
@@ -58,13 +58,13 @@ class RemoteGuardOptions(RemoteAskOptions, total=False):
 
     name: str
     allowed: Iterable[str]
-    idempotent: bool
+    effect: Effect
     #: As at a gate; nothing else can be said here, since only the server's policy lets a call pass.
     needs_approval: Literal[True]
 
 
-_TERMS = ("allowed", "reviewers", "quorum", "expires_in", "valid_for")
-_AS_THEY_ARE = ("run", "thread", "requester", "schema", "returns", "preview", "idempotent")
+_TERMS = ("allowed", "reviewers", "quorum", "expires_in", "valid_for", "effect")
+_AS_THEY_ARE = ("run", "thread", "requester", "schema", "returns", "preview")
 
 
 def body_of(options: Mapping[str, Any]) -> dict[str, Json]:

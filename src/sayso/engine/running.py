@@ -284,7 +284,7 @@ def _doubt_running(
 
 def doubt_call(work: UnitOfWork, call: Call, reason: str, *, retry: bool = True) -> Call:
     """One call whose end is unknown; an idempotent one simply gets ready to run again."""
-    retry = retry and call.terms.idempotent and not work.the_run().stop
+    retry = retry and call.terms.effect != "once" and not work.the_run().stop
     shown = call.asked or not retry
     # Its end is not looked at any more, but stays: the digest of the approval covers it.
     votes = call.votes if retry else ()

@@ -264,7 +264,7 @@ class ForeignThread:
             value = await step()
             return value, codec.canonical(value).decode()
 
-        plan = once_plan(key, effect, row_key=key, idempotent=True)
+        plan = once_plan(key, effect, row_key=key, terms_effect="idempotent")
         return await CallLife(self.gate, self.scope(), plan).outcome()
 
     # -- looking

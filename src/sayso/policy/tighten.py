@@ -4,8 +4,9 @@ The edited arguments are put to the policy again, and it may only tighten. Each 
 and the stricter end of it wins:
 
     verdict, quorum, assurance, risk     the higher one
+    effect                               once before idempotent before read
     expires_in, valid_for                the shorter one
-    requester_decides, idempotent        only if both say so
+    requester_decides                    only if both say so
     on_expiry                            cancel before reject
     allowed                              what both allow; if that is nothing, reject
     reviewers                            who stands in both lists; an empty list is everybody
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sayso.types import ASSURANCE, RISKS, Risk, Terms, Verdict
+from sayso.types import ASSURANCE, RISKS, Risk, Terms, Verdict, stricter_effect
 
 _VERDICTS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
 
@@ -44,7 +45,7 @@ def tightened(old: Terms, new: Terms) -> Terms:
         expires_in=_sooner(old.expires_in, new.expires_in),
         on_expiry="cancel" if "cancel" in (old.on_expiry, new.on_expiry) else "reject",
         valid_for=min(old.valid_for, new.valid_for),
-        idempotent=old.idempotent and new.idempotent,
+        effect=stricter_effect(old.effect, new.effect),
     )
 
 

@@ -38,6 +38,7 @@ KEYS = {
     "expires_in": _LENGTH,
     "on_expiry": '"reject" or "cancel"',
     "valid_for": _LENGTH,
+    "effect": '"once", "idempotent" or "read"',
 }
 _TO_A_GATE = "; the path of a file is for a gate: Gate(url, policy='policy.toml')"
 _LISTS = {"tool", "agent", "days", "allowed", "reviewers", "reasons"}

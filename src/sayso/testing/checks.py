@@ -210,7 +210,7 @@ def replay(call: Call, events: list[Event]) -> CallStatus | None:
             attempt += 1
             assert body["attempt"] == attempt, f"{call.id}: started twice as {body['attempt']}"
         if event.type == "retried":
-            assert call.terms.idempotent, f"{call.id} was run again, and nobody said so"
+            assert call.terms.effect != "once", f"{call.id} was run again, and nobody said so"
         assert outcomes <= 1, f"{call.id}: two outcomes"
         status = to
     return status
