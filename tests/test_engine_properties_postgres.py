@@ -35,7 +35,9 @@ class PostgresMachine(Machine):
         stream.PATIENCE = 60.0  # other workers have transactions open on the same server
         with psycopg.connect(shared_url(), autocommit=True) as connection:
             if self._schema_is_there(connection):
-                names = "thread, message, run, call, search_key, search_word, tool, grants, event, seal"
+                names = (
+                    "thread, message, run, call, search_key, search_word, tool, grants, event, seal"
+                )
                 connection.execute(f"SET search_path TO {SCHEMA}")
                 connection.execute(f"TRUNCATE {names}, principal, cursor RESTART IDENTITY")
         super().__init__()

@@ -47,6 +47,9 @@ ASSURANCE: tuple[str, ...] = ("code", "os-user", "token", "session")
 Effect = Literal["once", "idempotent", "read"]
 #: From least to most strict.
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "once")
+#: Which reads leave a row: all of them, or only those that a person was asked about.
+Recorded = Literal["all", "asked"]
+RECORDED: tuple[Recorded, ...] = ("asked", "all")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -226,6 +229,8 @@ class Terms:
     on_expiry: str = "reject"
     valid_for: float = 86_400.0
     effect: Effect = "once"
+    #: Only of a read: nobody relies on it, so it is no part of the digest.
+    record: Recorded = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

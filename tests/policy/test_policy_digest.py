@@ -46,6 +46,7 @@ CHANGES: dict[str, Any] = {
     "on_expiry": "reject",
     "valid_for": 86_400,
     "effect": "once",
+    "record": "asked",
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from sayso.errors import InvalidCall
 from sayso.policy import Predicate, Rule
-from sayso.types import Declared, Effect, Json, Risk, Terms, Verdict, as_fields
+from sayso.types import Declared, Effect, Json, Recorded, Risk, Terms, Verdict, as_fields
 
 T = TypeVar("T")
 
@@ -51,6 +51,7 @@ class GuardOptions(AskOptions, total=False):
     name: str
     allowed: Iterable[str]
     effect: Effect
+    record: Recorded
     version: str
     binds: Callable[..., Mapping[str, Json]]
     preview: Callable[..., Json]
@@ -67,6 +68,7 @@ _OF_TERMS = (
     "valid_for",
     "allowed",
     "effect",
+    "record",
 )
 
 

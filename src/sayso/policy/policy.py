@@ -50,6 +50,7 @@ _TERM_NAMES = (
     "expires_in",
     "on_expiry",
     "valid_for",
+    "record",
 )
 _REASON_LENGTH = 500
 

@@ -16,9 +16,11 @@ from sayso.types import (
     ASSURANCE,
     DECISIONS,
     EFFECTS,
+    RECORDED,
     RISKS,
     Effect,
     Json,
+    Recorded,
     Risk,
     ToolCall,
     Verdict,
@@ -90,7 +92,8 @@ class Rule:
     fresh copy of the arguments, sync or async) or ``where`` (one condition as text, such as
     "amount > 100"), ``hours`` ("09:00-17:30", may cross midnight) and ``days`` ("mon", …), both in
     ``timezone``. Terms that are left out keep what the tool itself declares. ``effect`` says what
-    running the tool changes; it can raise what the tool's author declared, never lower it.
+    running the tool changes; it can raise what the tool's author declared, never lower it. With
+    ``record="asked"``, reads that nobody was asked about leave no row.
     """
 
     tool: str | Iterable[str] = field(default="*", kw_only=False)
@@ -114,6 +117,7 @@ class Rule:
     on_expiry: str | None = None
     valid_for: Seconds | None = None
     effect: Effect | None = None
+    record: Recorded | None = None
     _zone: tzinfo = field(default=UTC, init=False, repr=False, compare=False)
     _span: tuple[int, int] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -204,6 +208,13 @@ class Rule:
     def _check_effect(self) -> None:
         if self.effect is not None and self.effect not in EFFECTS:
             raise InvalidPolicy(f'effect={self.effect!r}: use "once", "idempotent" or "read"')
+        if self.record is not None and self.record not in RECORDED:
+            raise InvalidPolicy(f'record={self.record!r}: use "all" or "asked"')
+        if self.record == "asked" and self.effect in ("once", "idempotent"):
+            raise InvalidPolicy(
+                f'record="asked": only a read can be left out of the record, and effect is '
+                f'"{self.effect}": use effect="read", or leave record out'
+            )
 
     def _check_time(self) -> None:
         if self.days is not None:

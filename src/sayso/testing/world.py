@@ -142,6 +142,7 @@ class World:
         binds: str = "",
         note: str = "",
         preview: str = "",
+        outcome: tuple[bool, str] | None = None,
         verdict: str = "ask",
         **terms: Any,
     ) -> NewCall:
@@ -161,6 +162,7 @@ class World:
             binds=binds,
             note=note,
             preview=preview,
+            outcome=outcome,
         )
 
     def propose(
