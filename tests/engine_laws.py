@@ -19,6 +19,7 @@ from sayso.engine.commands import (
     Complete,
     Decide,
     Expire,
+    Finish,
     MarkInDoubt,
     Propose,
     Reask,
@@ -37,7 +38,7 @@ Moves = set[tuple[CallStatus | None, CallStatus]]
 
 #: From where to where each command may move a call; ``None`` is before it was made.
 MAY_MOVE: dict[type[Command], Moves] = {
-    Propose: set(product([None], [_S.ASKED, _S.READY, _S.REJECTED, _S.RUNNING])),
+    Propose: set(product([None], [_S.ASKED, _S.READY, _S.REJECTED, _S.RUNNING, *_OVER])),
     Decide: {
         *product([_S.ASKED], [_S.READY, _S.REJECTED, _S.RESPONDED]),
         *product([_S.IN_DOUBT], [_S.READY, *_OVER]),
@@ -48,7 +49,8 @@ MAY_MOVE: dict[type[Command], Moves] = {
     ReleaseLapsed: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
     Start: set(product([_S.READY], [_S.RUNNING, _S.ASKED])),
     Complete: set(product([_S.READY], [_S.DONE, _S.ASKED])),
-    Record: set(product([_S.RUNNING, _S.IN_DOUBT], _OVER)),
+    Record: set(product([_S.RUNNING, _S.IN_DOUBT, _S.READY], _OVER)),
+    Finish: {(_S.READY, _S.FAILED)},
     Suspend: set(product([_S.RUNNING], [_S.READY, _S.CANCELLED])),
     Expire: {(_S.ASKED, _S.EXPIRED), *product([_S.ASKED, _S.READY], [_S.CANCELLED])},
     Cancel: set(product([_S.ASKED, _S.READY], [_S.CANCELLED, _S.SUPERSEDED])),
@@ -76,13 +78,17 @@ def check_change(
     if not edits:
         assert (before.args, before.original) == (after.args, after.original)
         assert before.terms.quorum == after.terms.quorum
-        assert before.terms.idempotent == after.terms.idempotent
+        assert before.terms.effect == after.terms.effect
     if after.status is _S.ASKED and before.status is not _S.ASKED:
         assert (after.rev, after.votes, after.decision) == (before.rev + 1, (), None)
         assert after.digest != before.digest
+    if before.terms.effect == "read":
+        assert after.status not in (_S.RUNNING, _S.IN_DOUBT), "a read is never in doubt"
+    elif before.status is _S.READY and after.status in _OVER:
+        assert after.attempt == before.attempt + 1, "it ended, and never began"
     if before.status is _S.RUNNING and after.status is _S.READY:
         pauses = any(isinstance(command, Suspend) for command in commands)
-        assert pauses or before.terms.idempotent, "it was run again, and nobody said so"
+        assert pauses or before.terms.effect == "idempotent", "it was run again, and nobody said so"
     for command in commands:
         law = LAWS.get(type(command))
         if law is not None and getattr(command, "call", None) in (None, before.id):
@@ -113,7 +119,11 @@ def _decided(command: Decide, before: Call, after: Call, run: Run, now: int) -> 
 def _by_its_own_attempt(
     command: Record | Suspend | MarkInDoubt, before: Call, after: Call, run: Run, now: int
 ) -> None:
-    assert (before.token, before.attempt) == (command.token, command.attempt), "not its attempt"
+    if before.terms.effect == "read":
+        if isinstance(command, Record) and command.retry and not command.ok:
+            return  # it may be tried again
+    else:
+        assert (before.token, before.attempt) == (command.token, command.attempt), "not its attempt"
     if isinstance(command, Record):
         assert after.status is (_S.DONE if command.ok else _S.FAILED)
         assert after.result == command.result
@@ -132,6 +142,8 @@ def _started(command: Start | Complete, before: Call, after: Call, run: Run, now
     if before.attempt == 0 or after.decision.type in ("approve", "edit"):
         assert now < after.valid_until, "the approval was too old"
     assert not run.stop, "its run was called off"
+    if after.terms.effect == "read":
+        return  # which takes no lease
     if run.owner != command.owner:
         _lapsed(command, before, after, run, now)
         assert run.running == 0, "something was still running"

@@ -44,7 +44,7 @@ from sayso.engine.commands import (
 from sayso.rows import Call, CallStatus, Message, Run
 from sayso.stores.base import Query
 from sayso.testing.world import attempt_of, seconds, tool_of
-from sayso.types import Grant, Reviewer
+from sayso.types import EFFECTS, Grant, Reviewer
 
 Data = st.DataObject
 
@@ -135,7 +135,8 @@ class Machine(Twins):
         )
 
     def _new(self, data: Data, verdict: str) -> NewCall:
-        number = self.new_id()
+        number, effect = self.new_id(), data.draw(st.sampled_from(EFFECTS))
+        outcomes = [None, (True, "1"), (False, "boom")] if effect == "read" else [None, None, None]
         keys = [f"key-{number}"] * 5 + ["shared"]
         return self.memory.new(
             data.draw(st.sampled_from(TOOLS)),
@@ -147,7 +148,8 @@ class Machine(Twins):
             expires_in=data.draw(st.sampled_from([None, None, 5.0, 50.0])),
             on_expiry=data.draw(st.sampled_from(["reject", "reject", "cancel"])),
             valid_for=data.draw(st.sampled_from([30.0, 1000.0])),
-            idempotent=data.draw(st.booleans()),
+            effect=effect,
+            outcome=data.draw(st.sampled_from(outcomes)) if verdict == "allow" else None,
             reviewers=data.draw(st.sampled_from([(), (), ("ana", "group:finance")])),
         )
 
@@ -173,11 +175,17 @@ class Machine(Twins):
         self.send(Start(**self._place(first), calls=calls, owner=owner, lease=LEASE))
 
     @precondition(lambda self: self.attempts)
-    @rule(data=st.data(), ok=st.booleans(), hold=st.booleans(), ends=st.booleans())
-    def record(self, data: Data, ok: bool, hold: bool, ends: bool) -> None:
+    @rule(
+        data=st.data(),
+        ok=st.booleans(),
+        hold=st.booleans(),
+        retry=st.booleans(),
+        ends=st.booleans(),
+    )
+    def record(self, data: Data, ok: bool, hold: bool, retry: bool, ends: bool) -> None:
         attempt = self._attempt(data)
         result = f'"{attempt["call"]} {attempt["attempt"]}"'
-        commands: list[Command] = [Record(**attempt, ok=ok, result=result, hold=hold)]
+        commands: list[Command] = [Record(**attempt, ok=ok, result=result, hold=hold, retry=retry)]
         if ends:
             commands.append(Finish(thread=attempt["thread"], run=attempt["run"], status="done"))
         self.send(*commands)

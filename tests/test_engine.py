@@ -262,7 +262,7 @@ def test_the_chain_links_each_event_to_the_one_before() -> None:
 # -- what a decision binds
 
 #: Terms that a person need not rely on: outside the digest, on purpose.
-UNBOUND = {"verdict", "expires_in"}
+UNBOUND = {"verdict", "expires_in", "record"}
 
 
 def test_every_term_is_bound_or_left_out_on_purpose() -> None:
@@ -293,7 +293,7 @@ def test_every_term_is_bound_or_left_out_on_purpose() -> None:
         {"terms": Terms(requester_decides=False)},
         {"terms": Terms(assurance="token")},
         {"terms": Terms(risk=Risk("high"))},
-        {"terms": Terms(idempotent=True)},
+        {"terms": Terms(effect="idempotent")},
     ],
     ids=str,
 )

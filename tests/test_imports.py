@@ -19,6 +19,7 @@ NOUNS = {
     "Context",
     "Decision",
     "Edit",
+    "Effect",
     "Gate",
     "Grant",
     "Inbox",

@@ -42,6 +42,15 @@ SORTS: tuple[str, ...] = get_args(Sort)
 #: How sure we are of who decided, from least to most.
 ASSURANCE: tuple[str, ...] = ("code", "os-user", "token", "session")
 
+#: What running a call changes outside: something that must happen once, something that may happen
+#: again under the same key, or nothing.
+Effect = Literal["once", "idempotent", "read"]
+#: From least to most strict.
+EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "once")
+#: Which reads leave a row: all of them, or only those that a person was asked about.
+Recorded = Literal["all", "asked"]
+RECORDED: tuple[Recorded, ...] = ("asked", "all")
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -219,15 +228,26 @@ class Terms:
     expires_in: float | None = None
     on_expiry: str = "reject"
     valid_for: float = 86_400.0
-    idempotent: bool = False
+    effect: Effect = "once"
+    #: Only of a read: nobody relies on it, so it is no part of the digest.
+    record: Recorded = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared(Terms):
-    """The terms of a tool that itself says whether who asked may decide, whatever the risk.
+    """A tool's own terms, with the names of those that its author wrote down.
 
-    Only a policy is given them; those of a call are plain.
+    Two of them count for more when they were written down than as a default: ``requester_decides``
+    holds whatever the risk, and ``effect`` can only be raised by a rule. A policy is given these;
+    the terms of a call are plain.
     """
+
+    stated: frozenset[str] = frozenset()
+
+
+def stricter_effect(one: Effect, other: Effect) -> Effect:
+    """The stricter of two effects: ``once`` before ``idempotent`` before ``read``."""
+    return max(one, other, key=EFFECTS.index)
 
 
 def as_fields(terms: Terms) -> dict[str, Any]:
@@ -364,6 +384,8 @@ class Request:
     #: What else its rule asks of who decides.
     requester_decides: bool = True
     assurance: str = "code"
+    #: What running it changes.
+    effect: Effect = "once"
 
     def approve(self) -> Approve:
         """Yes to what this object shows."""

@@ -113,6 +113,7 @@ def request_of(call: Call, tool: Tool | None) -> Request:
         original=None if call.original is None else codec.loads(call.original),
         requester_decides=terms.requester_decides,
         assurance=terms.assurance,
+        effect=terms.effect,
     )
 
 
@@ -188,6 +189,7 @@ def request_json(request: Request) -> dict[str, Json]:
         "original": None if request.original is None else dict(request.original),
         "requester_decides": request.requester_decides,
         "assurance": request.assurance,
+        "effect": request.effect,
     }
 
 

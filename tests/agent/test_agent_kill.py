@@ -161,7 +161,7 @@ def running(folder: Path) -> list[str]:
     try:
         rows = store._rows("SELECT id FROM call WHERE status = 'running'")
         found = [store.call(row[0]) for row in rows]
-        return sorted(c.tool for c in found if c is not None and not c.terms.idempotent)
+        return sorted(c.tool for c in found if c is not None and c.terms.effect == "once")
     finally:
         store.close()
 

@@ -105,7 +105,7 @@ class Play:
             self._ran(ctx)
             return "ran"
 
-        @sayso.tool(idempotent=True)
+        @sayso.tool(effect="idempotent")
         def idempotent(ctx: sayso.Context, n: int) -> str:
             """Run, in a thread."""
             self._ran(ctx)

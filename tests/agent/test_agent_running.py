@@ -210,7 +210,7 @@ async def test_an_idempotent_tool_that_was_cut_short_runs_again_with_the_same_ke
     keys: list[tuple[str, int]] = []
     started = threading.Event()
 
-    @sayso.tool(idempotent=True)
+    @sayso.tool(effect="idempotent")
     async def sync_up(ctx: sayso.Context) -> str:
         """Sync."""
         keys.append((ctx.key, ctx.attempt))

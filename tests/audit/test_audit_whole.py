@@ -21,7 +21,7 @@ from sayso import (
 )
 from sayso.audit import verify
 from sayso.audit.facts import _LEADS_TO, _STAYS
-from sayso.engine.commands import Note, Record, Recover
+from sayso.engine.commands import Note, Record, Recover, Start
 from sayso.rows import CallStatus
 from sayso.stores.memory import MemoryStore
 from sayso.stores.sqlite import SqliteStore
@@ -164,7 +164,7 @@ class Everything:
         request = self.doubt("doubt-late", send)
         self.late(request.id, "doubt-late")
         self.late(request.id, "doubt-late")  # nobody waits for it any more
-        retried = self.tool(name="retried", idempotent=True)
+        retried = self.tool(name="retried", effect="idempotent")
         request = self.ask("retried", lambda: retried("a"))
         self.decide(request, request.approve())
         self.fails = Interrupted()
@@ -204,6 +204,19 @@ class Everything:
         self.decide(request, request.respond("this"))
         assert self.go(run, order) == "this"
 
+    def reads(self) -> None:
+        look = self.tool(name="look", effect="read")
+        request = self.ask("reads", lambda: look("a"))
+        self.decide(request, request.approve())
+        place = {"thread": "reads", "run": "reads"}
+        start = Start(**place, calls=(request.id,), owner="w", lease=1)
+        for ok in (False, True):
+            ((call,),) = self.store.transact(start)
+            attempt = {"call": call.id, "token": call.token, "attempt": call.attempt}
+            self.store.transact(Record(**place, **attempt, ok=ok, result='"seen"', retry=True))
+            self.check()
+        assert self.go("reads", lambda: look("a")) == "seen"
+
     def restore(self) -> None:
         send = self.tool()
         request = self.ask("restored", lambda: send("a"))
@@ -223,6 +236,7 @@ class Everything:
             self.grants,
             self.doubts,
             self.pauses,
+            self.reads,
             self.restore,
         ):
             story()
@@ -239,7 +253,7 @@ def test_everything_that_can_happen_leaves_a_whole_store(kind: str, tmp_path: Pa
     everything = Everything(store, clock)
     everything.happen()
     seen = {event.type for _, event in store.events(limit=10_000)}
-    assert {*_LEADS_TO, *_STAYS, "recorded", "decided"} <= seen
+    assert {*_LEADS_TO, *_STAYS, "recorded", "read_recorded", "decided"} <= seen
     clock.advance(1e6)
     assert store.prune(clock(), "ana")["runs"] > 5
     everything.check()

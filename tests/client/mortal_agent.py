@@ -12,7 +12,7 @@ from sayso.client import RemoteGate
 def main(url: str, token: str, act: str) -> None:
     gate = RemoteGate(url, token=token, wait=0 if act == "ask" else None, lease=4)
 
-    @gate.guard(idempotent=act == "idempotent")
+    @gate.guard(effect="idempotent" if act == "idempotent" else "once")
     def pay(amount: int) -> str:
         print("running", flush=True)
         if act != "finish":

@@ -59,7 +59,10 @@ def test_an_agent_killed_between_claim_and_report_leaves_a_doubt(
     assert people.inbox.get_sync(doubt.id).execution.attempts == 1
 
 
-def test_an_idempotent_call_runs_again_after_a_kill(server: Server, people: People) -> None:
+def test_an_idempotent_call_runs_again_after_a_kill(
+    serve: Callable[..., Server], people: People
+) -> None:
+    server = serve(policy=sayso.Policy([sayso.Rule("pay", effect="idempotent")]))
     token = killed_while_running(server, people, "idempotent")
     with agent(server, token, "idempotent") as process:
         assert line(process) == "running"  # when the claim of the dead one has lapsed

@@ -63,7 +63,7 @@ async def test_async_functions_wait_together(server: Server, people: People) -> 
     async with RemoteGate(server.url, token=people.token("bot")) as gate:
         seen = []
 
-        @gate.guard(idempotent=True)
+        @gate.guard(effect="idempotent")
         async def double(n: int) -> int:
             await asyncio.sleep(0)
             seen.append(this_call())

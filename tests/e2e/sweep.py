@@ -76,7 +76,7 @@ class Plot:
                 waiting.discard(call)
         coming = max(tale.interrupts - raised - hanging, 0)
         # Nobody is asked about what may simply run again.
-        asked = 0 if tale.options.get("idempotent") else hanging
+        asked = 0 if tale.options.get("effect") == "idempotent" else hanging
         return raised + hanging + coming, len(waiting) + asked + coming
 
 

@@ -138,7 +138,7 @@ class Nested(Story):
 
 
 class Idempotent(Story):
-    options: ClassVar[dict[str, Any]] = {"needs_approval": True, "idempotent": True}
+    options: ClassVar[dict[str, Any]] = {"needs_approval": True, "effect": "idempotent"}
 
 
 class Quorum(Story):
@@ -286,7 +286,7 @@ class Recovered(Story):
 
 
 class RecoveredIdempotent(Recovered):
-    options: ClassVar[dict[str, Any]] = {"needs_approval": True, "idempotent": True}
+    options: ClassVar[dict[str, Any]] = {"needs_approval": True, "effect": "idempotent"}
 
 
 class Standing(Story):

@@ -225,14 +225,14 @@ def test_a_doubt_has_no_end_though_the_request_had_one(timed: Case, clock: FakeC
 
 
 def test_an_idempotent_call_that_could_expire_runs_again(timed: Case, clock: FakeClock) -> None:
-    enter = doubted(timed, expires_in=60, idempotent=True)
+    enter = doubted(timed, expires_in=60, effect="idempotent")
     clock.advance(3_600)
     assert enter() == "paid"
     assert timed.ran == ["bo", "bo"]
 
 
 def test_an_idempotent_call_of_a_quorum_runs_again(case: Case) -> None:
-    @case.gate.guard(needs_approval=True, quorum=2, idempotent=True)
+    @case.gate.guard(needs_approval=True, quorum=2, effect="idempotent")
     def sync(what: str) -> str:
         case.ran.append(this_call().attempt)
         if len(case.ran) == 1:
@@ -279,7 +279,7 @@ def test_an_older_yes_does_not_mean_run_it_again(case: Case) -> None:
 
 
 def test_idempotent_calls_run_again_unasked(case: Case) -> None:
-    @case.gate.guard(needs_approval=False, idempotent=True)
+    @case.gate.guard(needs_approval=False, effect="idempotent")
     def sync(what: str) -> str:
         case.ran.append(this_call().attempt)
         if len(case.ran) == 1:

@@ -22,7 +22,7 @@ def offered(**options: Any) -> None:
     tool(**options)(pay)
 
 
-@pytest.mark.parametrize("name", ["needs_approval", "idempotent", "requester_decides"])
+@pytest.mark.parametrize("name", ["needs_approval", "effect", "requester_decides"])
 @pytest.mark.parametrize("made", [guarded, offered])
 def test_a_word_is_neither_yes_nor_no(name: str, made: Any) -> None:
     with pytest.raises((TypeError, InvalidPolicy), match=f"{name}='no': use"):

@@ -137,7 +137,7 @@ def test_a_no_is_not_a_yes(case: Case, thief: Thief) -> None:
         {"expires_at": 1 << 60},
         {"requester": "somebody else"},
         {"terms": "{}"},
-        {"terms": '{"rule":"needs_approval","idempotent":true}'},
+        {"terms": '{"rule":"needs_approval","effect":"idempotent"}'},
         {"terms": '{"rule":"needs_approval","valid_for":1e9}'},
         {"valid_until": 1 << 60},
         {"digest": "0" * 64},

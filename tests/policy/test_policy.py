@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_world import ALLOW, ASK, DENY, NOON, boom, drive_async, judge
 
+from sayso.errors import InvalidPolicy
+from sayso.gate.options import own_terms
 from sayso.policy import Policy, Rule
 from sayso.types import Declared, Risk, Terms, ToolCall, Verdict
 
@@ -134,6 +136,8 @@ def test_the_tools_own_terms_hold_where_a_rule_is_silent() -> None:
         ({"expires_in": "1m"}, {"expires_in": 60.0}),
         ({"on_expiry": "cancel"}, {"on_expiry": "cancel"}),
         ({"valid_for": 5}, {"valid_for": 5.0}),
+        ({"effect": "read"}, {"effect": "read"}),
+        ({"effect": "read", "record": "asked"}, {"effect": "read", "record": "asked"}),
         ({"description": "what"}, {"description": "what"}),
         ({"description": lambda call: f"{call.name} {call.id}"}, {"description": "send c1"}),
     ],
@@ -156,7 +160,7 @@ def test_who_asks_for_something_of_high_risk_does_not_decide_it() -> None:
 
 
 def test_unless_the_tool_says_so_itself() -> None:
-    own = Declared(risk=Risk("high"))
+    own = Declared(risk=Risk("high"), stated=frozenset({"requester_decides"}))
     for policy in (Policy(), Policy([Rule(quorum=2)])):
         said = judge(policy, own=own, needs_approval=True)
         assert (said.requester_decides, type(said)) == (True, Terms)
@@ -168,6 +172,38 @@ def test_unless_the_tool_says_so_itself() -> None:
         raise ValueError
 
     assert judge(Policy(), own=own, needs_approval=boom).requester_decides is False
+
+
+# --- what a tool's effect is ---
+
+
+@pytest.mark.parametrize(
+    ("declared", "by_rule", "effect"),
+    [
+        (None, None, "once"),
+        (None, "read", "read"),
+        (None, "idempotent", "idempotent"),
+        ("read", None, "read"),
+        ("read", "idempotent", "idempotent"),
+        ("read", "once", "once"),
+        ("idempotent", "read", "idempotent"),
+        ("once", "read", "once"),
+        ("once", "idempotent", "once"),
+    ],
+)
+def test_a_rule_raises_what_the_author_declared_and_speaks_where_they_did_not(
+    declared: Any, by_rule: Any, effect: str
+) -> None:
+    own = own_terms({} if declared is None else {"effect": declared})
+    policy = Policy([Rule("send", verdict="allow", effect=by_rule)])
+    assert judge(policy, own=own).effect == effect
+    assert judge(Policy([Rule("other")]), own=own).effect == (declared or "once")
+
+
+@pytest.mark.parametrize("effect", ["twice", "", True, 1, ["once"]])
+def test_an_effect_is_one_of_three(effect: Any) -> None:
+    with pytest.raises(InvalidPolicy, match=r'effect=.*: use "once", "idempotent" or "read"'):
+        Rule("send", effect=effect)
 
 
 # --- what raises asks ---

@@ -45,6 +45,8 @@ CHANGES: dict[str, Any] = {
     "expires_in": 5,
     "on_expiry": "reject",
     "valid_for": 86_400,
+    "effect": "once",
+    "record": "asked",
 }
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from policy_world import ALLOW, ASK, DENY
 
 from sayso.policy import stricter, tightened
-from sayso.types import ASSURANCE, DECISIONS, RISKS, Risk, Terms, Verdict
+from sayso.types import ASSURANCE, DECISIONS, EFFECTS, RECORDED, RISKS, Risk, Terms, Verdict
 
 
 def subset(values: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
@@ -35,7 +35,8 @@ some_terms = st.builds(
     expires_in=st.none() | st.floats(1, 1e6),
     on_expiry=st.sampled_from(["reject", "cancel"]),
     valid_for=st.floats(1, 1e6),
-    idempotent=st.booleans(),
+    effect=st.sampled_from(EFFECTS),
+    record=st.sampled_from(RECORDED),
 )
 ORDER = (ALLOW, ASK, DENY)
 
@@ -53,7 +54,8 @@ def at_least(strict: Terms, lax: Terms) -> None:
     assert RISKS.index(strict.risk.level) >= RISKS.index(lax.risk.level)
     assert set(strict.risk.reasons) >= set(lax.risk.reasons)
     assert strict.requester_decides <= lax.requester_decides
-    assert strict.idempotent <= lax.idempotent
+    assert EFFECTS.index(strict.effect) >= EFFECTS.index(lax.effect)
+    assert RECORDED.index(strict.record) >= RECORDED.index(lax.record)
     assert set(strict.allowed) - {"reject"} <= set(lax.allowed)
     assert strict.allowed
     assert (strict.expires_in or 1e9) <= (lax.expires_in or 1e9)
@@ -106,7 +108,7 @@ def test_stricter_says_whether_tightening_changed_a_demand(old: Terms, new: Term
     assert stricter(old, new) == stricter(old, both)
     assert not stricter(both, new)
     if not stricter(old, new):
-        at_least(old, replace(new, risk=Risk(new.risk.level)))
+        at_least(old, replace(new, risk=Risk(new.risk.level), record=old.record))
 
 
 @pytest.mark.parametrize(
@@ -122,10 +124,12 @@ def test_stricter_says_whether_tightening_changed_a_demand(old: Terms, new: Term
         {"expires_in": 60.0},
         {"on_expiry": "cancel"},
         {"valid_for": 60.0},
+        {"effect": "once"},
+        {"effect": "idempotent"},
     ],
 )
 def test_each_demand_makes_terms_stricter_and_cannot_be_taken_back(change: dict[str, Any]) -> None:
-    lax = Terms()
+    lax = Terms(effect="read")
     strict = replace(lax, **change)
     assert stricter(lax, strict)
     assert not stricter(strict, lax)

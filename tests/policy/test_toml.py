@@ -37,6 +37,8 @@ reasons = ["cannot be taken back"]
 expires_in = "24h"
 on_expiry = "cancel"
 valid_for = 900
+effect = "read"
+record = "asked"
 
 [[rule]]
 tool = "drop_table"
@@ -66,6 +68,8 @@ def test_every_key_of_a_file() -> None:
         expires_in=86_400,
         on_expiry="cancel",
         valid_for=900,
+        effect="read",
+        record="asked",
     )
     assert all(f"\n{key} = " in WHOLE for key in KEYS)
     assert drop.verdict is Verdict.DENY
@@ -177,6 +181,10 @@ def test_a_bad_file_is_refused(text: Any, message: str) -> None:
         ("quorum = 3\nreviewers = ['ana', 'bob']", "only 2 reviewers"),
         ("requester_decides = 'no'", "requester_decides = 'no': write true or false"),
         ("requester_decides = 0", "requester_decides = 0: write true or false"),
+        ("effect = 'twice'", 'effect=\'twice\': use "once", "idempotent" or "read"'),
+        ("record = 'none'", 'record=\'none\': use "all" or "asked"'),
+        ("effect = 'once'\nrecord = 'asked'", "only a read can be left out of the record"),
+        ("effect = true", 'effect = true: write "once", "idempotent" or "read"'),
         ("assurance = 'sworn'", "use code, os-user, token, session"),
         ("risk = 'huge'", "use low, medium, high, critical"),
         ("risk = 3", 'risk = 3: write "low"'),

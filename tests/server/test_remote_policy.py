@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from served import Serve, opened
 
@@ -25,6 +27,51 @@ def test_the_server_policy_judges_what_agents_ask(serve: Serve) -> None:
     assert (lower["risk"]["level"], lower["quorum"], lower["reviewers"]) == ("medium", 2, ["ana"])
     higher = opened(agent, key="4", risk={"level": "critical"}, quorum=3)
     assert (higher["risk"]["level"], higher["quorum"]) == ("critical", 3)
+
+
+@pytest.mark.parametrize(
+    ("by_rule", "said", "effect"),
+    [
+        (None, None, "once"),
+        (None, "read", "once"),
+        (None, "idempotent", "once"),
+        ("read", None, "read"),
+        ("read", "read", "read"),
+        ("read", "idempotent", "idempotent"),
+        ("read", "once", "once"),
+        ("idempotent", "read", "idempotent"),
+        ("once", "read", "once"),
+    ],
+)
+@pytest.mark.parametrize("verdict", ["ask", "allow"])
+def test_an_agent_can_only_raise_what_its_tool_is(
+    serve: Serve, by_rule: Any, said: str | None, effect: str, verdict: str
+) -> None:
+    server = serve(policy=Policy([Rule("refund", verdict=verdict, effect=by_rule)]))
+    agent = server.client(server.token("bot", "agent"))
+    body = {} if said is None else {"effect": said}
+    assert opened(agent, **body)["effect"] == effect
+
+
+def test_an_effect_that_is_none_is_refused_by_its_field(serve: Serve) -> None:
+    server = serve(auth=False)
+    for wrong in ("twice", True, ["read"]):
+        answer = server.client().post("/api/requests", json={"tool": "refund", "effect": wrong})
+        assert (answer.status_code, answer.json()["field"]) == (422, "effect")
+    answer = server.client().post("/api/requests", json={"tool": "refund", "idempotent": True})
+    assert (answer.status_code, answer.json()["field"]) == (422, "idempotent")
+
+
+def test_an_edit_that_leaves_the_rule_leaves_what_it_said_of_the_effect(serve: Serve) -> None:
+    server = serve(policy=Policy([Rule("refund", where="amount < 10", effect="read")]))
+    agent = server.client(server.token("bot", "agent"))
+    made = opened(agent)
+    inbox = Inbox(server.store)
+    seen = made["digest"]
+    inbox.decide_sync(made["id"], Edit({"amount": 50}), by="ana", seen_digest=seen)
+    assert inbox.get_sync(made["id"]).effect == "read"
+    claimed = agent.post(f"/api/requests/{made['id']}/claim")
+    assert (claimed.status_code, inbox.get_sync(made["id"]).effect) == (409, "once")
 
 
 def _refunds() -> Policy:

@@ -286,10 +286,10 @@ def test_what_runs_is_started_by_a_commit_of_its_own(open_pg: PgOpener, mine: An
     """A start that I roll back would be forgotten, and the effect come a second time."""
     store, effects = open_pg(), list[str]()
 
-    def shop(where: Any, *, asks: bool, idempotent: bool = False) -> Callable[[str], str]:
+    def shop(where: Any, *, asks: bool, effect: sayso.Effect = "once") -> Callable[[str], str]:
         gate = sayso.Gate(where, agent="shop", wait=0)
 
-        @gate.guard(needs_approval=asks, idempotent=idempotent)
+        @gate.guard(needs_approval=asks, effect=effect)
         def ship(order: str) -> str:
             effects.append(order)
             return "shipped"
@@ -317,7 +317,7 @@ def test_what_runs_is_started_by_a_commit_of_its_own(open_pg: PgOpener, mine: An
     assert shop(store, asks=True)("asked") == "shipped"
     assert shop(store.on(mine), asks=True)("asked") == "shipped"  # what is recorded is given back
     assert effects == ["asked"]
-    assert shop(store.on(mine), asks=False, idempotent=True)("again") == "shipped"
+    assert shop(store.on(mine), asks=False, effect="idempotent")("again") == "shipped"
     mine.commit()
     assert effects == ["asked", "again"]
     a_world(store).check()

@@ -67,7 +67,7 @@ def dated_refund(order: str, euros: int) -> date:
 async def main(address: str, queue: str, store: str) -> None:
     gate = sayso.Gate(store, agent="desk")
     tools = [refund, slow_refund, deadly_refund, broken_refund, dated_refund]
-    tools.append(gate.guard(idempotent=True)(safe_refund))
+    tools.append(gate.guard(effect="idempotent")(safe_refund))
     client = await Client.connect(address)
     plugin = SaysoPlugin(gate, tools)
     workflows = [Refund, Visit, Hurry, Loose, Rounds, Plain]

@@ -73,7 +73,7 @@ def test_doubts(serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso
     def cut_short() -> None:
         raise KeyboardInterrupt
 
-    again = gate.guard(needs_approval=False, idempotent=True, name="again")(cut_short)
+    again = gate.guard(needs_approval=False, effect="idempotent", name="again")(cut_short)
     once = gate.guard(needs_approval=False, name="once")(cut_short)
     for run, function in (("r1", again), ("r2", once)):
         with pytest.raises(KeyboardInterrupt), gate.run(run):

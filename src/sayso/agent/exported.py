@@ -27,6 +27,7 @@ _LEFT_OUT = (
     "original",
     "requester_decides",
     "assurance",
+    "effect",
 )
 
 

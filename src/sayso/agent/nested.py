@@ -61,7 +61,7 @@ def agent_tool(inner: Agent, **options: Unpack[ToolOptions]) -> Tool:
         "name": re.sub(r"[^A-Za-z0-9_-]+", "_", inner.name)[:64],
         "description": f"Ask {inner.name}. {inner.instructions}".strip()[:1000],
         **options,
-        "idempotent": True,
+        "effect": "idempotent",
     }
     return tool(**named)(ask_agent).with_inner(inner)
 

@@ -148,7 +148,7 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
         signature=signature,
         function=body,
         stored=tool_of(signature, options.get("version", "")),
-        own=own_terms(declared, idempotent=options.get("idempotent", False)),
+        own=own_terms(declared),
         needs_approval=True if body is None else needs,
         takes_context=takes_context,
         strict=strict,

@@ -36,7 +36,10 @@ _LEADS_TO = {
     "cancelled": _S.CANCELLED,
     "superseded": _S.SUPERSEDED,
 }
-_STAYS = frozenset({"voted", "revised", "late"})
+_STAYS = frozenset({"voted", "revised", "late", "read_started", "read_stopped"})
+#: What ends a call with a result, and what that call was doing.
+_OUTCOMES = {"recorded": (_S.RUNNING, _S.IN_DOUBT), "read_recorded": (_S.READY,)}
+_READING = frozenset({"read_started", "read_stopped"})
 _YES = frozenset({"approve", "edit"})
 
 
@@ -100,8 +103,12 @@ class Facts:
     def _leads_to(self, type: str, body: Body) -> CallStatus | None:
         if type in _STAYS:
             return None
-        if type == "recorded":
+        if type in _OUTCOMES:
+            if self.status not in _OUTCOMES[type]:
+                raise Nonsense(f"{type!r} cannot follow on {self.status or 'nothing'}")
             return _S.DONE if body["ok"] else _S.FAILED
+        if type in _READING and self.status is not _S.READY:
+            raise Nonsense(f"{type!r} cannot follow on {self.status or 'nothing'}")
         if type == "decided":
             return _decided_to(body["decision"], self.status is _S.IN_DOUBT)
         if type not in _LEADS_TO:
@@ -209,6 +216,16 @@ def _started(facts: Facts, event: Event, body: Body) -> None:
     facts.attempt, facts.token, facts.grant = body["attempt"], body["token"], body["grant"]
 
 
+def _read_started(facts: Facts, event: Event, body: Body) -> None:
+    if body["digest"] != facts.digest:
+        raise Nonsense("something else was read")
+    facts.attempt, facts.token, facts.grant = body["attempt"], body["token"], body["grant"]
+
+
+def _read(facts: Facts, event: Event, body: Body) -> None:
+    facts.result = body["result"]
+
+
 def _recorded(facts: Facts, event: Event, body: Body) -> None:
     facts.result = body["result"]
     if body["late"]:
@@ -238,6 +255,9 @@ _TELLERS: dict[str, Callable[[Facts, Event, Body], None]] = {
     "decided": _decided,
     "started": _started,
     "recorded": _recorded,
+    "read_started": _read_started,
+    "read_stopped": _read,
+    "read_recorded": _read,
     "cancelled": _cancelled,
     "in_doubt": _in_doubt,
     "retried": _retried,

@@ -89,6 +89,7 @@ def _lines(found: Explanation, tool: str) -> Iterator[Line]:
     terms = found.terms
     verbs = {Verdict.ALLOW: "runs", Verdict.ASK: "is asked about", Verdict.DENY: "is forbidden"}
     yield Line(f"{name(tool)} {verbs[terms.verdict]}: {name(terms.rule)}", "bold")
+    yield Line(f"effect: {terms.effect}", "", "  ")
     if terms.verdict is Verdict.ASK:
         yield from (Line(words, "", "  ") for words in _terms(terms))
     if terms.description:

@@ -91,9 +91,7 @@ class Client:
     ) -> Request:
         """Ask yes or no about a text and its details."""
         check_known(options, OpenOptions)
-        # To carry it out has no effect of its own: after a crash it is simply done again.
-        content = {"text": text, "details": dict(details or {}), "idempotent": True}
-        return await self._open(content, options)
+        return await self._open({"text": text, "details": dict(details or {})}, options)
 
     async def _open(self, content: dict[str, Json], options: Mapping[str, Any]) -> Request:
         body = {**content, **body_of(options)}

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from sayso import codec
 from sayso.gate.options import Wait, checked_words, terms_from
-from sayso.types import Json, Risk
+from sayso.types import Effect, Json, Risk
 
 #: The longest key that the server takes in a header.
 _MAX_KEY = 200
@@ -43,7 +43,7 @@ class CallOptions(OpenOptions, total=False):
     returns: Mapping[str, Json] | None
     preview: Json
     allowed: Iterable[str]
-    idempotent: bool
+    effect: Effect
     #: Facts of the surroundings that the approval covers; the claim sends them afresh.
     binds: Mapping[str, Json]
 
@@ -60,7 +60,7 @@ class RemoteGuardOptions(RemoteAskOptions, total=False):
 
     name: str
     allowed: Iterable[str]
-    idempotent: bool
+    effect: Effect
     binds: Callable[..., Mapping[str, Json]]
     preview: Callable[..., Json]
     raises: type[Exception] | Iterable[type[Exception]]
@@ -68,10 +68,8 @@ class RemoteGuardOptions(RemoteAskOptions, total=False):
     needs_approval: Literal[True]
 
 
-_TERMS = ("allowed", "reviewers", "quorum", "expires_in", "valid_for")
-_AS_THEY_ARE = (
-    *("run", "thread", "requester", "schema", "returns", "preview", "idempotent", "binds"),
-)
+_TERMS = ("allowed", "reviewers", "quorum", "expires_in", "valid_for", "effect")
+_AS_THEY_ARE = (*("run", "thread", "requester", "schema", "returns", "preview", "binds"),)
 
 
 def fresh_terms(options: Mapping[str, Any]) -> dict[str, Json]:

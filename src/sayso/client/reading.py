@@ -56,6 +56,7 @@ def request_from(body: Body) -> Request:
         original=body["original"],
         requester_decides=body.get("requester_decides", True),
         assurance=body.get("assurance", "code"),
+        effect=body.get("effect", "once"),
     )
 
 

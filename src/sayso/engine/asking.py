@@ -44,7 +44,7 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "requester_decides": terms.requester_decides,
         "assurance": terms.assurance,
         "risk": terms.risk.level,
-        "idempotent": terms.idempotent,
+        "effect": terms.effect,
         "valid_for": round(terms.valid_for * 1_000_000),
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sayso.engine.commands import Cancel, Expire, Recover
-from sayso.engine.running import doubt_call, settle, wake
+from sayso.engine.running import doubt_call, is_read, settle, wake
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.rows import LIVE, Call, CallStatus, Run
 
@@ -64,10 +64,13 @@ def _close(work: UnitOfWork, call: Call, to: CallStatus, by: str, reason: str) -
 
 
 def recover(work: UnitOfWork, command: Recover) -> tuple[Call, ...]:
-    """Put everything that may have run since the backup in doubt, idempotent or not."""
+    """Put everything that may have run since the backup in doubt, idempotent or not.
+
+    A read that ran changed nothing, so it stays ready.
+    """
     doubted = []
     for call in list(work.calls.values()):
-        if call.status in (CallStatus.READY, CallStatus.RUNNING):
+        if call.status in (CallStatus.READY, CallStatus.RUNNING) and not is_read(call):
             reason = "the store was restored from a backup"
             doubted.append(doubt_call(work, call, reason, retry=False))
     work.put_run(work.the_run()._replace(owner=None, ready_at=None))

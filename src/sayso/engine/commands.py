@@ -31,6 +31,9 @@ class NewCall:
     binds: str = ""
     note: str = ""
     preview: str = ""
+    #: What came of a read that needed nobody and has run already: whether it succeeded, and its
+    #: result or error. It is recorded in the commit that proposes it.
+    outcome: tuple[bool, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +155,10 @@ class Claim(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(Command):
-    """Begin verified calls: from here on each is either recorded or in doubt."""
+    """Begin verified calls: from here on each is either recorded or in doubt.
+
+    A read needs no lease and stays ready: the start counts its attempt and spends its grant.
+    """
 
     name: ClassVar[str] = "start"
     run: str
@@ -183,6 +189,8 @@ class Record(Command):
     why: str = ""
     messages: tuple[Message, ...] = ()
     hold: bool = False
+    #: Of a read that failed: it may be tried again, under the same approval.
+    retry: bool = False
 
     @property
     def needs(self) -> Needs:
@@ -303,7 +311,9 @@ class Finish(Command):
 
     @property
     def needs(self) -> Needs:
-        return Needs(run=self.run)
+        # A run that is done leaves no read to be tried again; one that failed may come back.
+        reads = frozenset({CallStatus.READY} if self.status == "done" else ())
+        return Needs(run=self.run, statuses=reads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

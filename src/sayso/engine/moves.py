@@ -5,13 +5,16 @@ below; a look-up that fails is an illegal move, raises, and leaves the row as it
 a move, and when, is decided by the functions around these tables; whether it exists at all, only
 here. The chart in ``docs/state-machine.md`` is drawn from them.
 
-Three moves deserve a word:
+Four moves deserve a word:
 
 * ``running → ready``: the call itself asked a person something and paused. It has not failed and
   is not in doubt; it starts again at its top when the answer is there.
 * ``in_doubt → ready``: a person said "run it again". It is not ``running`` yet: a process that dies
   before the new start must not leave a second doubt behind.
 * ``ready → in_doubt``: after a restore from backup nobody knows whether it ran since the backup.
+* ``ready → done`` and ``ready → failed``: a read. It changes nothing, so it is never ``running``
+  and never in doubt: it stays ``ready``, through as many attempts as it takes, until its result is
+  recorded. A process that dies in the middle leaves it as it was.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ MOVES: dict[CallStatus | None, dict[CallStatus, str]] = {
         _S.CANCELLED: "cancel",
         _S.SUPERSEDED: "new input",
         _S.IN_DOUBT: "recover after a restore",
+        _S.DONE: "a read gave its result",
+        _S.FAILED: "a read failed for good",
     },
     _S.RUNNING: {
         _S.DONE: "result recorded",

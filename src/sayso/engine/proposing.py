@@ -5,7 +5,15 @@ from __future__ import annotations
 from sayso.engine.asking import ask, ask_again, envelope, signed
 from sayso.engine.commands import NewCall, Propose, Reask
 from sayso.engine.grants import genuine, speaks_for
-from sayso.engine.running import begin, check_token, lease_run, settle
+from sayso.engine.running import (
+    begin,
+    check_token,
+    close_read,
+    is_read,
+    lease_run,
+    reads_under_lease,
+    settle,
+)
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict, InvalidCall
 from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Run, RunStatus
@@ -29,7 +37,8 @@ def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
         work.say(message)
     work.tools.extend(command.tools)
     calls = tuple(_take_in(work, command, new) for new in command.calls)
-    settle(work, hold=command.hold, wake_seen=command.wake_seen)
+    reads = any(reads_under_lease(work, call) for call in calls)
+    settle(work, hold=command.hold or reads, wake_seen=command.wake_seen)
     return calls
 
 
@@ -76,7 +85,10 @@ def _take_in(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     if verdict is Verdict.DENY:
         return _denied(work, call)
     if verdict is Verdict.ALLOW:
-        return _allowed(work, command, call, "allow", f"policy:{new.terms.rule}", None)
+        by = f"policy:{new.terms.rule}"
+        return _allowed(work, command, call, "allow", by, outcome=new.outcome)
+    if new.outcome is not None:
+        raise InvalidCall(f"{call.tool} ran before a person was asked", "outcome")
     grant = _granted(work, call)
     if grant is not None:
         return _allowed(work, command, call, "grant", grant.by, grant.id)
@@ -131,7 +143,13 @@ def _denied(work: UnitOfWork, call: Call) -> Call:
 
 
 def _allowed(
-    work: UnitOfWork, command: Propose, call: Call, type: str, by: str, grant: str | None
+    work: UnitOfWork,
+    command: Propose,
+    call: Call,
+    type: str,
+    by: str,
+    grant: str | None = None,
+    outcome: tuple[bool, str] | None = None,
 ) -> Call:
     call = _digested(work, call)
     decision = Decided(
@@ -154,9 +172,18 @@ def _allowed(
     work.emit(
         "allowed", actor=by, call=call, digest=call.digest, tool=call.tool, args=call.args_hash
     )
+    if outcome is not None:
+        return _read_already(work, call, outcome)
     if command.owner is None or not lease_run(work, command.owner, command.lease):
         return call
-    return begin(work, call)
+    return begin(work, call, command.owner)
+
+
+def _read_already(work: UnitOfWork, call: Call, outcome: tuple[bool, str]) -> Call:
+    """Record what a read gave that ran before it was proposed."""
+    if not is_read(call):
+        raise InvalidCall(f"{call.tool} is no read: it is proposed before it runs", "outcome")
+    return close_read(work, call, 0, *outcome)
 
 
 def _granted(work: UnitOfWork, call: Call) -> Grant | None:

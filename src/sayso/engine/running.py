@@ -139,10 +139,13 @@ def start(work: UnitOfWork, command: Start) -> tuple[Call, ...]:
     _check_not_stopped(work.the_run())
     if command.exactly and len(ready) < len(calls):
         raise Conflict(f"a call of run {command.run} is not ready any more: read it again")
-    if not ready or not lease_run(work, command.owner, command.lease):
+    only_reads = all(map(is_read, ready))
+    if not ready or not (only_reads or lease_run(work, command.owner, command.lease)):
         return tuple(calls)
-    started = tuple(begin(work, c) if c.status is CallStatus.READY else c for c in calls)
-    settle(work)
+    started = tuple(
+        begin(work, c, command.owner) if c.status is CallStatus.READY else c for c in calls
+    )
+    settle(work, hold=only_reads)
     return started
 
 
@@ -151,10 +154,12 @@ def _check_not_stopped(run: Run) -> None:
         raise Cancelled(f"run {run.id} was cancelled: {run.stop}")
 
 
-def begin(work: UnitOfWork, call: Call) -> Call:
+def begin(work: UnitOfWork, call: Call, owner: str) -> Call:
     """Start a ready call, or ask about it again if its yes has ended."""
     stale = _stale(work, call)
-    return ask_again(work, call, stale) if stale else start_call(work, call)
+    if stale:
+        return ask_again(work, call, stale)
+    return start_read(work, call, owner) if is_read(call) else start_call(work, call)
 
 
 def _stale(work: UnitOfWork, call: Call) -> str:
@@ -193,9 +198,75 @@ def start_call(work: UnitOfWork, call: Call) -> Call:
     return call
 
 
+# -- reads: they change nothing, so they take no lease, and stay ready until they are recorded
+
+
+def is_read(call: Call) -> bool:
+    """Whether running the call changes nothing, so that it may run as often as it takes."""
+    return call.terms.effect == "read"
+
+
+def start_read(work: UnitOfWork, call: Call, owner: str) -> Call:
+    """Count an attempt of a read. It stays ready, and several may run at once.
+
+    Its token is that of the lease that its process holds anyway, for the run as a whole; none if
+    it holds none.
+    """
+    run = work.the_run()
+    token = run.token if run.owner == owner and run.leased(work.now) else 0
+    call = work.put_call(call._replace(attempt=call.attempt + 1, token=token))
+    work.emit(
+        "read_started",
+        actor=f"worker:{owner}",
+        call=call,
+        attempt=call.attempt,
+        token=token,
+        digest=call.digest,
+        grant=call.grant,
+    )
+    return call
+
+
+def reads_under_lease(work: UnitOfWork, call: Call) -> bool:
+    """Whether a read was started by the process that holds the run."""
+    run = work.the_run()
+    ours = call.token != 0 and call.token == run.token and run.leased(work.now)
+    return is_read(call) and call.status is CallStatus.READY and ours
+
+
+def record_read(work: UnitOfWork, call: Call, command: Record) -> Call:
+    """Store what a read gave; the first result counts. A failure may leave it ready."""
+    if call.status is not CallStatus.READY:
+        return call
+    if command.retry and not command.ok:
+        return _stop_read(work, call, command.attempt, command.result)
+    ours = reads_under_lease(work, call) and call.token == command.token
+    call = close_read(work, call, command.attempt, command.ok, command.result)
+    for message in command.messages:
+        work.say(message)
+    settle(work, hold=command.hold or not ours)  # never ends the lease of another process
+    return call
+
+
+def close_read(work: UnitOfWork, call: Call, attempt: int, ok: bool, result: str | None) -> Call:
+    """Record what a read gave, or that it failed for good."""
+    call = work.move(call, CallStatus.DONE if ok else CallStatus.FAILED, result=result)
+    work.emit("read_recorded", actor=f"attempt:{attempt}", call=call, ok=ok, result=result)
+    return call
+
+
+def _stop_read(work: UnitOfWork, call: Call, attempt: int, error: str | None) -> Call:
+    """Note that an attempt of a read ended without a result."""
+    call = work.put_call(call._replace(result=error))
+    work.emit("read_stopped", actor=f"attempt:{attempt}", call=call, result=error)
+    return call
+
+
 def record(work: UnitOfWork, command: Record) -> Call:
     """Store an outcome by the attempt's own token; a late one closes a doubt nobody settled."""
     call = work.the_call(command.call)
+    if is_read(call):
+        return record_read(work, call, command)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
     if not ours or call.status not in (CallStatus.RUNNING, CallStatus.IN_DOUBT):
         work.emit(
@@ -233,7 +304,11 @@ def complete(work: UnitOfWork, command: Complete) -> Call:
     _check_not_stopped(work.the_run())
     if call.status is not CallStatus.READY or not lease_run(work, command.owner, command.lease):
         return call
-    call = begin(work, call)
+    call = begin(work, call, command.owner)
+    if is_read(call) and call.status is CallStatus.READY:
+        call = close_read(work, call, call.attempt, True, command.result)
+        settle(work)
+        return call
     if call.status is not CallStatus.RUNNING:
         settle(work)
         return call
@@ -244,9 +319,16 @@ def suspend(work: UnitOfWork, command: Suspend) -> Call:
     """Put a started call back: it paused by itself, so nothing is in doubt."""
     call = work.the_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
-    if call.status is CallStatus.RUNNING and ours:
-        call = work.move(call, CallStatus.READY)
-        work.emit("suspended", actor=f"attempt:{command.attempt}", call=call)
+    reads = is_read(call) and call.status is CallStatus.READY
+    if ours and (reads or call.status is CallStatus.RUNNING):
+        if reads:
+            held = work.the_run().leased(work.now) and not reads_under_lease(work, call)
+            call = _stop_read(work, call, command.attempt, call.result)
+            if held:
+                return call  # another process works on the run, and lets go of it itself
+        else:
+            call = work.move(call, CallStatus.READY)
+            work.emit("suspended", actor=f"attempt:{command.attempt}", call=call)
         run = work.the_run()
         if run.stop:
             call = work.move(call, CallStatus.CANCELLED)
@@ -291,7 +373,7 @@ def _doubt_running(work: UnitOfWork, reason: str) -> tuple[Call, ...]:
 
 def doubt_call(work: UnitOfWork, call: Call, reason: str, *, retry: bool = True) -> Call:
     """One call whose end is unknown; an idempotent one simply gets ready to run again."""
-    retry = retry and call.terms.idempotent and not work.the_run().stop
+    retry = retry and call.terms.effect == "idempotent" and not work.the_run().stop
     shown = call.asked or not retry
     # Its end is not looked at any more, but stays: the digest of the approval covers it.
     votes = call.votes if retry else ()
@@ -325,9 +407,19 @@ def finish(work: UnitOfWork, command: Finish) -> Run:
         return run
     for message in command.messages:
         work.say(message)
+    if command.status == "done":
+        _close_reads(work)
+        run = work.the_run()
     if run.asked or run.ready or run.running or run.in_doubt:
         settle(work, wake_seen=command.wake_seen)
         return work.the_run()
     run = work.set_run(RunStatus(command.status), owner=None, ready_at=None, output=command.output)
     work.emit("finished", actor=f"agent:{run.agent}", status=command.status)
     return run
+
+
+def _close_reads(work: UnitOfWork) -> None:
+    """Give up the reads that were tried and gave nothing: no caller will try them again."""
+    for call in list(work.calls.values()):
+        if call.status is CallStatus.READY and is_read(call) and call.attempt:
+            close_read(work, call, call.attempt, False, call.result or "it gave no result")

@@ -163,6 +163,12 @@ class Backend(Protocol):
         ...
 
 
+def begun(started: Call, before: Call) -> bool:
+    """Whether a start has begun an attempt. A read stays ready while it runs."""
+    live = (CallStatus.RUNNING, CallStatus.READY)
+    return started.status in live and started.attempt == before.attempt + 1
+
+
 def moved(one: Call, other: Call) -> bool:
     """Whether a waiting caller has something to do: the row moved between these two looks."""
     return (one.status, one.rev, one.attempt) != (other.status, other.rev, other.attempt)
@@ -264,7 +270,7 @@ class StoreBackend:
         reopen = (Reopen(thread=entry.thread, run=entry.name),) if entry.opens() else ()
         results = await self._start(entry, {new.id}, *reopen, command)
         (call,) = results[-1]
-        return Step(call, call.id == new.id and call.status is CallStatus.RUNNING)
+        return Step(call, call.id == new.id and call.attempt == 1)
 
     # -- looking and waiting
 
@@ -331,7 +337,7 @@ class StoreBackend:
         (row,) = results[-1]
         started: Call = row
         same = call._replace(status=started.status, attempt=started.attempt, token=started.token)
-        if started.status is CallStatus.RUNNING and started != same:
+        if begun(started, call) and started != same:
             await self.suspend(started)
             raise Conflict(f"{call.id} is not the row that was checked: read it again")
         return started
@@ -344,7 +350,7 @@ class StoreBackend:
             started = await self.start_cleared(entry, call)
         except Conflict:
             return Step(await self.look(call))  # another process was faster
-        if started.status is CallStatus.RUNNING:
+        if begun(started, call):
             return Step(started, True)
         if started.status is CallStatus.READY:
             await self._wait_for_turn(entry, started)

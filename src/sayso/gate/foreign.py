@@ -263,7 +263,7 @@ class ForeignThread:
         async def run(_: Call) -> Json:
             return await step()
 
-        plan = once_plan(key, run, agent=self.gate.agent, row_key=key, idempotent=True)
+        plan = once_plan(key, run, agent=self.gate.agent, row_key=key, terms_effect="idempotent")
         return await self.gate.driver.result(self.scope(), plan)
 
     # -- looking

@@ -11,7 +11,10 @@ from sayso import codec
 from sayso.errors import InvalidCall
 from sayso.policy import Predicate
 from sayso.rows import Tool
-from sayso.types import Json, Terms, Verdict
+from sayso.types import Declared, Json, Terms, Verdict
+
+#: The own terms of an agent that is a tool: it changes nothing itself, and its calls have rows.
+SUB_AGENT_TERMS = Declared(effect="idempotent", stated=frozenset({"effect"}))
 
 
 @dataclass(frozen=True, kw_only=True)

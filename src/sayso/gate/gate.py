@@ -116,9 +116,10 @@ class Gate:
 
         Without ``needs_approval`` the gate's policy decides, and without a policy every call is
         asked about. ``needs_approval`` is yes, no, or a predicate over the arguments; ``allowed``
-        says which decisions may be made; ``idempotent`` that it may run again after a crash;
-        ``binds`` gives facts of the surroundings that must not change between approval and start;
-        ``preview`` shows what would happen. The other options are those of ``ask``.
+        says which decisions may be made; ``effect`` is what running it changes:
+        ``"once"`` (the default), ``"idempotent"`` if it may run again after a crash, or
+        ``"read"``. ``binds`` gives facts of the surroundings that must not change between approval
+        and start; ``preview`` shows what would happen. The other options are those of ``ask``.
         """
         check_known(options, GuardOptions)
         if function is None:
@@ -140,7 +141,7 @@ class Gate:
             function=function,
             signature=signature,
             tool=tool_of(signature, options.get("version", "")),
-            own=own_terms(options, idempotent=options.get("idempotent", False)),
+            own=own_terms(options),
             needs_approval=checked_needs(options.get("needs_approval", not self._has_policy)),
             binds=options.get("binds"),
             preview=options.get("preview"),

@@ -10,7 +10,7 @@ from sayso import codec
 from sayso.errors import InvalidCall
 from sayso.gate.plan import Plan
 from sayso.rows import Call, Tool
-from sayso.types import Terms, Verdict
+from sayso.types import Effect, Terms, Verdict
 
 
 def check_step(function: object) -> None:
@@ -33,12 +33,12 @@ def once_plan(
     agent: str,
     row_key: str,
     wait: float | None = 0,
-    idempotent: bool = False,
+    terms_effect: Effect = "once",
 ) -> Plan:
     """The plan of such a step; ``row_key`` is what its row is found by."""
 
     async def terms(_: dict[str, Any]) -> Terms:
-        return Terms(verdict=Verdict.ALLOW, rule="once", idempotent=idempotent)
+        return Terms(verdict=Verdict.ALLOW, rule="once", effect=terms_effect)
 
     face = codec.dumps({"parameters": {}, "returns": None})
     return Plan(

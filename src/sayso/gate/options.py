@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from sayso.errors import InvalidCall
 from sayso.policy import Predicate, Rule
-from sayso.types import Declared, Json, Risk, Terms, Verdict, as_fields
+from sayso.types import Declared, Effect, Json, Recorded, Risk, Terms, Verdict, as_fields
 
 T = TypeVar("T")
 
@@ -50,7 +50,8 @@ class GuardOptions(AskOptions, total=False):
     needs_approval: bool | Predicate
     name: str
     allowed: Iterable[str]
-    idempotent: bool
+    effect: Effect
+    record: Recorded
     version: str
     binds: Callable[..., Mapping[str, Json]]
     preview: Callable[..., Json]
@@ -68,6 +69,8 @@ _OF_TERMS = (
     "on_expiry",
     "valid_for",
     "allowed",
+    "effect",
+    "record",
 )
 
 
@@ -120,20 +123,16 @@ def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
     given = {name: options[name] for name in _OF_TERMS if options.get(name) is not None}
     rule = Rule(verdict="ask", **given)
     values = {name: getattr(rule, name) for name in given}
-    idempotent = fixed.get("idempotent", False)
-    if type(idempotent) is not bool:
-        raise TypeError(f"idempotent={idempotent!r}: use True or False")
     risky = isinstance(rule.risk, Risk) and rule.risk.level in ("high", "critical")
     if risky and "requester_decides" not in given:
         values["requester_decides"] = False
     return Terms(**{**values, **fixed})
 
 
-def own_terms(options: Mapping[str, Any], **fixed: Any) -> Terms:
+def own_terms(options: Mapping[str, Any]) -> Declared:
     """The terms of a tool, for a policy to judge by."""
-    terms = terms_from(options, **fixed)
-    said = options.get("requester_decides") is not None
-    return Declared(**as_fields(terms)) if said else terms
+    stated = frozenset(name for name in _OF_TERMS if options.get(name) is not None)
+    return Declared(**as_fields(terms_from(options)), stated=stated)
 
 
 def question_terms(kind: str, allowed: tuple[str, ...], options: Mapping[str, Any]) -> Terms:

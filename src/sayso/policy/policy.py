@@ -21,7 +21,18 @@ from typing import Any, Literal, TypeAlias
 from sayso.errors import InvalidPolicy, told
 from sayso.policy.rule import Args, Predicate, Rule
 from sayso.policy.tighten import tightened
-from sayso.types import RISKS, Declared, Json, Risk, Terms, ToolCall, Verdict, as_fields
+from sayso.types import (
+    RISKS,
+    Declared,
+    Effect,
+    Json,
+    Risk,
+    Terms,
+    ToolCall,
+    Verdict,
+    as_fields,
+    stricter_effect,
+)
 
 #: What judging yields (a predicate, its arguments) and is sent back (its answer or exception).
 Judging: TypeAlias = Generator[tuple[Predicate, Args], object, Terms]
@@ -39,6 +50,7 @@ _TERM_NAMES = (
     "expires_in",
     "on_expiry",
     "valid_for",
+    "record",
 )
 _REASON_LENGTH = 500
 
@@ -193,12 +205,21 @@ def terms_of(rule: Rule, name: str, own: Terms, call: ToolCall) -> Terms:
     changes: dict[str, Any] = {
         term: getattr(rule, term) for term in _TERM_NAMES if getattr(rule, term) is not None
     }
+    if rule.effect is not None:
+        changes["effect"] = _effect(own, rule.effect)
     if rule.description is not None:
         changes["description"] = _described(rule.description, call)
     terms = replace(own, verdict=Verdict(rule.verdict), rule=name, **changes)
     if rule.requester_decides is not None:
         return _plain(terms)
     return _guarded(terms if rule.risk is None else _plain(terms))
+
+
+def _effect(own: Terms, by_rule: Effect) -> Effect:
+    """What a tool's author declared, raised by a rule; where the author is silent, the rule's."""
+    if isinstance(own, Declared) and "effect" in own.stated:
+        return stricter_effect(own.effect, by_rule)
+    return by_rule
 
 
 def _described(description: str | Callable[[ToolCall], str], call: ToolCall) -> str:
@@ -217,8 +238,10 @@ def _described(description: str | Callable[[ToolCall], str], call: ToolCall) -> 
 
 def _guarded(terms: Terms) -> Terms:
     """Who asks for something of high risk does not decide it, unless it is said that they may."""
-    if isinstance(terms, Declared):
-        return _plain(terms)
+    stated = isinstance(terms, Declared) and "requester_decides" in terms.stated
+    terms = _plain(terms)
+    if stated:
+        return terms
     if RISKS.index(terms.risk.level) >= RISKS.index("high"):
         return replace(terms, requester_decides=False)
     return terms

@@ -12,7 +12,19 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sayso.errors import InvalidPolicy
 from sayso.policy.condition import Condition
-from sayso.types import ASSURANCE, DECISIONS, RISKS, Json, Risk, ToolCall, Verdict
+from sayso.types import (
+    ASSURANCE,
+    DECISIONS,
+    EFFECTS,
+    RECORDED,
+    RISKS,
+    Effect,
+    Json,
+    Recorded,
+    Risk,
+    ToolCall,
+    Verdict,
+)
 
 Args: TypeAlias = dict[str, Json]
 Predicate: TypeAlias = Callable[[Args], bool | Awaitable[bool]]
@@ -79,7 +91,9 @@ class Rule:
     Conditions: ``tool`` and ``agent`` (a name or a glob, or several), ``when`` (a predicate over a
     fresh copy of the arguments, sync or async) or ``where`` (one condition as text, such as
     "amount > 100"), ``hours`` ("09:00-17:30", may cross midnight) and ``days`` ("mon", …), both in
-    ``timezone``. Terms that are left out keep what the tool itself declares.
+    ``timezone``. Terms that are left out keep what the tool itself declares. ``effect`` says what
+    running the tool changes; it can raise what the tool's author declared, never lower it. With
+    ``record="asked"``, reads that nobody was asked about leave no row.
     """
 
     tool: str | Iterable[str] = field(default="*", kw_only=False)
@@ -102,6 +116,8 @@ class Rule:
     expires_in: Seconds | None = None
     on_expiry: str | None = None
     valid_for: Seconds | None = None
+    effect: Effect | None = None
+    record: Recorded | None = None
     _zone: tzinfo = field(default=UTC, init=False, repr=False, compare=False)
     _span: tuple[int, int] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -114,6 +130,7 @@ class Rule:
         self._check_people()
         self._check_risk()
         self._check_expiry()
+        self._check_effect()
         self._check_time()
         self._check_asking()
 
@@ -187,6 +204,17 @@ class Rule:
             )
         self._set(expires_in=seconds(self.expires_in, "expires_in"))
         self._set(valid_for=seconds(self.valid_for, "valid_for"))
+
+    def _check_effect(self) -> None:
+        if self.effect is not None and self.effect not in EFFECTS:
+            raise InvalidPolicy(f'effect={self.effect!r}: use "once", "idempotent" or "read"')
+        if self.record is not None and self.record not in RECORDED:
+            raise InvalidPolicy(f'record={self.record!r}: use "all" or "asked"')
+        if self.record == "asked" and self.effect in ("once", "idempotent"):
+            raise InvalidPolicy(
+                f'record="asked": only a read can be left out of the record, and effect is '
+                f'"{self.effect}": use effect="read", or leave record out'
+            )
 
     def _check_time(self) -> None:
         if self.days is not None:

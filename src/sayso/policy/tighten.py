@@ -4,8 +4,10 @@ The edited arguments are put to the policy again, and it may only tighten. Each 
 and the stricter end of it wins:
 
     verdict, quorum, assurance, risk     the higher one
+    effect                               once before idempotent before read
+    record                               all before asked
     expires_in, valid_for                the shorter one
-    requester_decides, idempotent        only if both say so
+    requester_decides                    only if both say so
     on_expiry                            cancel before reject
     allowed                              what both allow; if that is nothing, reject
     reviewers                            who stands in both lists; an empty list is everybody
@@ -16,14 +18,15 @@ The old list is not passed over: only somebody in it could make the edit. The vo
 is not in the new list must not count.
 
 ``rule`` names both rules, ``policy`` is the digest of the one that looked last, and ``description``
-tells of the new arguments; none of the three is a demand.
+tells of the new arguments; none of the three is a demand. Nor is ``record``: what people were asked
+about is always recorded.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from sayso.types import ASSURANCE, RISKS, Risk, Terms, Verdict
+from sayso.types import ASSURANCE, RECORDED, RISKS, Risk, Terms, Verdict, stricter_effect
 
 _VERDICTS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
 
@@ -44,7 +47,8 @@ def tightened(old: Terms, new: Terms) -> Terms:
         expires_in=_sooner(old.expires_in, new.expires_in),
         on_expiry="cancel" if "cancel" in (old.on_expiry, new.on_expiry) else "reject",
         valid_for=min(old.valid_for, new.valid_for),
-        idempotent=old.idempotent and new.idempotent,
+        effect=stricter_effect(old.effect, new.effect),
+        record=max(old.record, new.record, key=RECORDED.index),
     )
 
 
@@ -60,6 +64,7 @@ def _demands(terms: Terms) -> Terms:
         rule="",
         policy="",
         description="",
+        record="all",
         risk=Risk(terms.risk.level),
         reviewers=tuple(sorted(terms.reviewers)),
         allowed=tuple(sorted(terms.allowed)),

@@ -38,6 +38,8 @@ KEYS = {
     "expires_in": _LENGTH,
     "on_expiry": '"reject" or "cancel"',
     "valid_for": _LENGTH,
+    "effect": '"once", "idempotent" or "read"',
+    "record": '"all" or "asked"',
 }
 _TO_A_GATE = "; the path of a file is for a gate: Gate(url, policy='policy.toml')"
 _LISTS = {"tool", "agent", "days", "allowed", "reviewers", "reasons"}

@@ -46,10 +46,11 @@ from sayso.types import (
     ToolCall,
     Verdict,
     moment,
+    stricter_effect,
 )
 from sayso.views import kept_question, request_of
 
-_OWN = ("allowed", "reviewers", "quorum", "expires_in", "valid_for")
+_OWN = ("allowed", "reviewers", "quorum", "expires_in", "valid_for", "effect")
 #: What can be said to something that is asked about for its own sake.
 _ANSWERS = {"question": ("respond", "reject"), "approval": ("approve", "reject")}
 _MICROS = 1_000_000
@@ -207,22 +208,32 @@ async def _terms(
     if body.risk is not None:
         wanted["risk"] = Risk(body.risk.level, tuple(body.risk.reasons))
     try:
-        own = terms_from(wanted, idempotent=body.idempotent, rule="agent")
+        own = terms_from(wanted, rule="agent")
         if body.tool is None:
             wanted["allowed"] = _fitting(own.allowed, _ANSWERS[kind])
-            own = terms_from(wanted, idempotent=body.idempotent, rule="agent")
+            # To carry out a yes to a text changes nothing: after a crash it is done again.
+            wanted["effect"] = body.effect or "idempotent"
+            own = terms_from(wanted, rule="agent")
             return replace(own, description=_description(body))
     except (InvalidPolicy, TypeError, ValueError) as error:
         field = str(error).partition("=")[0]
         raise InvalidCall(str(error), field if field in wanted else "") from None
     said = await judge(
         service.gate.policy.judge(
-            ToolCall(body.tool, args), agent=agent, now=moment(now), own=own, needs_approval=True
+            ToolCall(body.tool, args),
+            agent=agent,
+            now=moment(now),
+            # An agent cannot lower what its tool is: where the policy is silent, that is "once".
+            own=replace(own, effect="once"),
+            needs_approval=True,
         )
     )
+    effect = stricter_effect(said.effect, body.effect or said.effect)
     if said.verdict is not Verdict.ASK:
-        return said
-    own = replace(own, policy=said.policy, rule=said.rule, description=said.description)
+        return replace(said, effect=effect)
+    own = replace(
+        own, policy=said.policy, rule=said.rule, description=said.description, effect=effect
+    )
     return tightened(said, own)
 
 

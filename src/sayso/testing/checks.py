@@ -35,7 +35,8 @@ _LEADS_TO = {
     "cancelled": _S.CANCELLED,
     "superseded": _S.SUPERSEDED,
 }
-_STAYS = frozenset({"voted", "revised", "late"})
+_STAYS = frozenset({"voted", "revised", "late", "read_started", "read_stopped"})
+_READING = frozenset({"read_started", "read_stopped"})
 _DECIDED = {
     (_S.ASKED, "approve"): _S.READY,
     (_S.ASKED, "edit"): _S.READY,
@@ -194,13 +195,20 @@ def replay(call: Call, events: list[Event]) -> CallStatus | None:
     for event in events:
         body = codec.loads(event.body or "{}")
         if event.type in _STAYS:
-            assert event.type == "late" or status in (_S.ASKED, _S.IN_DOUBT), event
+            if event.type in _READING:
+                assert (status, call.terms.effect) == (_S.READY, "read"), event
+                attempt += event.type == "read_started"
+                assert body.get("attempt", attempt) == attempt, event
+            else:
+                assert event.type == "late" or status in (_S.ASKED, _S.IN_DOUBT), event
             continue
         if event.type == "decided":
             assert status is not None
             to = _DECIDED[status, body["decision"]]
             outcomes += 1
-        elif event.type == "recorded":
+        elif event.type in ("recorded", "read_recorded"):
+            reads = event.type == "read_recorded"
+            assert reads == (status is _S.READY) == (call.terms.effect == "read"), event
             to = _S.DONE if body["ok"] else _S.FAILED
         else:
             to = _LEADS_TO[event.type]
@@ -211,7 +219,7 @@ def replay(call: Call, events: list[Event]) -> CallStatus | None:
             attempt += 1
             assert body["attempt"] == attempt, f"{call.id}: started twice as {body['attempt']}"
         if event.type == "retried":
-            assert call.terms.idempotent, f"{call.id} was run again, and nobody said so"
+            assert call.terms.effect == "idempotent", f"{call.id} was run again, and nobody said so"
         assert outcomes <= 1, f"{call.id}: two outcomes"
         status = to
     return status

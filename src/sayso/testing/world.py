@@ -143,6 +143,7 @@ class World:
         binds: str = "",
         note: str = "",
         preview: str = "",
+        outcome: tuple[bool, str] | None = None,
         verdict: str = "ask",
         **terms: Any,
     ) -> NewCall:
@@ -162,6 +163,7 @@ class World:
             binds=binds,
             note=note,
             preview=preview,
+            outcome=outcome,
         )
 
     def propose(

@@ -27,6 +27,7 @@ from sayso.engine.commands import Reask
 from sayso.errors import CallFailed, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool, Outcome
+from sayso.gate.foreign_tool import SUB_AGENT_TERMS
 from sayso.gate.scope import open_scopes
 from sayso.policy import Policy
 from sayso.rows import Call, CallStatus
@@ -161,7 +162,7 @@ class _Made:
             below.wire(agent)
         call = ForeignCall(
             id=self.id,
-            tool=self._face(idempotent=agent is not None),
+            tool=self._face(own=None if agent is None else SUB_AGENT_TERMS),
             args=self._args(self.context.arguments),
             run=self._run if agent is None else self._run_agent,
             dump=results.dump,
@@ -184,8 +185,8 @@ class _Made:
 
     # -- what is asked about
 
-    def _face(self, *, idempotent: bool = False) -> ForeignTool:
-        face = face_of(self.tool, idempotent=idempotent)
+    def _face(self, *, own: Terms | None = None) -> ForeignTool:
+        face = face_of(self.tool, own=own)
         return replace(face, read=self._read if self.tool.input_model is not None else None)
 
     def _args(self, arguments: Any) -> dict[str, Json]:

@@ -19,9 +19,8 @@ NEEDS_APPROVAL, BODILESS = "_sayso_needs_approval", "_sayso_bodiless"
 NO_BODY = ("respond", "reject")
 
 
-def face_of(tool: FunctionTool, *, idempotent: bool = False) -> ForeignTool:
-    """A function as the gate knows it. An agent that is a tool has no effect of its own, and its
-    calls have rows: it is idempotent."""
+def face_of(tool: FunctionTool, *, own: Terms | None = None) -> ForeignTool:
+    """A function as the gate knows it, under the terms that it states itself."""
     bodiless = tool.declaration_only or getattr(tool, BODILESS, False)
     always = tool.approval_mode == "always_require" or getattr(tool, NEEDS_APPROVAL, False)
     return ForeignTool(
@@ -29,7 +28,7 @@ def face_of(tool: FunctionTool, *, idempotent: bool = False) -> ForeignTool:
         description=tool.description or "",
         parameters=tool.parameters(),
         needs_approval=bodiless or always,
-        own=Terms(idempotent=idempotent),
+        own=own or Terms(),
         possible=NO_BODY if bodiless else None,
     )
 

@@ -25,6 +25,7 @@ from sayso.adapters.openai_agents.values import parsed
 from sayso.errors import InvalidCall, Paused
 from sayso.gate import outcomes
 from sayso.gate.foreign import ForeignCall, ForeignTool, Outcome
+from sayso.gate.foreign_tool import SUB_AGENT_TERMS
 from sayso.twin import look
 from sayso.types import Json, Terms
 
@@ -86,7 +87,7 @@ class Gated:
             description=tool.description,
             parameters=_with_defaults(tool.params_json_schema, self._model),
             needs_approval=needed,
-            own=Terms(idempotent=self.inner is not None),
+            own=Terms() if self.inner is None else SUB_AGENT_TERMS,
             read=None if self._model is None else self._read,
         )
 

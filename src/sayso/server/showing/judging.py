@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from sayso import codec
 from sayso.agent import Agent
@@ -32,12 +33,15 @@ def judge_of(agents: Iterable[Resumable], gate: Gate) -> Judge:
 
 
 def judging(gate: Gate, call: Call, args: Mapping[str, Json]) -> Judging:
-    """What the policy of agents elsewhere says of these arguments, on the terms of their call."""
+    """What the policy of agents elsewhere says of these arguments, on the terms of their call.
+
+    Where no rule says what the tool's effect is, it is "once", whatever it was before.
+    """
     return gate.policy.judge(
         ToolCall(call.tool, args),
         agent=call.agent,
         now=moment(gate.store.now()),
-        own=call.terms,
+        own=replace(call.terms, effect="once"),
         needs_approval=True,
     )
 

@@ -82,7 +82,7 @@ def _told(event: Event) -> tuple[str, str] | None:
 
 def _went_on(event: Event, call: Call) -> bool:
     """Whether a doubt needed nobody: an idempotent call simply runs again."""
-    retried = call.terms.idempotent and call.status is not CallStatus.IN_DOUBT
+    retried = call.terms.effect == "idempotent" and call.status is not CallStatus.IN_DOUBT
     return event.type == "in_doubt" and retried
 
 

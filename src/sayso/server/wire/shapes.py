@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from sayso.types import RequestKind
+from sayso.types import Effect, RequestKind
 
 Digest = Annotated[str, Field(description="The digest that was shown: what is approved is this.")]
 
@@ -174,7 +174,9 @@ class OpenBody(Body):
         None, description='seconds, or a text such as "15m", "24h" or "7d"'
     )
     valid_for: float | int | str | None = Field(None, description="likewise")
-    idempotent: bool = False
+    effect: Effect | None = Field(
+        None, description="what running it changes; it can only make the policy's word stricter"
+    )
 
 
 class FreshTerms(Body):
@@ -269,6 +271,7 @@ class RequestView(View):
     requester: str
     requester_decides: bool
     assurance: str = Field(description="the least that a decision needs")
+    effect: Effect = Field(description="what running it changes")
     created_at: datetime
     expires_at: datetime | None
     decision: dict[str, Any] | None

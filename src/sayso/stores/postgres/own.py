@@ -164,10 +164,11 @@ def _check_starts(work: UnitOfWork) -> None:
     """A start that is rolled back would be forgotten, and what it started would run again."""
     started = [work.the_call(event.call) for event in work.events if event.type == "started"]
     # A yes to a text starts nothing of ours: it is written down when it is asked for.
-    if wrong := [call.tool for call in started if call.tool and not call.terms.idempotent]:
+    if wrong := [call.tool for call in started if call.tool and call.terms.effect == "once"]:
         raise StoreError(
             f"{wrong[0]} cannot run inside a transaction of yours, which may be rolled back: "
-            "commit first, and run it at a gate on the store itself (or declare it idempotent=True)"
+            "commit first, and run it at a gate on the store itself (or declare "
+            'effect="idempotent")'
         )
 
 

@@ -109,7 +109,7 @@ class Closing:
         assert world.store.live_run("t") is None
 
     def test_an_idempotent_call_is_not_run_again_for_a_stopped_run(self, world: World) -> None:
-        running = world.running(idempotent=True)
+        running = world.running(effect="idempotent")
         world.cancel()
         doubted = world.doubt(running)
         assert (doubted.status, doubted.asked) == (CallStatus.IN_DOUBT, True)
@@ -146,7 +146,7 @@ class Closing:
 
     def test_recovering_puts_in_doubt_what_may_have_run(self, world: World) -> None:
         asked, approved = world.ask(), world.decide(world.ask())
-        safe = world.ready(idempotent=True)
+        safe = world.ready(effect="idempotent")
         running = world.running(owner="w1")
         done = world.record(world.start(world.ready())[0], hold=True)
         assert [run.id for run in world.store.open_runs()] == ["r"]
@@ -165,8 +165,8 @@ class Closing:
         assert world.everything() == before
 
     def test_what_was_recovered_can_be_run_again(self, world: World) -> None:
-        for idempotent in (False, True):
-            call = world.decide(world.ask(idempotent=idempotent))
+        for effect in ("once", "idempotent"):
+            call = world.decide(world.ask(effect=effect))
             world.recover()
             again = world.decide(call)
             assert again.digest == call.digest

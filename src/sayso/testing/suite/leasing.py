@@ -75,7 +75,7 @@ class Leasing:
 
     def test_a_lapsed_lease_is_taken_over_with_its_doubts(self, world: World) -> None:
         first = world.running(owner="w1")
-        safe = world.start(world.ready(idempotent=True))[0]
+        safe = world.start(world.ready(effect="idempotent"))[0]
         world.clock.advance(29.999_999)
         assert world.claim("w2") is None
         world.clock.advance(0.000_001)

@@ -250,7 +250,7 @@ class Running:
         assert world.decide(call).status is CallStatus.READY
 
     def test_what_is_idempotent_is_simply_ready_again(self, world: World) -> None:
-        call = world.running(idempotent=True)
+        call = world.running(effect="idempotent")
         ready = world.doubt(call)
         assert (ready.status, ready.asked) == (CallStatus.READY, False)
         assert world.run().ready_at == world.clock()
