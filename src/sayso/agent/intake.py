@@ -86,6 +86,7 @@ def plan_of(job: Job, key: str, tool: Tool, text: str) -> Plan:
         binds=lambda: _bound(job, tool),
         preview=None if tool.preview is None else preview,
         reads=None if tool.asks is not None else tool.read,
+        retry=False,  # the model hears of a failure, and may call again
         dump=tool.signature.dump_result,
     )
 

@@ -174,7 +174,9 @@ class Turn:
         for slot in self.slots:
             call = by_key.get(self.key(slot))
             if call is not None:
-                slot.ours = call.status is CallStatus.RUNNING and call.token == token
+                before = 0 if slot.call is None else slot.call.attempt
+                live = call.status in (CallStatus.RUNNING, CallStatus.READY)
+                slot.ours = live and call.attempt == before + 1 and call.token == token
                 slot.call, slot.asks, slot.inner = call, [], ()
 
     # -- looking

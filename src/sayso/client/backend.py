@@ -135,7 +135,14 @@ class HttpBackend:
     # -- ending
 
     async def end(
-        self, entry: RunEntry, call: Call, ok: bool, result: str | None, why: str = ""
+        self,
+        entry: RunEntry,
+        call: Call,
+        ok: bool,
+        result: str | None,
+        *,
+        why: str = "",
+        retry: bool = False,
     ) -> Call:
         claim = self._claims.pop(call.id)
         if ok and result is not None:

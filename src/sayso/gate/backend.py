@@ -121,9 +121,16 @@ class Backend(Protocol):
         ...
 
     async def end(
-        self, entry: RunEntry, call: Call, ok: bool, result: str | None, why: str = ""
+        self,
+        entry: RunEntry,
+        call: Call,
+        ok: bool,
+        result: str | None,
+        *,
+        why: str = "",
+        retry: bool = False,
     ) -> Call:
-        """Record what came of an attempt."""
+        """Record what came of an attempt. With ``retry``, a read that failed may be tried again."""
         ...
 
     async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
@@ -207,11 +214,9 @@ class StoreBackend:
             exactly=True,
         )
 
-    def record(
-        self, call: Call, ok: bool, result: str | None, *, why: str = "", hold: bool = False
-    ) -> Record:
+    def record(self, call: Call, ok: bool, result: str | None, **more: Any) -> Record:
         """Store the outcome of an attempt; no ``result`` means that it ran and was not kept."""
-        return Record(**_attempt(call), ok=ok, result=result, why=why, hold=hold)
+        return Record(**_attempt(call), ok=ok, result=result, **more)
 
     def mark_in_doubt(self, call: Call, reason: str) -> MarkInDoubt:
         """Mark an attempt whose end is unknown."""
@@ -405,9 +410,16 @@ class StoreBackend:
     # -- ending
 
     async def end(
-        self, entry: RunEntry, call: Call, ok: bool, result: str | None, why: str = ""
+        self,
+        entry: RunEntry,
+        call: Call,
+        ok: bool,
+        result: str | None,
+        *,
+        why: str = "",
+        retry: bool = False,
     ) -> Call:
-        record = self.record(call, ok, result, why=why, hold=entry.hold)
+        record = self.record(call, ok, result, why=why, hold=entry.hold, retry=retry)
         ends = self._ends(entry, "done" if ok else "failed")
         recorded: Call = (await write_whole(self.store, record, *ends))[0]
         return recorded
@@ -430,7 +442,8 @@ class StoreBackend:
     @contextmanager
     def lease(self, entry: RunEntry, call: Call, began: float) -> Iterator[RunLease]:
         lease = RunLease(self.store, entry.owner, self.lease_length).on(call.thread, call.run)
-        lease.keep(call.token, began)
+        if call.status is CallStatus.RUNNING:  # a read has none
+            lease.keep(call.token, began)
         try:
             yield lease
         finally:

@@ -197,7 +197,7 @@ class Driver:
             row = await self.backend.suspend(call, elsewhere=elsewhere)
             return Ended(call=row, paused=paused)
         except Exception as error:
-            row = await self.backend.end(entry, call, False, told(error))
+            row = await self.backend.end(entry, call, False, told(error), retry=plan.retry)
             return Ended(call=row, error=error)
         except GeneratorExit:
             raise  # nothing can be awaited any more; the lease will lapse into a doubt
@@ -209,7 +209,7 @@ class Driver:
             text = plan.dump(value)
         except Exception as error:  # the effect has happened, whatever its result is
             why = told(error)
-        row = await self.backend.end(entry, call, True, text, why if text is None else "")
+        row = await self.backend.end(entry, call, True, text, why=why if text is None else "")
         if text is None or (row.status is CallStatus.DONE and row.result is None):
             lost = ResultNotKept(f"{call.id} ran, but its result could not be stored: {why}", value)
             return Ended(call=row, error=lost)

@@ -46,6 +46,8 @@ class Plan:
     #: A live result as JSON text, and back.
     dump: Callable[[Any], str] = lambda value: codec.canonical(value).decode()
     load: Callable[[str], Any] = codec.loads
+    #: A read that fails stays approved, and may be tried again.
+    retry: bool = True
     #: Seconds to wait for people; None for ever.
     wait: float | None = 0
     #: The caller chose the key: other content under it is a mistake, not another call.

@@ -17,6 +17,7 @@ from typing import Any
 from sayso import codec, schema
 from sayso.engine.commands import Finish, Propose, Renew, Reopen
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotFound
+from sayso.gate.backend import begun
 from sayso.gate.judge import judge
 from sayso.gate.options import checked_words, terms_from
 from sayso.gate.plan import Plan, new_call
@@ -358,7 +359,7 @@ async def claim(service: Service, call: Call, agent: str, body: ClaimBody) -> Ca
         why = outdated.result or "it is asked about again, because what it depends on changed"
         raise Conflict(f"{call.id} cannot be claimed: {why}")
     started = await backend.start_cleared(entry, call, lease)
-    if started.status is not CallStatus.RUNNING:
+    if not begun(started, call):
         raise Conflict(f"{call.id} cannot be claimed now: it is {started.status}; wait again")
     return started
 
@@ -396,10 +397,12 @@ async def report(service: Service, call: Call, body: ResultBody) -> Call:
         result, why = None, said
     if call.status is (CallStatus.DONE if ok else CallStatus.FAILED) and call.result == result:
         return call  # said twice
-    if call.status not in (CallStatus.RUNNING, CallStatus.IN_DOUBT):
+    if call.status not in (CallStatus.RUNNING, CallStatus.IN_DOUBT) and not (
+        call.status is CallStatus.READY and call.terms.effect == "read"
+    ):
         raise Conflict(f"{call.id} is {call.status}: its result was recorded before")
     entry = RunScope(service.gate.driver, call.run, call.requester, thread=call.thread)
-    recorded = await backend.end(entry, call, ok, result, why)
+    recorded = await backend.end(entry, call, ok, result, why=why, retry=True)
     await hop(let_end, service, recorded)
     return recorded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sayso import codec
-from sayso.engine.commands import Reask
+from sayso.engine.commands import Reask, Reopen
 from sayso.errors import Cancelled, Conflict, NotFound
 from sayso.rows import CallStatus, RunStatus
 from sayso.testing.world import LEASE, SECOND, World, tool_of
@@ -168,16 +168,34 @@ class Asking:
         del world.runs["r2"]
         assert world.everything() == before
 
-    def test_a_run_that_is_over_makes_room_and_can_be_entered_again(self, world: World) -> None:
-        world.propose()
-        assert world.finish(output='"fine"').output == '"fine"'
+    def test_a_finished_run_stays_finished_unless_it_is_reopened(self, world: World) -> None:
+        known = world.new()
+        world.propose(known)
+        world.cancel(world.store.calls_of("r")[0])
+        finished = world.finish(output='"fine"')
+        assert finished.output == '"fine"'
         assert world.store.live_run("t") is None
+        before = world.everything()
+        for late in (lambda: world.ask(), lambda: world.propose(known, says=("late",))):
+            with pytest.raises(Conflict, match="is done: reopen it"):
+                late()
+        assert world.claim(force=True) is None
+        assert world.everything() == before
+        assert world.propose(known)[0].key == known.key  # a call that was made before is no news
+        assert world.everything() == before
+
         world.propose(world.new(), run="r2")
+        reopen = Reopen(thread="t", run="r", by="ana")
         with pytest.raises(Conflict):
-            world.ask()
+            world.transact(reopen)
         world.cancel(run="r2")
+        world.transact(reopen)
+        assert (world.run().output, world.run().status) == (None, RunStatus.RUNNING)
+        assert world.events()[-1] == "reopened"
+        with pytest.raises(Conflict, match="taken over"):
+            world.finish(token=finished.token)  # what was read before the reopening is stale
         assert world.ask().status is CallStatus.ASKED
-        assert world.run().output is None
+        world.transact(reopen)  # of a live run, it changes nothing
         assert world.run().status is RunStatus.PAUSED
 
     def test_a_cancelled_run_takes_no_more_calls(self, world: World) -> None:

@@ -60,7 +60,7 @@ class Leasing:
             world.propose(world.new(), says=("too late",), token=lost.token)
         assert world.everything() == before
         world.propose(says=("in time",), token=holder.token)
-        with pytest.raises(Conflict, match="went on"):
+        with pytest.raises(Conflict, match="has new messages"):
             world.propose(says=("an answer to nothing",), after=0)
         world.propose(says=("an answer",), after=1)
         assert [body for _, body in world.store.messages("t")] == ["in time", "an answer"]
