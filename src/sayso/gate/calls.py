@@ -103,8 +103,11 @@ class CallLife:
         if self.scope.fresh:
             return None
         call = await look(self.store, self.store.call_by_key, self.scope.name, self.plan.key)
-        if call is not None and self.plan.named and call.args != self.plan.args:
-            return None  # proposing it says which content the key was used for before
+        plan = self.plan
+        if call is not None and plan.named:
+            meant = (plan.kind, plan.tool_name, plan.args)
+            if (call.kind, call.tool, call.args) != meant:
+                return None  # proposing it says what the key was used for before
         return call
 
     def _started_here(self, call: Call) -> bool:
@@ -319,7 +322,10 @@ class CallLife:
             return await self.outcome()
         KEEPER.keep(lease)
         try:
-            with self.scope.inside(), working(self.store.incarnation, call.run, call.id):
+            with (
+                self.scope.body(call.key).inside(),
+                working(self.store.incarnation, call.run, call.id),
+            ):
                 value, text = await effect(call)
         except Paused:
             await write(self.store, put_back(call))

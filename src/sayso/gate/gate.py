@@ -81,6 +81,8 @@ class Gate:
         self.lease_micros = round(lease * 1_000_000)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.closed = False
+        #: Where each guarded function was defined, by the name that its calls go by.
+        self._defined: dict[str, str] = {}
         self._has_policy = policy is not None
         self._policy = PolicyInForce(policy, self.store)
         self._wait = _default_wait() if wait is UNSET else checked_wait(wait)
@@ -121,6 +123,8 @@ class Gate:
             checked_words(description, "description")
         checked_functions(options)
         signature = Signature.of(function, name=options.get("name"), description=description)
+        if options.get("name") is None:
+            self._check_unique(signature.name, function)
         return Guard(
             gate=self,
             function=function,
@@ -135,6 +139,18 @@ class Gate:
             wait=self._wait_of(options.get("wait", UNSET)),
         ).wrap()
 
+    def _check_unique(self, name: str, function: Callable[..., Any]) -> None:
+        """Refuse a second function of the same name: their calls would share keys, decisions and
+        results. Defining the same function again is fine, as notebooks do."""
+        found = inspect.unwrap(function)
+        place = f"{found.__module__}.{getattr(found, '__qualname__', name)}"
+        first = self._defined.setdefault(name, place)
+        if first != place:
+            raise TypeError(
+                f"{first} and {place} would both be guarded as {name!r}, and calls of one could be "
+                f"taken for calls of the other: pass name= to one of them"
+            )
+
     # -- asking
 
     async def ask(self, question: Question | str, **options: Unpack[AskOptions]) -> Any:
@@ -147,7 +163,8 @@ class Gate:
             from sayso import schema
 
             schema.check_schema(question.schema)
-        return await self._put("question", kept_question(question), ("respond", "reject"), options)
+        content = kept_question(question)
+        return await self._put("ask", "question", content, ("respond", "reject"), options)
 
     async def confirm(
         self,
@@ -162,26 +179,32 @@ class Gate:
             raise InvalidCall("details are an object: names and values", "details")
         content = {"text": text, "details": dict(details or {})}
         try:
-            await self._put("approval", content, ("approve", "reject"), options)
+            await self._put("confirm", "approval", content, ("approve", "reject"), options)
         except Rejected:
             return False
         return True
 
     async def _put(
-        self, kind: str, content: dict[str, Json], allowed: tuple[str, ...], options: AskOptions
+        self,
+        subject: str,
+        kind: str,
+        content: dict[str, Json],
+        allowed: tuple[str, ...],
+        options: AskOptions,
     ) -> Any:
         check_known(options, AskOptions)
         own = question_terms(kind, allowed, options)
         scope = current(self)
         data = codec.canonical(content)
-        name = f"{kind}:{codec.sha256(data)[:32]}"
         key = options.get("key")
 
         async def terms(_: dict[str, Any]) -> Terms:
             return own
 
         plan = Plan(
-            key=scope.key(name) if key is None else scope.named_key(checked_name(key, "key")),
+            key=scope.key(subject, codec.sha256(data)[:32])
+            if key is None
+            else scope.named_key(subject, checked_name(key, "key")),
             kind=kind,
             args=data.decode(),
             terms=terms,
@@ -192,7 +215,11 @@ class Gate:
         return await CallLife(self, scope, plan).outcome()
 
     async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run this step of a named run once; later entries of the run get its stored result."""
+        """Run a step of a named run once; later entries of the run get its stored result.
+
+        ``key`` alone names the step: whichever function is passed with it next time, the stored
+        result is returned.
+        """
         scope = current(self)
         if scope.fresh and not scope.running:
             raise InvalidCall(
@@ -208,7 +235,7 @@ class Gate:
                 value = await drive(lambda: _awaited(waiting))
             return value, codec.canonical(value).decode()
 
-        row_key = scope.named_key(f"once:{key}")
+        row_key = scope.named_key("once", key)
         plan = once_plan(key, effect, row_key=row_key, wait=self._wait)
         result: T = await CallLife(self, scope, plan).outcome()
         return result

@@ -107,12 +107,12 @@ class Guard:
         passed = codec.sha256(
             codec.dumps([[name, whole[name]] for name in sorted(values)]).encode()
         )
-        content = f"{self.tool.name}:{passed[:32]}"
+        subject = f"call:{self.tool.name}"
         named = self._named(codec.loads(data))
         return Plan(
-            key=scope.key(content)
+            key=scope.key(subject, passed[:32])
             if named is None
-            else scope.named_key(f"{self.tool.name}:{named}"),
+            else scope.named_key(subject, named),
             named=named is not None,
             kind="approval",
             args=data.decode(),

@@ -49,6 +49,7 @@ class RunScope:
         owner: str = "",
         hold: bool = False,
         steps: bool = False,
+        named: str | None = None,
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
             raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
@@ -70,6 +71,9 @@ class RunScope:
         #: Entered for the steps of one call only: no framework drives this run.
         self.steps = steps
         self._prefix = prefix
+        #: Before the keys that callers choose, which name one thing in the whole of a run, or of
+        #: the call of a framework or an agent around it.
+        self._named = prefix if named is None else named
         #: How many calls of this entry run right now.
         self.running = 0
         self._counts: Counter[str] = Counter()
@@ -78,8 +82,12 @@ class RunScope:
         self._waiting: dict[str, list[int]] = {}
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
 
-    def key(self, content: str) -> str:
-        """The natural key of a call: its content, and how often it was made in this entry."""
+    def key(self, subject: str, content: str = "") -> str:
+        """The natural key of a call: what is called, with what, and how often in this entry.
+
+        ``subject`` is the kind of call and its function: ``confirm``, ``ask``, ``call:pay``.
+        """
+        content = f"{subject}#{content}" if content else subject
         if waiting := self._waiting.get(content):
             number = heapq.heappop(waiting)
         else:
@@ -88,6 +96,13 @@ class RunScope:
         key = f"{self._prefix}{content}#{number}"
         self._counted[key] = (content, number)
         return key
+
+    def named_key(self, subject: str, name: str) -> str:
+        """The key of a call that its caller names: it belongs to one kind and one function.
+
+        A slash in a name is escaped, because slashes separate a call from what its body asks.
+        """
+        return f"{self._named}{subject}={quoted(name)}"
 
     def still_waits(self, key: str) -> None:
         """A call has paused: whoever calls the same again in this entry means that call."""
@@ -100,9 +115,20 @@ class RunScope:
         """Whether it is what one call asks and does in its body."""
         return bool(self._prefix)
 
-    def named_key(self, name: str) -> str:
-        """The key of a call that its caller names."""
-        return self._prefix + name
+    def body(self, key: str) -> RunScope:
+        """The scope of what the body of a call asks: counted apart from every other body, so that
+        one that is not run again does not shift the answers of the next."""
+        return RunScope(
+            self.gate,
+            self.name,
+            self.requester,
+            thread=self.thread,
+            prefix=f"{key}/",
+            owner=self.owner,
+            hold=self.hold,
+            steps=self.steps or not self._prefix,
+            named=self._named,
+        )
 
     def _enter(self) -> RunScope:
         if self._token is not None:
@@ -160,6 +186,11 @@ class RunScope:
         self, kind: Any, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._exit(error)
+
+
+def quoted(name: str) -> str:
+    """A name as part of a key, where a slash means something else."""
+    return name.replace("%", "%25").replace("/", "%2F")
 
 
 def current(gate: Gate) -> RunScope:
