@@ -5,7 +5,8 @@
                                            └─ stored, hashed, shown to a person
 
 Only the bytes count: the values that were passed in are let go, and what the function gets is made
-from the bytes. So intake refuses a value that would not come back from its bytes as it went in.
+from the bytes. So intake refuses a value that would not come back from its bytes as it went in,
+and one that has more in it than its bytes (``sayso.schema.kept``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from sayso import codec
 from sayso.errors import InvalidCall, InvalidDecision
-from sayso.schema import docstring, inspection, models
+from sayso.schema import docstring, inspection, kept, models
 from sayso.schema.strict import strict, without_nulls
 
 _MAX_ERRORS = 5
@@ -93,6 +94,8 @@ class Signature:
             call = self._arguments.model_validate(dict(values), extra=self._extra)
         except ValidationError as error:
             raise InvalidCall(*_plain(error)) from None
+        if self._extra is None:
+            kept.check_known(values, self._by_name(call))
         return self._settled(call)
 
     def intake_json(self, values: Mapping[str, Any], *, strict: bool = False) -> bytes:
@@ -105,7 +108,10 @@ class Signature:
         if strict:
             given, definitions = codec.loads(data), self.parameters.get("$defs", {})
             data = codec.canonical(without_nulls(self.parameters, given, definitions))
-        return self._settled(self._read(data), data)
+        call = self._read(data)
+        if self._extra is None:
+            kept.check_known(codec.loads(data), self._by_name(call))
+        return self._settled(call, data)
 
     def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return fresh positional and keyword arguments made from stored bytes alone."""
@@ -160,24 +166,32 @@ class Signature:
         except ValidationError as error:
             raise InvalidCall(*_plain(error)) from None
 
+    def _by_name(self, call: BaseModel) -> dict[str, Any]:
+        return dict(zip(self._call.parameters, dict(call).values(), strict=True))
+
     def _settled(self, call: BaseModel, given: bytes = b"") -> bytes:
-        """Return the call's bytes once they are proved to read back as the same bytes."""
+        """Return the call's bytes once they are proved to read back as the same bytes, and as
+        everything that the call has in it."""
         first = _dump(call)
+        kept.check_whole(self._call.parameters, first)
         data = codec.canonical(first)
-        if data == given:  # reading these very bytes gave them back
-            return data
-        try:
-            again = _dump(self._read(data))
-        except InvalidCall as error:
-            raise InvalidCall(
-                f"does not come back from its JSON form: {error}", error.path
-            ) from None
-        # Equal text is an equal value; only other text needs the slower canonical form.
-        if codec.dumps(first) != codec.dumps(again) and codec.canonical(again) != data:
-            path = _difference(codec.loads(data), again)
-            raise InvalidCall(
-                f"{path}: changes when it is read back from JSON; use a type that does not", path
-            )
+        again = call
+        if data != given:  # else reading these very bytes gave them back
+            try:
+                again = self._read(data)
+            except InvalidCall as error:
+                raise InvalidCall(
+                    f"does not come back from its JSON form: {error}", error.path
+                ) from None
+            second = _dump(again)
+            # Equal text is an equal value; only other text needs the slower canonical form.
+            if codec.dumps(first) != codec.dumps(second) and codec.canonical(second) != data:
+                path = _difference(codec.loads(data), second)
+                raise InvalidCall(
+                    f"{path}: changes when it is read back from JSON; use a type that does not",
+                    path,
+                )
+        kept.check_kept(self._by_name(call), self._by_name(again))
         return data
 
 
@@ -204,7 +218,11 @@ def _plain(error: ValidationError) -> tuple[str, str]:
     return "; ".join(lines), codec.path_text(found[0]["loc"])
 
 
-_WORDS = {"missing": "is missing", "extra_forbidden": "is unknown; remove it"}
+_WORDS = {
+    "missing": "is missing",
+    "extra_forbidden": "is unknown; remove it",
+    "unexpected_keyword_argument": "is unknown; remove it",
+}
 
 
 def _short(text: str) -> str:
