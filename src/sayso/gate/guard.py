@@ -104,9 +104,8 @@ class Guard:
         data = self.signature.intake(values)
         whole = codec.loads(data)
         # By what was passed, before defaults: a default that changes does not make another call.
-        passed = codec.sha256(
-            codec.dumps([[name, whole[name]] for name in sorted(values)]).encode()
-        )
+        names = sorted({*values, *self.signature.constants})
+        passed = codec.sha256(codec.dumps([[name, whole[name]] for name in names]).encode())
         subject = f"call:{self.tool.name}"
         named = self._named(codec.loads(data))
         return Plan(

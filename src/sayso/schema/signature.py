@@ -44,6 +44,9 @@ class Signature:
     _arguments: type[BaseModel]
     _result: type[models.Result]
     _extra: Literal["forbid"] | None
+    _fixed: type[BaseModel]
+    constants: Mapping[str, Any]
+    """What ``functools.partial`` fixes by position, as JSON: shown, and never another value."""
 
     @classmethod
     def of(
@@ -63,7 +66,11 @@ class Signature:
         name = inspection.tool_name(fn, name)
         call = inspection.resolved(fn, skip_first=skip_first)
         text, meanings = docstring.split(inspection.plain_function(fn).__doc__)
-        arguments, parameters = models.arguments(name, call, meanings)
+        bound = inspection.fixed(fn)
+        fixed = models.fixed(name, bound)
+        constants = _constants(name, fixed)
+        whole = call.replace(parameters=_shown(call, bound))
+        arguments, parameters = models.arguments(name, whole, meanings, constants)
         result, returns = models.result(name, call.return_annotation)
         return cls(
             name=name,
@@ -74,6 +81,8 @@ class Signature:
             _arguments=arguments,
             _result=result,
             _extra=models.extra_keys(parameters),
+            _fixed=fixed,
+            constants=constants,
         )
 
     @cached_property
@@ -115,10 +124,13 @@ class Signature:
 
     def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return fresh positional and keyword arguments made from stored bytes alone."""
-        values = dict(self._read(data))
+        values = self._by_name(self._read(data))
+        if self.constants:
+            self._check_fixed({name: codec.loads(data)[name] for name in self.constants})
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for parameter, value in zip(self._call.parameters.values(), values.values(), strict=True):
+        for parameter in self._call.parameters.values():
+            value = values[parameter.name]
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 args.append(value)
             else:
@@ -167,13 +179,32 @@ class Signature:
             raise InvalidCall(*_plain(error)) from None
 
     def _by_name(self, call: BaseModel) -> dict[str, Any]:
-        return dict(zip(self._call.parameters, dict(call).values(), strict=True))
+        return dict(zip(self._names, dict(call).values(), strict=True))
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self.parameters["properties"])
+
+    def _check_fixed(self, given: Mapping[str, Any]) -> None:
+        """Refuse another value than the one that a partial has; also if that one has changed."""
+        for name, value in _dump(self._fixed()).items():
+            if (
+                not codec.canonical(value)
+                == codec.canonical(given[name])
+                == codec.canonical(self.constants[name])
+            ):
+                raise InvalidCall(
+                    f"{name}: functools.partial fixes this argument, and it cannot be another",
+                    name,
+                )
 
     def _settled(self, call: BaseModel, given: bytes = b"") -> bytes:
         """Return the call's bytes once they are proved to read back as the same bytes, and as
         everything that the call has in it."""
         first = _dump(call)
-        kept.check_whole(self._call.parameters, first)
+        kept.check_whole(self._names, first)
+        if self.constants:
+            self._check_fixed(first)
         data = codec.canonical(first)
         again = call
         if data != given:  # else reading these very bytes gave them back
@@ -193,6 +224,20 @@ class Signature:
                 )
         kept.check_kept(self._by_name(call), self._by_name(again))
         return data
+
+
+def _shown(call: inspect.Signature, fixed: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """All that a function takes, in one list: first what was fixed, as in the function itself."""
+    free = [one.replace(kind=one.KEYWORD_ONLY) for one in call.parameters.values()]
+    return [*fixed, *free]
+
+
+def _constants(tool: str, fixed: type[BaseModel]) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = codec.loads(codec.canonical(_dump(fixed())))
+    except InvalidCall as error:
+        raise TypeError(f"{tool}() has a functools.partial with {error}") from None
+    return values
 
 
 def _dump(call: BaseModel) -> dict[str, Any]:
