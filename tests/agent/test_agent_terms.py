@@ -73,7 +73,7 @@ async def test_an_expiry_that_calls_the_run_off_reaches_the_agents_in_it(
         assert (await world.inbox.get(late.id)).status == "expired"
     elif seen == "decide":
         with pytest.raises(sayso.Expired):
-            await world.inbox.decide(late.id, late.confirm(), by="ana")
+            await world.inbox.decide(late.id, late.approve(), by="ana")
     elif seen == "resume":
         assert (await agent.resume("t")).status == "cancelled"
     else:
