@@ -63,7 +63,7 @@ def test_one_that_nobody_could_be_asked_about_is_not_passed(
 ) -> None:
     guarded = GuardedAgent(steps("a", "b", checkpointer=InMemorySaver(), **where), world.gate)
     with monkeypatch.context() as now:
-        now.setattr(world.gate, "approve", None)  # as if the process had died there
+        now.setattr(world.gate, "confirm", None)  # as if the process had died there
         with pytest.raises(TypeError):
             guarded.run_sync({"done": []}, thread="t")
     assert world.pending() == []

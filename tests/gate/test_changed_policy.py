@@ -97,8 +97,9 @@ async def test_an_agent_is_told_that_it_is_forbidden_by_now(case: Case) -> None:
 
 def test_what_a_changed_function_adds_is_asked_about_too(case: Case) -> None:
     case.approved(lambda: case.paying()("bo"))
+    next_release = Case(case.store)
 
-    @case.gate.guard(needs_approval=True)
+    @next_release.gate.guard(needs_approval=True)
     def pay(to: str, amount: int = 3, currency: str = "EUR") -> str:
         case.ran.append((to, amount, currency))
         return "paid"

@@ -381,11 +381,11 @@ def test_a_clock_that_jumps_back_steals_no_lease(
     case = Case(make_store(clock=clock))
 
     @case.gate.guard(needs_approval=False)
-    def pay(to: str) -> str:
+    def turn_back(to: str) -> str:
         clock.set(clock() - 86_400_000_000)
         assert case.inbox.pending_sync().items == ()
         return "paid"
 
-    assert case.enter(lambda: pay("bo")) == "paid"
+    assert case.enter(lambda: turn_back("bo")) == "paid"
     case.approved(lambda: case.paying(expires_in=60)("cy"))
     assert case.enter(lambda: case.paying(expires_in=60)("cy")) == "paid cy 3"

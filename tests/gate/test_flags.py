@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from sayso import Agent, Gate, InvalidCall, InvalidPolicy, Question, tool
+from sayso import (
+    Agent,
+    Gate,
+    InvalidCall,
+    InvalidPolicy,
+    Paused,
+    Policy,
+    Question,
+    Rule,
+    tool,
+)
 from sayso.testing import ScriptedModel
 
 
@@ -121,3 +131,23 @@ def test_a_key_may_be_the_number_of_something() -> None:
     with gate.run("orders"):
         assert (ship(17, "ana"), ship(17, "ana"), ship(18, "bo")) == ("ana", "ana", "bo")
     assert len(gate.store.calls_of("orders")) == 2
+
+
+@pytest.mark.parametrize("said", [0, [], "", None, 1], ids=repr)
+@pytest.mark.parametrize("later", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("by", ["function", "rule"])
+def test_a_predicate_that_returns_no_boolean_runs_nothing(said: Any, later: bool, by: str) -> None:
+    async def async_predicate(args: dict[str, Any]) -> Any:
+        return said
+
+    predicate = async_predicate if later else lambda args: said
+    if by == "rule":
+        gate = Gate(policy=Policy([Rule("pay", when=predicate, verdict="allow")]), wait=0)
+        guarded = gate.guard(needs_approval=False)(pay)
+    else:
+        gate = Gate(wait=0)
+        guarded = gate.guard(needs_approval=predicate)(pay)
+    with pytest.raises(Paused) as caught:
+        guarded("bo")
+    (request,) = caught.value.requests
+    assert "return True or False" in request.risk.reasons[0]

@@ -235,8 +235,9 @@ def test_a_question_is_known_by_its_content_or_its_key(case: Case) -> None:
 
 def test_a_default_that_changes_makes_no_other_call(case: Case) -> None:
     first = case.paused(lambda: case.paying()("bo"))
+    next_release = Case(case.store)
 
-    @case.gate.guard(needs_approval=True)
+    @next_release.gate.guard(needs_approval=True)
     def pay(to: str, amount: int = 4) -> str:
         return f"paid {to} {amount}"
 

@@ -224,13 +224,36 @@ def test_a_tool_whose_predicate_raises_asks() -> None:
     assert terms.requester_decides is False
 
 
-def test_a_predicate_that_forgot_to_return_asks() -> None:
+class Truthy:
+    """Like a numpy bool: it can be tested, and it is no bool."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+def _said(value: Any) -> str:
+    return f"{type(value).__name__} {bool(value) if value is not NotImplemented else ''}"
+
+
+@pytest.mark.parametrize(
+    "said", [None, 0, 1, 0.0, "", "no", [], {}, (), Truthy(), object(), NotImplemented], ids=_said
+)
+def test_a_predicate_that_returns_no_boolean_asks(said: Any) -> None:
     for terms in (
-        judge(Policy(), needs_approval=lambda args: None),
-        judge(Policy([Rule(when=lambda args: None, verdict="allow", name="needs_approval")])),
+        judge(Policy(), needs_approval=lambda args: said),
+        judge(Policy([Rule(when=lambda args: said, verdict="allow", name="needs_approval")])),
     ):
         assert (terms.verdict, terms.rule, terms.risk.level) == (ASK, "needs_approval", "high")
-        assert "gave None: let it return True or False" in terms.risk.reasons[0]
+        kind = type(said).__name__
+        assert f"returned {kind}: return True or False" in terms.risk.reasons[0]
+        assert terms.requester_decides is False
+
+
+@pytest.mark.parametrize("said", [0, 1, "", [], Truthy()], ids=_said)
+def test_a_rule_that_denies_and_cannot_tell_hides_no_stricter_rule(said: Any) -> None:
+    rules = [Rule(when=lambda args: said, verdict="deny"), Rule(quorum=2)]
+    terms = judge(Policy(rules))
+    assert (terms.verdict, terms.quorum) == (ASK, 2)
 
 
 def test_a_rule_that_raises_keeps_its_terms_and_a_higher_risk() -> None:
@@ -351,4 +374,4 @@ async def test_async_predicates_go_through_the_generator() -> None:
 def test_an_async_predicate_that_nobody_awaits_asks() -> None:
     terms = judge(Policy([Rule(when=large, verdict="allow")]), args={"amount": 500})
     assert terms.verdict is ASK
-    assert "nobody awaited it" in terms.risk.reasons[0]
+    assert "was not awaited" in terms.risk.reasons[0]

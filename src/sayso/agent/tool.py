@@ -22,7 +22,7 @@ from sayso.gate.options import (
 )
 from sayso.policy import Predicate
 from sayso.schema import Signature
-from sayso.schema.inspection import resolved
+from sayso.schema.inspection import resolved, signature_of
 from sayso.types import Json, Question, Terms
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
-    first = next(iter(inspect.signature(function).parameters.values()), None)
+    first = next(iter(signature_of(function).parameters.values()), None)
     if first is None:
         return False
     wanted = first.annotation

@@ -124,7 +124,7 @@ class RemoteGate:
             question = Question(question)
         if not isinstance(question, Question):
             raise InvalidCall("ask with a text or a sayso.Question", "question")
-        return await self._put("question", kept_question(question), options)
+        return await self._put("ask", "question", kept_question(question), options)
 
     async def confirm(
         self,
@@ -136,20 +136,23 @@ class RemoteGate:
         if not isinstance(text, str) or not text.strip():
             raise InvalidCall("say what is to be approved", "text")
         try:
-            await self._put("approval", {"text": text, "details": dict(details or {})}, options)
+            content = {"text": text, "details": dict(details or {})}
+            await self._put("confirm", "approval", content, options)
         except Rejected:
             return False
         return True
 
-    async def _put(self, kind: str, content: dict[str, Json], options: RemoteAskOptions) -> Any:
+    async def _put(
+        self, subject: str, kind: str, content: dict[str, Json], options: RemoteAskOptions
+    ) -> Any:
         check_known(options, RemoteAskOptions)
         scope = current(self.driver)
         data = codec.canonical(content)
         key = options.get("key")
         plan = Plan(
-            key=scope.key(f"{kind}:{codec.sha256(data)[:32]}")
+            key=scope.key(subject, codec.sha256(data)[:32])
             if key is None
-            else scope.named_key(checked_name(key, "key")),
+            else scope.named_key(subject, checked_name(key, "key")),
             kind=kind,
             args=data.decode(),
             agent=self.agent,

@@ -244,8 +244,9 @@ class StoreBackend:
         if entry.fresh:
             return None
         call = await look(self.store, self.store.call_by_key, entry.name, plan.key)
-        if call is not None and plan.named and call.args != plan.args:
-            return None  # proposing it says which content the key was used for before
+        meant = (plan.kind, plan.tool_name, plan.args)
+        if call is not None and plan.named and (call.kind, call.tool, call.args) != meant:
+            return None  # proposing it says what the key was used for before
         if call is not None and call.status is CallStatus.ASKED and call.agent == plan.agent:
             return await self._raised(plan, call)
         return call

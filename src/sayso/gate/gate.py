@@ -87,6 +87,8 @@ class Gate:
             channels=checked_channels(channels),
             hint=partial(_hint, store=self.store.url),
         )
+        #: Where each guarded function was defined, by the name that its calls go by.
+        self._defined: dict[str, str] = {}
         self._has_policy = policy is not None
         self._policy = PolicyInForce(policy, self.store)
         self._wait = _default_wait() if wait is UNSET else checked_wait(wait)
@@ -135,6 +137,8 @@ class Gate:
             checked_words(description, "description")
         checked_functions(options)
         signature = Signature.of(function, name=options.get("name"), description=description)
+        if options.get("name") is None:
+            self._check_unique(signature.name, function)
         return Guard(
             driver=self.driver,
             judge=self.judge,
@@ -151,6 +155,17 @@ class Gate:
             raises=checked_raises(options.get("raises", ())),
         ).wrap()
 
+    def _check_unique(self, name: str, function: Callable[..., Any]) -> None:
+        """Refuse a function of the same name from another module: their calls would share keys,
+        decisions and results. Defining the same function again is fine, as notebooks do."""
+        module = inspect.unwrap(function).__module__
+        first = self._defined.setdefault(name, module)
+        if first != module:
+            raise TypeError(
+                f"{first}.{name} and {module}.{name} would both be guarded as {name!r}, and calls "
+                "of one could be taken for calls of the other: pass name= to one of them"
+            )
+
     # -- asking
 
     async def ask(self, question: Question | str, **options: Unpack[AskOptions]) -> Any:
@@ -163,7 +178,8 @@ class Gate:
             from sayso import schema
 
             schema.check_schema(question.schema)
-        return await self._put("question", kept_question(question), ("respond", "reject"), options)
+        content = kept_question(question)
+        return await self._put("ask", "question", content, ("respond", "reject"), options)
 
     async def confirm(
         self,
@@ -178,26 +194,32 @@ class Gate:
             raise InvalidCall("details are an object: names and values", "details")
         content = {"text": text, "details": dict(details or {})}
         try:
-            await self._put("approval", content, ("approve", "reject"), options)
+            await self._put("confirm", "approval", content, ("approve", "reject"), options)
         except Rejected:
             return False
         return True
 
     async def _put(
-        self, kind: str, content: dict[str, Json], allowed: tuple[str, ...], options: AskOptions
+        self,
+        subject: str,
+        kind: str,
+        content: dict[str, Json],
+        allowed: tuple[str, ...],
+        options: AskOptions,
     ) -> Any:
         check_known(options, AskOptions)
         own = question_terms(kind, allowed, options)
         scope = current(self.driver)
         data = codec.canonical(content)
-        name = f"{kind}:{codec.sha256(data)[:32]}"
         key = options.get("key")
 
         async def terms(_: dict[str, Any]) -> Terms:
             return own
 
         plan = Plan(
-            key=scope.key(name) if key is None else scope.named_key(checked_name(key, "key")),
+            key=scope.key(subject, codec.sha256(data)[:32])
+            if key is None
+            else scope.named_key(subject, checked_name(key, "key")),
             kind=kind,
             args=data.decode(),
             agent=self.agent,
@@ -209,7 +231,11 @@ class Gate:
         return await self.driver.result(scope, plan)
 
     async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run this step of a named run once; later entries of the run get its stored result."""
+        """Run a step of a named run once; later entries of the run get its stored result.
+
+        ``key`` alone names the step: whichever function is passed with it next time, the stored
+        result is returned.
+        """
         scope = current(self.driver)
         if scope.fresh and not scope.running:
             raise InvalidCall(
@@ -225,7 +251,7 @@ class Gate:
                 value = await drive(lambda: _awaited(waiting))
             return value
 
-        row_key = scope.named_key(f"once:{key}")
+        row_key = scope.named_key("once", key)
         plan = once_plan(key, run, agent=self.agent, row_key=row_key, wait=self._wait)
         result: T = await self.driver.result(scope, plan)
         return result

@@ -112,15 +112,14 @@ class Guard:
         data = self.signature.intake(values)
         whole = codec.loads(data)
         # By what was passed, before defaults: a default that changes does not make another call.
-        passed = codec.sha256(
-            codec.dumps([[name, whole[name]] for name in sorted(values)]).encode()
-        )
-        content = f"{self.tool.name}:{passed[:32]}"
+        names = sorted({*values, *self.signature.constants})
+        passed = codec.sha256(codec.dumps([[name, whole[name]] for name in names]).encode())
+        subject = f"call:{self.tool.name}"
         named = self._named(codec.loads(data))
         return Plan(
-            key=scope.key(content)
+            key=scope.key(subject, passed[:32])
             if named is None
-            else scope.named_key(f"{self.tool.name}:{named}"),
+            else scope.named_key(subject, named),
             named=named is not None,
             kind="approval",
             args=data.decode(),

@@ -46,6 +46,7 @@ class RunScope:
         owner: str = "",
         hold: bool = False,
         steps: bool = False,
+        named: str | None = None,
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
             raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
@@ -67,6 +68,9 @@ class RunScope:
         #: Entered for the steps of one call only: no framework drives this run.
         self.steps = steps
         self._prefix = prefix
+        #: Before the keys that callers choose, which name one thing in the whole of a run, or of
+        #: the call of a framework or an agent around it.
+        self._named = prefix if named is None else named
         #: How many calls of this entry run right now.
         self.running = 0
         self._counts: Counter[str] = Counter()
@@ -77,8 +81,12 @@ class RunScope:
         self._opened = False
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
 
-    def key(self, content: str) -> str:
-        """The natural key of a call: its content, and how often it was made in this entry."""
+    def key(self, subject: str, content: str = "") -> str:
+        """The natural key of a call: what is called, with what, and how often in this entry.
+
+        ``subject`` is the kind of call and its function: ``confirm``, ``ask``, ``call:pay``.
+        """
+        content = f"{subject}#{content}" if content else subject
         if waiting := self._waiting.get(content):
             number = heapq.heappop(waiting)
         else:
@@ -87,6 +95,13 @@ class RunScope:
         key = f"{self._prefix}{content}#{number}"
         self._counted[key] = (content, number)
         return key
+
+    def named_key(self, subject: str, name: str) -> str:
+        """The key of a call that its caller names: it belongs to one kind and one function.
+
+        A slash in a name is escaped, because slashes separate a call from what its body asks.
+        """
+        return f"{self._named}{subject}={quoted(name)}"
 
     def still_waits(self, key: str) -> None:
         """A call has paused: whoever calls the same again in this entry means that call."""
@@ -99,9 +114,22 @@ class RunScope:
         """Whether it is what one call asks and does in its body."""
         return bool(self._prefix)
 
-    def named_key(self, name: str) -> str:
-        """The key of a call that its caller names."""
-        return self._prefix + name
+    def body(self, key: str) -> RunScope:
+        """The scope of what the body of a call asks: counted apart from every other body, so that
+        one that is not run again does not shift the answers of the next."""
+        if self._prefix == f"{key}/":
+            return self
+        return RunScope(
+            self.driver,
+            self.name,
+            self.requester,
+            thread=self.thread,
+            prefix=f"{key}/",
+            owner=self.owner,
+            hold=self.hold,
+            steps=self.steps or not self._prefix,
+            named=self._named,
+        )
 
     def _enter(self) -> RunScope:
         if self._token is not None:
@@ -114,14 +142,19 @@ class RunScope:
         first, self._opened = not self._opened, True
         return first and not (self.fresh or self.hold or self.steps)
 
+    def _of_body(self, call: Call) -> RunScope:
+        inner = self.driver.backend.inner_run(call)
+        if inner is not None:
+            return RunScope(self.driver, inner, self.requester)
+        return self.body(call.key)
+
     @contextmanager
     def inside(self, call: Call | None = None) -> Iterator[None]:
-        """Let everything asked in here belong to this run, or to the run that ``call`` has.
+        """Let everything asked in here belong to this run, or to the body of ``call``.
 
         A group of tasks that pause counts as one pause.
         """
-        inner = None if call is None else self.driver.backend.inner_run(call)
-        scope = self if inner is None else RunScope(self.driver, inner, self.requester)
+        scope = self if call is None else self._of_body(call)
         token = _scopes.set((*_scopes.get(), scope))
         self.running += 1
         try:
@@ -162,6 +195,11 @@ class RunScope:
         self, kind: Any, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._exit(error)
+
+
+def quoted(name: str) -> str:
+    """A name as part of a key, where a slash means something else."""
+    return name.replace("%", "%25").replace("/", "%2F")
 
 
 def current(driver: Driver) -> RunScope:

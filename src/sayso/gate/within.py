@@ -15,7 +15,7 @@ from typing import Any
 from sayso import codec
 from sayso.gate.foreign import ForeignThread
 from sayso.gate.gate import Gate
-from sayso.gate.scope import current
+from sayso.gate.scope import current, quoted
 from sayso.twin import look
 from sayso.types import Json
 
@@ -35,7 +35,7 @@ def within(gate: Gate) -> Within | None:
     scope = current(gate.driver)
     if scope.alone or scope.steps or not scope.of_call:
         return None
-    return Within(scope.name, scope.thread, scope.key(f"agent {gate.agent}"))
+    return Within(scope.name, scope.thread, scope.key(f"agent:{quoted(gate.agent)}"))
 
 
 async def kept(calls: ForeignThread, key: str, ask: Callable[[], Awaitable[Any]]) -> Any:

@@ -162,19 +162,17 @@ def _copied(value: Json) -> Json:
 
 
 def meant(said: object) -> bool | BaseException:
-    """What a predicate meant; what is neither yes nor no counts as having raised."""
-    if isinstance(said, BaseException):
+    """Normalize what a predicate returned; anything but a boolean is an error, so that it asks.
+
+    ``0``, ``[]`` or ``None`` would otherwise pass for "no approval needed".
+    """
+    if isinstance(said, bool | BaseException):
         return said
+    if inspect.iscoroutine(said):
+        said.close()
     if inspect.isawaitable(said):
-        if inspect.iscoroutine(said):
-            said.close()
-        return TypeError("the predicate is async, and nobody awaited it")
-    if said is None:  # as where its return was forgotten
-        return TypeError("the predicate gave None: let it return True or False")
-    try:
-        return bool(said)
-    except Exception as error:
-        return error
+        return TypeError("the predicate is async, and was not awaited")
+    return TypeError(f"the predicate returned {type(said).__name__}: return True or False")
 
 
 def _by_tool(own: Terms, said: bool | BaseException) -> Terms:

@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Names = tuple[dict[str, Any], dict[str, Any]]  # global and local
 
+_PLACEHOLDER = getattr(functools, "Placeholder", object())  # of Python 3.14
 _UNRESOLVED = (NameError, AttributeError, SyntaxError, TypeError)
 
 
@@ -45,19 +46,100 @@ def tool_name(fn: Callable[..., Any], name: str | None) -> str:
 def resolved(fn: Callable[..., Any], *, skip_first: bool = False) -> inspect.Signature:
     """Return the signature with real types for annotations, or TypeError with advice."""
     function = plain_function(fn)
-    try:
-        signature = inspect.signature(fn)
-    except ValueError:
-        raise TypeError(f"{function.__name__}() has no signature; wrap it in a function") from None
+    signature = signature_of(fn)
     parameters = list(signature.parameters.values())
     _refuse_self(function, parameters)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{function.__name__}() yields, and a call has one result: return a list")
-    names = (getattr(function, "__globals__", {}), _local_names(function))
+    names = _names(fn)
     return signature.replace(
         parameters=[_resolved(function, item, names) for item in parameters[int(skip_first) :]],
         return_annotation=_type_of(function, "return", signature.return_annotation, names),
     )
+
+
+def fixed(fn: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters that ``functools.partial`` has given a value by position, which is their
+    default here. Nobody can pass another one, but people must see what they are."""
+    function, names = plain_function(fn), _names(fn)
+    found: list[inspect.Parameter] = []
+    while isinstance(fn, functools.partial):
+        below = signature_of(fn.func).parameters.values()
+        taken = [
+            _resolved(function, parameter, names).replace(
+                kind=inspect.Parameter.KEYWORD_ONLY, default=value
+            )
+            for parameter, value in zip(below, fn.args, strict=False)
+            if value is not _PLACEHOLDER
+        ]
+        found, fn = taken + found, fn.func
+    return found
+
+
+def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
+    """The parameters that really run.
+
+    A wrapper is what is called, so its own parameters count, and not those of the function that
+    it wraps or the ``__signature__`` that it claims: a parameter with a default would be hidden.
+    Only one that takes ``*args, **kwargs`` and nothing else is seen as what it passes them to.
+    """
+    if not callable(fn):
+        raise TypeError(f"{fn!r:.80} is not a function; wrap it in one")
+    if isinstance(fn, functools.partial):
+        return inspect.signature(functools.partial(_posing(fn.func), *fn.args, **fn.keywords))
+    if inspect.ismethod(fn):
+        return inspect.signature(types.MethodType(_posing(fn.__func__), fn.__self__))
+    call: Any = type(fn).__call__
+    if inspect.isfunction(fn) or inspect.isfunction(call):
+        own = inspect.signature(_bare(fn)) if inspect.isfunction(fn) else signature_of(call)
+        if not inspect.isfunction(fn):
+            own = own.replace(parameters=list(own.parameters.values())[1:])
+        return _passed_on(fn) or own if _passes_on(own) else own
+    try:
+        return inspect.signature(fn)
+    except ValueError:
+        name = getattr(fn, "__name__", type(fn).__name__)
+        raise TypeError(f"{name}() has no signature; wrap it in a function") from None
+
+
+def _passes_on(signature: inspect.Signature) -> bool:
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
+    return kinds == {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
+def _passed_on(fn: Callable[..., Any]) -> inspect.Signature | None:
+    """What a wrapper that takes anything says of itself, or the signature of what it wraps."""
+    own = getattr(fn, "__dict__", {})
+    said, wrapped = own.get("__signature__"), own.get("__wrapped__")
+    # functools.wraps copies what the function below says of itself.
+    if said is not None and said is not getattr(wrapped, "__signature__", None):
+        return inspect.signature(fn)
+    return None if wrapped is None else signature_of(wrapped)
+
+
+def _posing(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that has the signature of another one, for ``inspect`` to work on."""
+
+    def posing() -> None: ...
+
+    posing.__signature__ = signature_of(fn)  # type: ignore[attr-defined]
+    return posing
+
+
+def _bare(fn: types.FunctionType) -> types.FunctionType:
+    """The same function, with nothing that it says of its signature."""
+    bare = types.FunctionType(
+        fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
+    )
+    bare.__kwdefaults__, bare.__annotations__ = fn.__kwdefaults__, fn.__annotations__
+    return bare
+
+
+def _names(fn: Callable[..., Any]) -> Names:
+    """Where annotations are looked up: where the wrapper was written, and what it wraps."""
+    function, outer = plain_function(fn), _below_partials(fn)
+    around = getattr(outer, "__globals__", {}) if inspect.isfunction(outer) else {}
+    return {**around, **getattr(function, "__globals__", {})}, _local_names(function)
 
 
 def _refuse_self(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:

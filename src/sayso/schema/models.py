@@ -33,9 +33,12 @@ class Result(RootModel[Any]):
 
 
 def arguments(
-    tool: str, call: inspect.Signature, meanings: Mapping[str, str]
+    tool: str, call: inspect.Signature, meanings: Mapping[str, str], constants: Mapping[str, Any]
 ) -> tuple[type[BaseModel], dict[str, Any]]:
-    """Return the model of the arguments and their JSON Schema, or TypeError with advice."""
+    """Return the model of the arguments and their JSON Schema, or TypeError with advice.
+
+    ``constants`` are the arguments that have one value only, in its JSON form.
+    """
     parameters = list(call.parameters.values())
     try:
         model, schema = _build(tool, parameters)
@@ -44,7 +47,24 @@ def arguments(
             _refuse_culprit(tool, parameter)
         raise
     _complete(tool, schema, meanings)
+    for name, value in constants.items():
+        schema["properties"][name] = {**schema["properties"][name], "const": value}
     return model, schema
+
+
+def fixed(tool: str, parameters: list[inspect.Parameter]) -> type[BaseModel]:
+    """Return a model of what ``functools.partial`` fixes; its fields have these values."""
+    for parameter in parameters:
+        try:
+            model, _ = _build(tool, [parameter])
+            model()
+        except _UNBUILDABLE as error:
+            raise TypeError(
+                f"the parameter {parameter.name!r} of {tool}() is fixed by functools.partial to a "
+                f"value that has no JSON form or does not fit it ({_first_line(error)}), so nobody "
+                "could see it; get such objects from outside the call"
+            ) from error
+    return _build(tool, parameters)[0]
 
 
 def result(tool: str, annotation: Any) -> tuple[type[Result], dict[str, Any] | None]:

@@ -5,7 +5,8 @@
                                            └─ stored, hashed, shown to a person
 
 Only the bytes count: the values that were passed in are let go, and what the function gets is made
-from the bytes. So intake refuses a value that would not come back from its bytes as it went in.
+from the bytes. So intake refuses a value that would not come back from its bytes as it went in,
+and one that has more in it than its bytes (``sayso.schema.kept``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from sayso import codec
 from sayso.errors import InvalidCall, InvalidDecision
-from sayso.schema import docstring, inspection, models
+from sayso.schema import docstring, inspection, kept, models
 from sayso.schema.strict import strict, without_nulls
 
 _MAX_ERRORS = 5
@@ -43,6 +44,9 @@ class Signature:
     _arguments: type[BaseModel]
     _result: type[models.Result]
     _extra: Literal["forbid"] | None
+    _fixed: type[BaseModel]
+    constants: Mapping[str, Any]
+    """What ``functools.partial`` fixes by position, as JSON: shown, and never another value."""
 
     @classmethod
     def of(
@@ -62,7 +66,11 @@ class Signature:
         name = inspection.tool_name(fn, name)
         call = inspection.resolved(fn, skip_first=skip_first)
         text, meanings = docstring.split(inspection.plain_function(fn).__doc__)
-        arguments, parameters = models.arguments(name, call, meanings)
+        bound = inspection.fixed(fn)
+        fixed = models.fixed(name, bound)
+        constants = _constants(name, fixed)
+        whole = call.replace(parameters=_shown(call, bound))
+        arguments, parameters = models.arguments(name, whole, meanings, constants)
         result, returns = models.result(name, call.return_annotation)
         return cls(
             name=name,
@@ -73,6 +81,8 @@ class Signature:
             _arguments=arguments,
             _result=result,
             _extra=models.extra_keys(parameters),
+            _fixed=fixed,
+            constants=constants,
         )
 
     @cached_property
@@ -93,6 +103,8 @@ class Signature:
             call = self._arguments.model_validate(dict(values), extra=self._extra)
         except ValidationError as error:
             raise InvalidCall(*_plain(error)) from None
+        if self._extra is None:
+            kept.check_known(values, self._by_name(call))
         return self._settled(call)
 
     def intake_json(self, values: Mapping[str, Any], *, strict: bool = False) -> bytes:
@@ -105,14 +117,20 @@ class Signature:
         if strict:
             given, definitions = codec.loads(data), self.parameters.get("$defs", {})
             data = codec.canonical(without_nulls(self.parameters, given, definitions))
-        return self._settled(self._read(data), data)
+        call = self._read(data)
+        if self._extra is None:
+            kept.check_known(codec.loads(data), self._by_name(call))
+        return self._settled(call, data)
 
     def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return fresh positional and keyword arguments made from stored bytes alone."""
-        values = dict(self._read(data))
+        values = self._by_name(self._read(data))
+        if self.constants:
+            self._check_fixed({name: codec.loads(data)[name] for name in self.constants})
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for parameter, value in zip(self._call.parameters.values(), values.values(), strict=True):
+        for parameter in self._call.parameters.values():
+            value = values[parameter.name]
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 args.append(value)
             else:
@@ -160,25 +178,66 @@ class Signature:
         except ValidationError as error:
             raise InvalidCall(*_plain(error)) from None
 
+    def _by_name(self, call: BaseModel) -> dict[str, Any]:
+        return dict(zip(self._names, dict(call).values(), strict=True))
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self.parameters["properties"])
+
+    def _check_fixed(self, given: Mapping[str, Any]) -> None:
+        """Refuse another value than the one that a partial has; also if that one has changed."""
+        for name, value in _dump(self._fixed()).items():
+            if (
+                not codec.canonical(value)
+                == codec.canonical(given[name])
+                == codec.canonical(self.constants[name])
+            ):
+                raise InvalidCall(
+                    f"{name}: functools.partial fixes this argument, and it cannot be another",
+                    name,
+                )
+
     def _settled(self, call: BaseModel, given: bytes = b"") -> bytes:
-        """Return the call's bytes once they are proved to read back as the same bytes."""
+        """Return the call's bytes once they are proved to read back as the same bytes, and as
+        everything that the call has in it."""
         first = _dump(call)
+        kept.check_whole(self._names, first)
+        if self.constants:
+            self._check_fixed(first)
         data = codec.canonical(first)
-        if data == given:  # reading these very bytes gave them back
-            return data
-        try:
-            again = _dump(self._read(data))
-        except InvalidCall as error:
-            raise InvalidCall(
-                f"does not come back from its JSON form: {error}", error.path
-            ) from None
-        # Equal text is an equal value; only other text needs the slower canonical form.
-        if codec.dumps(first) != codec.dumps(again) and codec.canonical(again) != data:
-            path = _difference(codec.loads(data), again)
-            raise InvalidCall(
-                f"{path}: changes when it is read back from JSON; use a type that does not", path
-            )
+        again = call
+        if data != given:  # else reading these very bytes gave them back
+            try:
+                again = self._read(data)
+            except InvalidCall as error:
+                raise InvalidCall(
+                    f"does not come back from its JSON form: {error}", error.path
+                ) from None
+            second = _dump(again)
+            # Equal text is an equal value; only other text needs the slower canonical form.
+            if codec.dumps(first) != codec.dumps(second) and codec.canonical(second) != data:
+                path = _difference(codec.loads(data), second)
+                raise InvalidCall(
+                    f"{path}: changes when it is read back from JSON; use a type that does not",
+                    path,
+                )
+        kept.check_kept(self._by_name(call), self._by_name(again))
         return data
+
+
+def _shown(call: inspect.Signature, fixed: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """All that a function takes, in one list: first what was fixed, as in the function itself."""
+    free = [one.replace(kind=one.KEYWORD_ONLY) for one in call.parameters.values()]
+    return [*fixed, *free]
+
+
+def _constants(tool: str, fixed: type[BaseModel]) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = codec.loads(codec.canonical(_dump(fixed())))
+    except InvalidCall as error:
+        raise TypeError(f"{tool}() has a functools.partial with {error}") from None
+    return values
 
 
 def _dump(call: BaseModel) -> dict[str, Any]:
@@ -204,7 +263,11 @@ def _plain(error: ValidationError) -> tuple[str, str]:
     return "; ".join(lines), codec.path_text(found[0]["loc"])
 
 
-_WORDS = {"missing": "is missing", "extra_forbidden": "is unknown; remove it"}
+_WORDS = {
+    "missing": "is missing",
+    "extra_forbidden": "is unknown; remove it",
+    "unexpected_keyword_argument": "is unknown; remove it",
+}
 
 
 def _short(text: str) -> str:

@@ -77,7 +77,7 @@ async def open_call(
     fresh = False
     if call is None:
         plan = Plan(
-            key=name,
+            key=_row_key(name),
             kind=kind,
             args=codec.canonical(args).decode(),
             agent=agent,
@@ -111,6 +111,11 @@ async def open_call(
     return call, fresh
 
 
+def _row_key(name: str) -> str:
+    """The key of the row: no other door of the store makes keys like it."""
+    return f"remote={name}"
+
+
 def _before(
     service: Service, agent: str, body: OpenBody, run: str, key: str
 ) -> tuple[Run | None, Call | None, Micros]:
@@ -127,7 +132,7 @@ def _before(
         raise Conflict(f"run {run!r} belongs to another agent: use another name")
     if known is not None and body.thread not in (None, known.thread):
         raise Conflict(f"run {run!r} is in thread {known.thread!r}: use another name")
-    call = None if known is None else store.call_by_key(run, key)
+    call = None if known is None else store.call_by_key(run, _row_key(key))
     if known is None and (body.thread or body.run):
         _check_thread(store, body.thread or run, run, agent)
     if call is None:

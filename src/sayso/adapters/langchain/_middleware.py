@@ -225,8 +225,10 @@ class _AtGate(HumanInTheLoopMiddleware):
         def says(args: dict[str, Any]) -> bool:
             looked_at: Any = {**call, "args": args}
             if request is not None:
-                return bool(config["when"](request.override(tool_call=looked_at)))
-            return bool(self._should_interrupt(looked_at, config, state, runtime))
+                said: bool = config["when"](request.override(tool_call=looked_at))
+            else:
+                said = self._should_interrupt(looked_at, config, state, runtime)
+            return said  # no boolean is an error, so that it asks
 
         return says
 

@@ -59,7 +59,7 @@ class Questions:
         they have said it. One that has just stopped ``asks``, also where it did before. Any other
         was asked about, or died on the way to that, or was cut short elsewhere and goes on."""
         key, last, times = f"breakpoint:{stop.place}", "", 1
-        while self.thread.row(key) is not None:
+        while self._row("confirm", key) is not None:
             last, times = key, times + 1
             key = f"breakpoint:{stop.place}#{times}"
         if not (asks or last or stop.meant):
@@ -76,12 +76,18 @@ class Questions:
 
     async def tidy(self, interrupts: Iterable[Interrupt]) -> None:
         """Call off what the graph does not wait for any more: somebody answered it in LangGraph."""
-        waits = {f"{_KEY}{interrupt.id}" for interrupt in interrupts}
+        key_of = self.thread.scope().named_key
+        waits = {key_of("ask", f"{_KEY}{interrupt.id}") for interrupt in interrupts}
+        ours = key_of("ask", _KEY)
         store = self.thread.store
         query = Query(status="pending", run=self.thread.run, limit=MOST_WAITING)
         for _, row in await look(store, store.page, query):
-            if row.key.startswith(_KEY) and row.key.partition("#")[0] not in waits:
+            if row.key.startswith(ours) and row.key.partition("#")[0] not in waits:
                 await write(store, called_off(row, "the graph has gone on without it"))
+
+    def _row(self, subject: str, key: str) -> Call | None:
+        """The row of what was asked under this key."""
+        return self.thread.row(self.thread.scope().named_key(subject, key))
 
     def _last(self, interrupt: Interrupt) -> tuple[str, Call | None]:
         """The question about an interrupt, and where it stands. What takes no refusal is asked
@@ -89,7 +95,7 @@ class Questions:
         key = base = f"{_KEY}{interrupt.id}"
         takes_no = refusal(interrupt.value, "") is not None
         asked = 1
-        while (row := self.thread.row(key)) is not None:
+        while (row := self._row("ask", key)) is not None:
             if row.status not in _UNANSWERED or takes_no:
                 break
             asked += 1

@@ -126,9 +126,10 @@ class Gated:
             try:
                 whole = codec.loads(self._faces[True].intake(args))
                 said: Any = needed(context, whole, id)
-                needed = bool(await said if inspect.isawaitable(said) else said)
+                said = await said if inspect.isawaitable(said) else said
             except Exception:
-                needed = True  # a rule that breaks asks
+                said = True  # a rule that breaks asks
+            needed = said is not False  # and so does one that returns no boolean
         return self._faces[needed]
 
     # -- what the SDK calls
