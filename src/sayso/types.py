@@ -348,6 +348,8 @@ class Execution:
     attempts: int
     #: What it gave; of one that failed or was called off, why, as a text.
     result: Json = None
+    #: False if the call ran and its result could not be stored.
+    kept: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

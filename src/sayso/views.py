@@ -151,7 +151,15 @@ def _execution(call: Call) -> Execution:
         # Why it failed, or was called off, is told in words.
         worded = call.status in (CallStatus.FAILED, CallStatus.CANCELLED)
         result = call.result if worded else codec.loads(call.result)
-    return Execution(str(call.status) if started else "none", call.attempt, result)
+    kept = call.status is not CallStatus.DONE or call.result is not None
+    return Execution(str(call.status) if started else "none", call.attempt, result, kept)
+
+
+def _execution_json(execution: Execution) -> dict[str, Json]:
+    body = asdict(execution)
+    if execution.kept:
+        del body["kept"]
+    return body
 
 
 def request_json(request: Request) -> dict[str, Json]:
@@ -185,7 +193,7 @@ def request_json(request: Request) -> dict[str, Json]:
         "created_at": request.created_at.isoformat(),
         "expires_at": None if ends is None else ends.isoformat(),
         "decision": None if request.decision is None else decision_json(request.decision),
-        "execution": asdict(request.execution),
+        "execution": _execution_json(request.execution),
         "original": None if request.original is None else dict(request.original),
         "requester_decides": request.requester_decides,
         "assurance": request.assurance,

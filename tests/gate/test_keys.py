@@ -87,6 +87,7 @@ def test_two_functions_of_one_name_are_told_apart(case: Case) -> None:
         def pay(to: str) -> str:
             return f"paid {to}"
 
+        pay.__module__ = "payroll"
         return pay
 
     case.gate.guard(needs_approval=False)(billing())

@@ -90,7 +90,6 @@ def row_of(request: Request, args: Body | None = None, attempt: int = 0) -> Call
     status = request.execution.status
     if status == "none":
         status = "asked" if request.status == "pending" else request.status
-    result = request.execution.result
     return Call(
         id=request.id,
         run=request.run,
@@ -110,8 +109,15 @@ def row_of(request: Request, args: Body | None = None, attempt: int = 0) -> Call
         original=None if request.original is None else codec.dumps(request.original),
         decision=None if request.decision is None else _decided(request.decision),
         attempt=attempt or request.execution.attempts,
-        result=codec.dumps(result) if status in ("done", "responded") else result,
+        result=_stored(request, status),
     )
+
+
+def _stored(request: Request, status: str) -> str | None:
+    result = request.execution.result
+    if status not in ("done", "responded"):
+        return None if result is None else str(result)
+    return codec.dumps(result) if request.execution.kept else None
 
 
 def _decided(decision: DecisionMade) -> Decided:

@@ -117,7 +117,7 @@ def remote_tool(
     """
     face = {
         "parameters": foreign_schema(parameters),
-        "returns": None if returns is None else foreign_schema(returns),
+        "returns": foreign_schema(returns) if returns else None,
     }
     whole = {"name": name, "schema": face, "description": description, "remote": True}
     return Tool(codec.digest(whole), name, codec.dumps(face), description)

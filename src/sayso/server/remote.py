@@ -16,7 +16,7 @@ from typing import Any
 
 from sayso import codec, schema
 from sayso.engine.commands import Finish, Propose, Renew, Reopen
-from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotFound
+from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
 from sayso.gate.backend import begun
 from sayso.gate.judge import judge
 from sayso.gate.options import checked_words, terms_from
@@ -353,7 +353,10 @@ async def claim(service: Service, call: Call, agent: str, body: ClaimBody) -> Ca
     if call.status is not CallStatus.READY:
         raise Conflict(f"{call.id} cannot be claimed: it is {call.status}")
     if body.tool_digest not in (None, call.tool_digest):
-        raise Conflict(f"{call.id} cannot be claimed: the tool changed since it was asked about")
+        raise NotAllowed(
+            f"{call.id} cannot be claimed: the tool changed since it was asked about; open the "
+            "call again under another key"
+        )
     lease = float(body.lease)
     owner = f"remote:{agent}:{call.id}:{lease:g}"
     backend, driver = service.gate.backend, service.gate.driver
