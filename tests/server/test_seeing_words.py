@@ -10,7 +10,7 @@ from served import Serve, opened
 from test_seeing import SECRETS, decide, people, requests
 
 import sayso
-from sayso.server.showing import about
+from sayso.server import details as about
 from sayso.testing import ScriptedModel, call, say
 from sayso.types import Reviewer
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
-from sayso import codec
 from sayso.gate import Gate
 from sayso.gate.options import AskOptions
 from sayso.gate.scope import RunScope
-from sayso.rows import Call
 from sayso.twin import twin
 from sayso.types import DecisionMade, Json, Question
-from sayso.views import decision_made
-
-if TYPE_CHECKING:
-    from sayso.agent.job import Job
 
 T = TypeVar("T")
 
@@ -69,36 +62,3 @@ class Context:
     ask_sync = twin(ask)
     confirm_sync = twin(confirm)
     once_sync = twin(once)
-
-
-def scope_of(call: Call, job: Job) -> RunScope:
-    """The run of one started call, for what it asks on its way."""
-    return RunScope(
-        job.gate.driver,
-        call.run,
-        job.requester,
-        thread=call.thread,
-        prefix=f"{call.key}/",
-        owner=job.owner,
-        steps=True,
-    )
-
-
-def context_of(
-    call: Call, job: Job, said: Sequence[Mapping[str, Json]], scope: RunScope
-) -> Context:
-    """The context of one started call."""
-    return Context(
-        run=call.run,
-        thread=call.thread,
-        requester=job.requester,
-        call_id=call.id,
-        key=call.id,
-        attempt=call.attempt,
-        messages=tuple(MappingProxyType(message) for message in said),
-        decision=decision_made(call),
-        edited_from=None if call.original is None else codec.loads(call.original),
-        deps=job.deps,
-        _gate=job.gate,
-        _scope=scope,
-    )

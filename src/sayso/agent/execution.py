@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
-from sayso.agent.context import context_of, scope_of
+from sayso import codec
+from sayso.agent.context import Context
 from sayso.agent.conversation import Conversation
 from sayso.agent.events import Requested, ToolEnded, ToolPaused, ToolStarted
 from sayso.agent.intake import hosted_plan, plan_of, preview_of
@@ -22,6 +25,8 @@ from sayso.gate.plan import Plan
 from sayso.gate.recheck import called_off
 from sayso.gate.scope import RunScope
 from sayso.rows import Call
+from sayso.types import Json
+from sayso.views import decision_made
 
 
 async def cleared(turn: Turn) -> list[Call]:
@@ -155,3 +160,36 @@ class Execution:
                 scope.hold = bool(self._left) or not self._waits
 
         return replace(plan_of(self.job, call.key, tool, call.args), run=run)
+
+
+def scope_of(call: Call, job: Job) -> RunScope:
+    """The run of one started call, for what it asks on its way."""
+    return RunScope(
+        job.gate.driver,
+        call.run,
+        job.requester,
+        thread=call.thread,
+        prefix=f"{call.key}/",
+        owner=job.owner,
+        steps=True,
+    )
+
+
+def context_of(
+    call: Call, job: Job, said: Sequence[Mapping[str, Json]], scope: RunScope
+) -> Context:
+    """The context of one started call."""
+    return Context(
+        run=call.run,
+        thread=call.thread,
+        requester=job.requester,
+        call_id=call.id,
+        key=call.id,
+        attempt=call.attempt,
+        messages=tuple(MappingProxyType(message) for message in said),
+        decision=decision_made(call),
+        edited_from=None if call.original is None else codec.loads(call.original),
+        deps=job.deps,
+        _gate=job.gate,
+        _scope=scope,
+    )

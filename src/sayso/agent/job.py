@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sayso import rows
 from sayso.agent.events import AgentEvent
+from sayso.agent.models.base import Model
+from sayso.agent.tool import Tool
+from sayso.gate import Gate
 from sayso.rows import Call
+from sayso.stores.base import Store
 from sayso.types import Request
 from sayso.views import request_of
-
-if TYPE_CHECKING:
-    from sayso.agent.agent import Agent
-    from sayso.agent.tool import Tool
-    from sayso.gate import Gate
-    from sayso.stores.base import Store
 
 Emit = Callable[[AgentEvent], None]
 
@@ -25,11 +23,53 @@ Emit = Callable[[AgentEvent], None]
 RUN = "run_"
 
 
+class AnswerType(Protocol):
+    """The declared type of an agent's answers."""
+
+    schema: dict[str, Any]
+
+    def read(self, text: str) -> Any:
+        """The answer in a model's text; ValueError says what does not fit."""
+
+    def dump(self, value: Any) -> str:
+        """An answer as it is stored."""
+
+    def load(self, text: str) -> Any:
+        """A stored answer."""
+
+
+class AgentSpec(Protocol):
+    """What a run needs to know of its agent."""
+
+    name: str
+    model: Model
+    instructions: str
+    tools: dict[str, Tool]
+    max_turns: int
+    tool_choice: str | Mapping[str, Any]
+    parallel_tool_calls: bool | None
+    settings: dict[str, Any]
+    on_change: str
+    listeners: list[Callable[[AgentEvent], None]]
+
+    @property
+    def output(self) -> AnswerType | None:
+        """The declared type of its answers, if they are no plain text."""
+
+    @property
+    def gate(self) -> Gate:
+        """The agent's door."""
+
+    @property
+    def digest(self) -> str:
+        """What the agent is, as a hash."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Job:
     """One entry into one run: whose it is, for whom, and who listens."""
 
-    agent: Agent
+    agent: AgentSpec
     thread: str
     run: str
     emit: Emit

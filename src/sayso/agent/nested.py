@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import contextvars
 import re
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from sayso.agent.context import Context
 from sayso.agent.events import Result
 from sayso.agent.job import RUN
-from sayso.agent.tool import Tool, ToolOptions, tool
+from sayso.agent.tool import NestedAgent, Tool, ToolOptions, tool
 from sayso.errors import Conflict, InvalidCall, NotFound, Paused, SaysoError
 from sayso.rows import LIVE, Run
+from sayso.stores.base import Store
 from sayso.stores.inner import call_off, inner_thread, wake_outer
 from sayso.twin import hop, look
-
-if TYPE_CHECKING:
-    from sayso.agent.agent import Agent
-    from sayso.stores.base import Store
-
 
 #: The calls of outer agents that run here, and will hear of the end of their runs by themselves.
 _asking: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
@@ -49,7 +45,7 @@ class InnerBroke(BaseException):
         self.error = error
 
 
-def agent_tool(inner: Agent, **options: Unpack[ToolOptions]) -> Tool:
+def agent_tool(inner: NestedAgent, **options: Unpack[ToolOptions]) -> Tool:
     """The tool that asks this agent."""
 
     async def ask_agent(ctx: Context, input: str) -> Any:
@@ -66,7 +62,7 @@ def agent_tool(inner: Agent, **options: Unpack[ToolOptions]) -> Tool:
     return tool(**named)(ask_agent).with_inner(inner)
 
 
-async def _asked(inner: Agent, ctx: Context, input: str) -> Result:
+async def _asked(inner: NestedAgent, ctx: Context, input: str) -> Result:
     """Begin the inner run, or go on with it."""
     thread = inner_thread(ctx.thread, ctx.call_id)
     known = await look(inner.store, _begun, inner.store, thread, ctx.call_id)
@@ -94,7 +90,7 @@ def _begun(store: Store, thread: str, call: str) -> Run | None:
     raise InnerFailed(f"thread {thread!r} is in use by run {last.id}, which is no part of {call}")
 
 
-def _answer(inner: Agent, result: Result) -> Any:
+def _answer(inner: NestedAgent, result: Result) -> Any:
     if result.status == "paused":
         raise Paused(result.run, result.interruptions)
     if result.status != "done":

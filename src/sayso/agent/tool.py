@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import Any, Protocol, TypeVar, Unpack, overload
 
 from sayso import codec, rows
 from sayso.agent.context import Context
+from sayso.agent.events import Result
 from sayso.agent.models.base import ToolFace
 from sayso.errors import InvalidCall
+from sayso.gate import Gate
 from sayso.gate.guard import tool_of
 from sayso.gate.options import (
     GuardOptions,
@@ -23,12 +25,36 @@ from sayso.gate.options import (
 from sayso.policy import Predicate
 from sayso.schema import Signature
 from sayso.schema.inspection import resolved, signature_of
+from sayso.stores.base import Store
 from sayso.types import Json, Question, Terms
 
-if TYPE_CHECKING:
-    from sayso.agent.agent import Agent
-
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class NestedAgent(Protocol):
+    """An agent behind a tool, as far as the tool and the agent around it need to know."""
+
+    name: str
+    instructions: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The agents whose runs it can resume: itself, and those that are tools of it."""
+
+    @property
+    def store(self) -> Store:
+        """Where its runs are kept."""
+
+    def within(self, outer: Gate) -> NestedAgent:
+        """The agent on the store of an outer one, where it names none itself."""
+
+    async def resume(self, where: str, *, deps: Any) -> Result:
+        """Resume a run of it."""
+
+    async def run_inside(
+        self, input: str, thread: str, call: str, *, requester: str, deps: Any
+    ) -> Result:
+        """Begin a run for a call of the outer agent."""
 
 
 def _nothing() -> None: ...
@@ -74,7 +100,7 @@ class Tool:
     #: Turns the arguments into a question, where the tool is one.
     asks: Callable[[dict[str, Json]], Question] | None = None
     #: The agent behind it, where the tool is one.
-    inner: Agent | None = None
+    inner: NestedAgent | None = None
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r}, needs_approval={self.needs_approval!r})"
@@ -97,7 +123,7 @@ class Tool:
             raise InvalidCall("the arguments must be a JSON object")
         return self.signature.intake_json(values, strict=self.strict).decode()
 
-    def with_inner(self, inner: Agent) -> Tool:
+    def with_inner(self, inner: NestedAgent) -> Tool:
         """The same tool, which knows the agent behind it."""
         return replace(self, inner=inner)
 

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sayso.server.access.auth import AChatter, AnAgent, Anyone, AReviewer
     from sayso.server.app import create_app
+    from sayso.server.auth import AChatter, AnAgent, Anyone, AReviewer
     from sayso.server.wire.answers import JsonAnswer
 
 __all__ = ["AChatter", "AReviewer", "AnAgent", "Anyone", "JsonAnswer", "create_app"]
@@ -23,4 +23,4 @@ _HOMES = {"create_app": "sayso.server.app", "JsonAnswer": "sayso.server.wire.ans
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'sayso.server' has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "sayso.server.access.auth")), name)
+    return getattr(import_module(_HOMES.get(name, "sayso.server.auth")), name)

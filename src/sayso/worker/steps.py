@@ -30,7 +30,6 @@ from sayso.agent.events import (
     ToolPaused,
     ToolStarted,
 )
-from sayso.agent.resumable import Resumable
 from sayso.gate.reentrancy import due_here
 from sayso.rows import LIVE, Call, CallStatus, Event, Run
 from sayso.stores.base import Store
@@ -154,7 +153,7 @@ def _step(
 _here: ContextVar[Steps | None] = ContextVar("sayso_steps", default=None)
 
 
-def listen(agent: Resumable) -> bool:
+def listen(agent: object) -> bool:
     """Have an agent say what it does; no if only the record will tell."""
     if not isinstance(agent, Agent):
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from agent_framework import (
     AgentResponse,
@@ -24,15 +24,36 @@ from agent_framework import (
 
 from sayso import codec
 from sayso.errors import InvalidDecision
+from sayso.gate.driven import Stands
 from sayso.gate.given import decision_from
-from sayso.types import Decision, Edit, Json, Reject, Request
+from sayso.inbox import Inbox
+from sayso.types import Decision, Edit, Json, Reject, Request, Reviewer
 from sayso.views import question_json
 
-if TYPE_CHECKING:
-    from sayso.adapters.agent_framework.guarded import Guarded
-    from sayso.gate.driven import Stands
-
 _ABOUT = "sayso"
+
+
+class Guarded(Protocol):
+    """A guarded agent, as far as it is needed here."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def inbox(self) -> Inbox: ...
+
+    async def run(
+        self,
+        input: Any,
+        *,
+        thread: str | None = None,
+        requester: str = "",
+        arguments: Mapping[str, Json] | None = None,
+    ) -> Stands: ...
+
+    async def resume(
+        self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+    ) -> Stands: ...
 
 
 def edited(request: Content, arguments: Mapping[str, Json]) -> Content:

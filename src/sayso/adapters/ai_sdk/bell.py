@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sayso.stores.base import Store, Subscription
 
-if TYPE_CHECKING:
-    from sayso.adapters.ai_sdk.ear import Ear
+
+class Opens(Protocol):
+    """Lets bells hear what an agent in this process says."""
+
+    def open(self, bell: Bell) -> None: ...
+    def close(self, bell: Bell) -> None: ...
+
 
 _QUIET_SECONDS = 0.05
 #: What comes this soon after something was told is told together: a screen shows no more pictures.
@@ -32,7 +37,7 @@ class Bell:
     whole answer does; so it begins only when nothing is heard of in this process.
     """
 
-    def __init__(self, store: Store, thread: str, ear: Ear) -> None:
+    def __init__(self, store: Store, thread: str, ear: Opens) -> None:
         self.thread = thread
         self._store = store
         self._ear = ear

@@ -15,7 +15,7 @@ from sayso import codec
 from sayso.adapters import ai_sdk
 from sayso.agent import Agent
 from sayso.errors import NotFound, SaysoError
-from sayso.server.access.auth import AChatter, Who, needs
+from sayso.server.auth import AChatter, Who, needs
 from sayso.server.service import Service, service_of
 from sayso.server.wire.answers import JsonAnswer, headers_of, status_of
 from sayso.server.wire.docs import gives, refusals

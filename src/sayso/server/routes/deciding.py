@@ -11,11 +11,11 @@ from pydantic import Field
 from sayso.errors import Conflict, InvalidDecision, NotFound, Refused, SaysoError
 from sayso.inbox import Outcome
 from sayso.server import remote
-from sayso.server.access.auth import AChatter, Anyone, AReviewer, check_sees
 from sayso.server.access.traces import traced
+from sayso.server.auth import AChatter, Anyone, AReviewer, check_sees
 from sayso.server.service import Service, service_of
 from sayso.server.showing.shown import shown_request
-from sayso.server.showing.trying import tried
+from sayso.server.trial import tried
 from sayso.server.wire.answers import JsonAnswer, told
 from sayso.server.wire.bodies import read
 from sayso.server.wire.docs import gives, refusals, takes

@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 
 from sayso.errors import StoreError
 from sayso.inbox.seeing import names_of
-from sayso.server.access.auth import AReviewer, Who
+from sayso.server.auth import AReviewer, Who
 from sayso.server.feed import Item
 from sayso.server.service import Service, service_of
 from sayso.server.wire.docs import refusals

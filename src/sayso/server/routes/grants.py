@@ -10,7 +10,7 @@ from sayso.errors import NotFound
 from sayso.hiding import hidden
 from sayso.inbox.seeing import names_of
 from sayso.inbox.standing import shown_scope
-from sayso.server.access.auth import AReviewer, Who
+from sayso.server.auth import AReviewer, Who
 from sayso.server.service import Service, service_of
 from sayso.server.showing.audiences import audience_of_scope
 from sayso.server.showing.shown import inert

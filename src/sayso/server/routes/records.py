@@ -12,9 +12,9 @@ from fastapi import APIRouter, Query, Request
 from sayso.errors import InvalidCall, NotFound
 from sayso.inbox.seeing import audience_of_run, may_see, names_of
 from sayso.rows import Event, Run, RunStatus
-from sayso.server.access.auth import AReviewer
+from sayso.server.auth import AReviewer
+from sayso.server.details import conversation, run_json, told
 from sayso.server.service import Service, service_of
-from sayso.server.showing.about import conversation, run_json, told
 from sayso.server.showing.audiences import Audiences, subject_of
 from sayso.server.showing.shown import is_masked, shown_request
 from sayso.server.showing.stats import stats

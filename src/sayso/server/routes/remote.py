@@ -11,7 +11,7 @@ from sayso.errors import Conflict, InvalidCall, NotAllowed, NotFound
 from sayso.inbox.seeing import may_see
 from sayso.rows import Call
 from sayso.server import remote
-from sayso.server.access.auth import AnAgent
+from sayso.server.auth import AnAgent
 from sayso.server.service import Service, service_of
 from sayso.server.showing.judging import came_from_elsewhere
 from sayso.server.showing.shown import shown_request

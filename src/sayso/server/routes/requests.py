@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request
 
 from sayso.errors import NotFound
 from sayso.server import remote
-from sayso.server.access.auth import Anyone, AReviewer, check_sees
+from sayso.server.auth import Anyone, AReviewer, check_sees
+from sayso.server.details import about
 from sayso.server.service import Service, service_of
-from sayso.server.showing.about import about
 from sayso.server.showing.shown import shown_request
 from sayso.server.wire.answers import JsonAnswer, Written
 from sayso.server.wire.docs import gives, refusals

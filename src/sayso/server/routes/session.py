@@ -16,8 +16,8 @@ from sayso.agent.tool import Tool
 from sayso.gate.driven import Driven
 from sayso.gate.foreign_tool import ForeignTool
 from sayso.policy import Policy
-from sayso.server.access.auth import Anyone
 from sayso.server.access.signing_in import COOKIE, SESSION_SECONDS, sign_in, sign_out
+from sayso.server.auth import Anyone
 from sayso.server.service import Service, service_of
 from sayso.server.showing.shown import inert
 from sayso.server.wire.answers import JsonAnswer
