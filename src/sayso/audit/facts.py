@@ -36,7 +36,7 @@ _LEADS_TO = {
     "cancelled": _S.CANCELLED,
     "superseded": _S.SUPERSEDED,
 }
-_STAYS = frozenset({"voted", "revised", "late", "read_started", "read_stopped"})
+_STAYS = frozenset({"voted", "revised", "tightened", "late", "read_started", "read_stopped"})
 #: What ends a call with a result, and what that call was doing.
 _OUTCOMES = {"recorded": (_S.RUNNING, _S.IN_DOUBT), "read_recorded": (_S.READY,)}
 _READING = frozenset({"read_started", "read_stopped"})
@@ -248,6 +248,7 @@ def _retried(facts: Facts, event: Event, body: Body) -> None:
 _TELLERS: dict[str, Callable[[Facts, Event, Body], None]] = {
     "asked": _asked,
     "reasked": _asked,
+    "tightened": _asked,
     "allowed": _ruled,
     "denied": _ruled,
     "revised": _revised,

@@ -64,10 +64,14 @@ def signed(work: UnitOfWork, digest: str, type: str, by: str) -> str:
     return work.deps.sign(signed_bytes(digest, type, by, work.now))
 
 
-def ask(work: UnitOfWork, call: Call, event: str, **why: object) -> Call:
-    """Give an asked call its end and its digest, and tell."""
+def ask(
+    work: UnitOfWork, call: Call, event: str, *, until: Micros | None = None, **why: object
+) -> Call:
+    """Give an asked call its end, ``until`` at the latest, and its digest; add the fact."""
     terms = call.terms
     ends = None if terms.expires_in is None else work.now + round(terms.expires_in * 1_000_000)
+    if until is not None:
+        ends = until if ends is None else min(ends, until)
     call = call._replace(asked=True, expires_at=ends)
     call = work.put_call(call._replace(digest=work.deps.digest(envelope(call))))
     work.emit(

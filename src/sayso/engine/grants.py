@@ -30,12 +30,25 @@ def genuine(work: UnitOfWork, grant: Grant) -> bool:
     return work.deps.signed(grant_bytes(grant), grant.signature)
 
 
+def surroundings(call: Call) -> object:
+    """The facts that ``binds=`` gave for a call, for a grant to be compared by.
+
+    A call from another machine is also bound to the body that opened it, which is not one of them.
+    """
+    bound = json.loads(call.binds) if call.binds else None
+    if isinstance(bound, dict) and "body" in bound and bound.keys() <= {"body", "facts"}:
+        return bound.get("facts")
+    return bound
+
+
 def speaks_for(grant: Grant, call: Call) -> bool:
     """Whether whoever gave it could say yes to this call, too, and as surely as its rule wants."""
     terms, by = call.terms, grant.by
     if not terms.requester_decides and by == call.requester:
         return False
     under = json.loads(grant.scope).get(UNDER, {})
+    if under.get("binds") != surroundings(call):
+        return False  # it was given elsewhere
     given, least = under.get("reviewers", ()), under.get("assurance", Terms().assurance)
     theirs = not terms.reviewers or by in terms.reviewers
     if not theirs and not (given and set(given) <= set(terms.reviewers)):

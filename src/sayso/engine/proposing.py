@@ -199,14 +199,13 @@ def _granted(work: UnitOfWork, call: Call) -> Grant | None:
 
 
 def reask(work: UnitOfWork, command: Reask) -> Call:
-    """Put a ready call to people again, under what holds now; the old approval is void.
+    """Put a call to people again, under what holds now; what was approved so far is void.
 
-    Of a call that waits for people already, only the preview is made anew.
+    A pending request becomes a new revision of itself, and does not live longer by that. Where only
+    its preview is made anew, it stays the revision that it is.
     """
     call = work.the_call(command.call)
-    if call.status is CallStatus.ASKED and command.preview is not None:
-        return work.put_call(call._replace(preview=command.preview))
-    if call.status is not CallStatus.READY:
+    if call.status not in (CallStatus.READY, CallStatus.ASKED):
         return call
     if command.tool is not None:
         work.tools.append(command.tool)
@@ -219,6 +218,12 @@ def reask(work: UnitOfWork, command: Reask) -> Call:
         call = call._replace(preview=command.preview)
     if command.args is not None:
         call = call._replace(args=command.args, args_hash=command.args_hash)
-    call = ask_again(work, call, command.reason)
+    if call.status is CallStatus.READY:
+        call = ask_again(work, call, command.reason)
+    elif command.reason:
+        again = call._replace(rev=call.rev + 1, votes=(), decision=None)
+        call = ask(work, again, "tightened", until=call.expires_at, reason=command.reason)
+    else:
+        call = work.put_call(call)
     settle(work)
     return call

@@ -20,7 +20,7 @@ from sayso.engine.commands import (
     Suspend,
     Wake,
 )
-from sayso.engine.grants import genuine, keep_grant
+from sayso.engine.grants import genuine, keep_grant, speaks_for
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
@@ -173,6 +173,10 @@ def _stale(work: UnitOfWork, call: Call) -> str:
     grant = work.grants.get(call.grant)
     if grant is not None and not genuine(work, grant):
         return "the grant was changed behind our back"
+    if grant is not None and not (
+        speaks_for(grant, call) and work.deps.matches(grant.scope, call.args)
+    ):
+        return "the grant does not cover it any more"
     # One call spends one use, however often it pauses and starts again.
     spends = grant is not None and grant.uses_left is not None and call.attempt == 0
     if grant is None or not (grant if spends else replace(grant, uses_left=None)).live(work.now):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sayso import codec
-from sayso.engine.grants import UNDER
+from sayso.engine.grants import UNDER, surroundings
 from sayso.errors import InvalidCall, InvalidDecision
 from sayso.hiding import declared
 from sayso.rows import Call
@@ -64,12 +64,16 @@ def _scope(call: Call, scope: Json) -> Mapping[str, Json]:
 
 
 def _under(call: Call, by: Reviewer, scope: Mapping[str, Json]) -> Mapping[str, Json]:
-    """The scope, and beside it whom its rule asks and how sure we are of who gave it: it says yes
-    to no rule that wants others, or wants to be surer."""
+    """Add to the scope whom its rule asks, how surely we know who gave it, and the surroundings it
+    was given in: it covers no call that wants others, wants to be surer, or is made elsewhere."""
     reviewers = list(call.terms.reviewers)
     kept = {name: value for name, value in scope.items() if name != UNDER}
-    plain = not reviewers and by.assurance == Terms().assurance
-    return kept if plain else {**kept, UNDER: {"reviewers": reviewers, "assurance": by.assurance}}
+    under: dict[str, Json] = {}
+    if reviewers or by.assurance != Terms().assurance:
+        under |= {"reviewers": reviewers, "assurance": by.assurance}
+    if (facts := surroundings(call)) is not None:
+        under["binds"] = facts
+    return {**kept, UNDER: under} if under else kept
 
 
 def scope_of(grant: Grant) -> dict[str, Json]:

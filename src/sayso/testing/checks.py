@@ -35,7 +35,7 @@ _LEADS_TO = {
     "cancelled": _S.CANCELLED,
     "superseded": _S.SUPERSEDED,
 }
-_STAYS = frozenset({"voted", "revised", "late", "read_started", "read_stopped"})
+_STAYS = frozenset({"voted", "revised", "tightened", "late", "read_started", "read_stopped"})
 _READING = frozenset({"read_started", "read_stopped"})
 _DECIDED = {
     (_S.ASKED, "approve"): _S.READY,

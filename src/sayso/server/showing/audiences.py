@@ -13,7 +13,7 @@ from sayso.stores.base import Store
 
 _MOST, _MOST_OF_ONE = 5_000, 100
 #: After these, a call may be for other people than before, and so may the run around it.
-_ASKED_ANEW = ("asked", "reasked", "revised", "in_doubt")
+_ASKED_ANEW = ("asked", "reasked", "revised", "tightened", "in_doubt")
 #: Facts about access, which only operators may know.
 _ACCESS = ("token_created", "token_revoked")
 _EVERYBODY = Audience(everybody=True, names=frozenset())
