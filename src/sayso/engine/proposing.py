@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sayso.engine.asking import ask, ask_again, envelope, signed
+from sayso.engine.asking import ask, ask_again, envelope
 from sayso.engine.commands import NewCall, Propose, Reask
 from sayso.engine.grants import genuine, speaks_for
 from sayso.engine.running import (
@@ -159,7 +159,9 @@ def _allowed(
         channel="policy",
         assurance="code",
         digest=call.digest,
-        signature=signed(work, call.digest, type, by),
+        # No person decided this. The row's MAC covers it, and the policy, or the grant with its
+        # own signature, is asked again before the start.
+        signature="",
     )
     call = work.add_call(
         call._replace(
@@ -198,14 +200,29 @@ def _granted(work: UnitOfWork, call: Call) -> Grant | None:
     return None
 
 
+def _shown_anew(work: UnitOfWork, call: Call, preview: str) -> Call:
+    call = call._replace(preview=preview, rev=call.rev + 1, votes=())
+    call = work.put_call(_digested(work, call))
+    work.emit(
+        "revised",
+        actor=f"agent:{call.agent}",
+        call=call,
+        revision=call.rev,
+        digest=call.digest,
+        args=call.args_hash,
+    )
+    return call
+
+
 def reask(work: UnitOfWork, command: Reask) -> Call:
     """Put a ready call to people again, under what holds now; the old approval is void.
 
-    Of a call that waits for people already, only the preview is made anew.
+    Of a call that waits for people already, only the preview is made anew. They would be shown
+    something else then, so that this is a new revision, and nobody has voted for it yet.
     """
     call = work.the_call(command.call)
-    if call.status is CallStatus.ASKED and command.preview is not None:
-        return work.put_call(call._replace(preview=command.preview))
+    if call.status is CallStatus.ASKED and command.preview not in (None, call.preview):
+        return _shown_anew(work, call, command.preview or "")
     if call.status is not CallStatus.READY:
         return call
     if command.tool is not None:
