@@ -171,8 +171,9 @@ class Machine(Twins):
         """A worker starts all that is ready in a run."""
         ready = [call for call in self.calls.values() if call.status is _S.READY]
         first = data.draw(st.sampled_from(ready))
-        calls = tuple(call.id for call in ready if call.run == first.run)
-        self.send(Start(**self._place(first), calls=calls, owner=owner, lease=LEASE))
+        ours = [call for call in ready if call.run == first.run]
+        calls, seen = tuple(call.id for call in ours), tuple(call.mac for call in ours)
+        self.send(Start(**self._place(first), calls=calls, seen=seen, owner=owner, lease=LEASE))
 
     @precondition(lambda self: self.attempts)
     @rule(
@@ -219,7 +220,8 @@ class Machine(Twins):
             args_hash="" if args is None else codec.sha256(args.encode()),
             grant=self._grant(data, call.tool, by.name) if grants else None,
         )
-        start = Start(**self._place(call), calls=(call.id,), owner="w1", lease=LEASE)
+        this = {"calls": (call.id,), "seen": (call.mac,)}
+        start = Start(**self._place(call), **this, owner="w1", lease=LEASE)
         self.send(command, *([start] if starts else []))
         if command.grant is not None and command.grant.id in self._stored_grants():
             self.grants[command.grant.id] = command.grant
@@ -281,9 +283,11 @@ class Machine(Twins):
         call = self._call(data, _S.READY)
         place = self._place(call)
         if what == "s":
-            self.send(Start(**place, calls=(call.id,), owner=owner, lease=LEASE))
+            this = {"calls": (call.id,), "seen": (call.mac,)}
+            self.send(Start(**place, **this, owner=owner, lease=LEASE))
         elif what == "c":
-            self.send(Complete(**place, call=call.id, result="1", owner=owner, lease=LEASE))
+            this = {"call": call.id, "seen": call.mac}
+            self.send(Complete(**place, **this, result="1", owner=owner, lease=LEASE))
         else:
             changed = data.draw(st.sampled_from([None, tool_of(call.tool, "v2")]))
             self.send(Reask(**place, call=call.id, reason="changed", tool=changed))

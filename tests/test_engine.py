@@ -61,7 +61,10 @@ def a_work(**rows: Any) -> UnitOfWork:
     deps = EngineDeps(
         digest=digest,
         sign=lambda data: f"signed {hashlib.sha256(data).hexdigest()}",
+        verify=lambda data, signature: signature == f"signed {hashlib.sha256(data).hexdigest()}",
         link=lambda data: hashlib.sha256(data).hexdigest(),
+        check_link=lambda data, link: link == hashlib.sha256(data).hexdigest(),
+        mac=lambda data: f"mac {hashlib.sha256(data).hexdigest()}",
         matches=lambda scope, args: True,
         salt=lambda: "salt",
     )
@@ -161,7 +164,9 @@ def test_commands_are_frozen() -> None:
         command.thread = "other"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("command", [Start(thread="t", run="r", calls=(), owner="w", lease=1)])
+@pytest.mark.parametrize(
+    "command", [Start(thread="t", run="r", calls=(), seen=(), owner="w", lease=1)]
+)
 def test_a_command_on_nothing_raises(command: Command) -> None:
     with pytest.raises(NotFound):
         apply(a_work(), command)
@@ -243,7 +248,7 @@ def test_rows_are_never_changed_in_place() -> None:
     call, run = a_call(status=CallStatus.READY), a_run(ready=1, ready_at=NOW)
     before = (call, run)
     work = a_work(run=run, calls={call.id: call})
-    apply(work, Start(thread="t", run="r", calls=(call.id,), owner="w", lease=5))
+    apply(work, Start(thread="t", run="r", calls=(call.id,), seen=(call.mac,), owner="w", lease=5))
     assert (call, run) == before
     assert call.status is CallStatus.READY
     assert work.calls[call.id].status is CallStatus.RUNNING

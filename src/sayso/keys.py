@@ -289,6 +289,10 @@ class Keyring:
             )
         return self.rows[0]
 
+    def row_mac(self, data: bytes) -> str:
+        """Return the MAC of a row; ``KeyMissing`` where only the public half of a key is."""
+        return self.row_key.mac(data)
+
     def check_row(self, data: bytes, mac: str) -> bool:
         """Return whether the row key that ``mac`` names made it over ``data``.
 

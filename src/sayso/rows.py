@@ -7,10 +7,13 @@ tuple is made and changed (``_replace``) in a fifth of the time.
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
 from enum import StrEnum
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from sayso.types import Decided, Micros, Terms, Vote
+from sayso.types import Decided, Micros, Risk, Terms, Verdict, Vote
 
 #: The thread whose chain holds what belongs to no conversation: grants, tokens, recoveries.
 SYSTEM_THREAD = "@system"
@@ -83,6 +86,9 @@ class Call(NamedTuple):
     attempt: int = 0
     token: int = 0
     result: str | None = None
+    #: The number of the thread's last event when this row was written.
+    seq: int = 0
+    mac: str = ""
 
 
 class Run(NamedTuple):
@@ -112,6 +118,9 @@ class Run(NamedTuple):
     in_doubt: int = 0
     snapshot: str | None = None
     output: str | None = None
+    #: The number of the thread's last event when this row was written.
+    seq: int = 0
+    mac: str = ""
 
     def leased(self, now: Micros) -> bool:
         """Whether a process holds the run right now."""
@@ -134,7 +143,9 @@ class Thread(NamedTuple):
     messages: int = 0
     seq: int = 0
     head: str = ""
+    created: Micros = 0
     mac: str = ""
+    #: How far the chain is sealed. Not under the MAC, because sealing writes it without the lock.
     sealed: int = 0
 
 
@@ -161,7 +172,9 @@ class Principal(NamedTuple):
     groups: tuple[str, ...] = ()
     ends: Micros | None = None
     revoked: Micros | None = None
+    #: Made with the decision key when the token was given: a row key alone gives no token.
     signature: str = ""
+    mac: str = ""
 
     def live(self, now: Micros) -> bool:
         """Whether the token is still good at that time."""
@@ -189,3 +202,105 @@ class Message(NamedTuple):
 
     run: str
     body: str
+
+
+class StoredMessage(NamedTuple):
+    """A message in its place."""
+
+    thread: str
+    seq: int
+    run: str
+    body: str
+    mac: str = ""
+
+
+# -- the three fields of a call that hold structure, as text
+
+_DEFAULTS = {field.name: getattr(Terms(), field.name) for field in fields(Terms)}
+
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+@lru_cache(maxsize=1024)
+def terms_text(terms: Terms) -> str:
+    """Terms as text; what equals the default is left out, because most of them do."""
+    changed: dict[str, Any] = {}
+    for name, default in _DEFAULTS.items():
+        value = getattr(terms, name)
+        if value != default:
+            changed[name] = value
+    if "risk" in changed:
+        changed["risk"] = [terms.risk.level, *terms.risk.reasons]
+    return _dumps(changed)
+
+
+@lru_cache(maxsize=1024)
+def terms_from(text: str) -> Terms:
+    """Text as terms."""
+    values = json.loads(text)
+    for name in ("allowed", "reviewers"):
+        if name in values:
+            values[name] = tuple(values[name])
+    if "risk" in values:
+        level, *reasons = values["risk"]
+        values["risk"] = Risk(level, tuple(reasons))
+    if "verdict" in values:
+        values["verdict"] = Verdict(values["verdict"])
+    return Terms(**values)
+
+
+# Rows are written and read several times while their votes and decision stay as they are.
+
+
+@lru_cache(maxsize=256)
+def votes_text(votes: tuple[Vote, ...]) -> str:
+    """Votes as text."""
+    if not votes:
+        return ""
+    return _dumps(
+        [
+            [v.type, v.by, v.at, v.channel, v.assurance, v.digest, v.signature, v.message]
+            for v in votes
+        ]
+    )
+
+
+@lru_cache(maxsize=256)
+def votes_from(text: str) -> tuple[Vote, ...]:
+    """Text as votes."""
+    if not text:
+        return ()
+    return tuple(
+        Vote(type=t, by=by, at=at, channel=c, assurance=a, digest=d, signature=s, message=m)
+        for t, by, at, c, a, d, s, m in json.loads(text)
+    )
+
+
+@lru_cache(maxsize=256)
+def decision_text(decision: Decided | None) -> str | None:
+    """A decision as text."""
+    if decision is None:
+        return None
+    d = decision
+    return _dumps(
+        [d.type, d.by, d.at, d.channel, d.assurance, d.digest, d.signature, d.message, d.value]
+    )
+
+
+@lru_cache(maxsize=256)
+def decision_from(text: str | None) -> Decided | None:
+    """Text as a decision."""
+    if text is None:
+        return None
+    type, by, at, channel, assurance, digest, signature, message, value = json.loads(text)
+    return Decided(
+        type=type,
+        by=by,
+        at=at,
+        channel=channel,
+        assurance=assurance,
+        digest=digest,
+        signature=signature,
+        message=message,
+        value=value,
+    )

@@ -262,9 +262,13 @@ class Vote:
     type: str
     by: str
     at: Micros
+    channel: str
     assurance: str
     digest: str
     signature: str
+    message: str = ""
+    #: An approval gives none; it is here because the signature covers it.
+    value: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +309,9 @@ class Grant:
     uses_left: int | None = None
     ends: Micros | None = None
     revoked: Micros | None = None
+    #: Made with the decision key when it was given: a row key alone gives no grant.
     signature: str = ""
+    mac: str = ""
 
     def live(self, now: Micros) -> bool:
         """Whether it still says yes at that time."""

@@ -13,7 +13,8 @@ from typing import Any
 
 from sayso import Gate, Inbox, Paused, Request
 from sayso.audit import Report, verify
-from sayso.engine.unit_of_work import head_bytes, link_bytes
+from sayso.engine.row_macs import row_mac
+from sayso.engine.unit_of_work import link_bytes
 from sayso.keys import Keyring, new_key
 from sayso.rows import Event, Thread
 from sayso.stores.sqlite import SqliteStore
@@ -82,7 +83,7 @@ class World:
         return self.store.chain(thread)
 
     def thread(self, name: str) -> Thread:
-        return next(row for row in self.store.threads() if row.id == name)
+        return next(row for row in self.store.unchecked().threads() if row.id == name)
 
     def write_event(self, event: Event) -> None:
         """Put this row where the one with its thread and seq stands."""
@@ -98,7 +99,10 @@ class World:
         change: Callable[[Event], Event] = lambda event: event,
         extra: tuple[Event, ...] = (),
     ) -> None:
-        """Compute a chain anew, with other hashes, and the thread's row to go with it."""
+        """Compute a chain anew, with other hashes, and the thread's row to go with it.
+
+        Its MAC is made with the row key, as a worker could: what is left then are links and seals.
+        """
         head, events = "", [change(event) for event in self.events(thread)]
         pos = int(self.store.tail())
         added = [event._replace(pos=pos + n) for n, event in enumerate(extra, 1)]
@@ -109,9 +113,9 @@ class World:
             head = link(link_bytes(head, event))
             self.write_event(event._replace(hash=head))
         row = self.thread(thread)._replace(seq=seq, head=head)
+        mac = row_mac(row, self.store.keys.row_key.mac)
         self.sql(
-            "UPDATE thread SET seq = ?, head = ?, mac = ? WHERE id = ?",
-            *(seq, head, link(head_bytes(row)), thread),
+            "UPDATE thread SET seq = ?, head = ?, mac = ? WHERE id = ?", seq, head, mac, thread
         )
 
 

@@ -11,7 +11,7 @@ from audit_world import KEY, OTHER_KEY, SERVER_KEY, World, opened, places, plain
 from sayso import codec
 from sayso.audit import verify
 from sayso.engine.commands import Note
-from sayso.keys import Keyring, public_key
+from sayso.keys import Keyring, public_key, row_key
 from sayso.stores import seals
 from sayso.stores.memory import MemoryStore
 from sayso.stores.seals import next_seal, seal_bytes
@@ -223,7 +223,7 @@ def test_a_refused_command_seals_nothing_by_halves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
 def test_who_cannot_sign_does_not_seal(kind: str, tmp_path: Path) -> None:
-    keys = Keyring.parse(public_key(SERVER_KEY))
+    keys = Keyring.parse(public_key(SERVER_KEY), rows=row_key(SERVER_KEY))
     store: Any = MemoryStore(keys=keys)
     if kind == "sqlite":
         store = SqliteStore(tmp_path / "sayso.db", keys=keys)

@@ -209,9 +209,11 @@ class Everything:
         request = self.ask("reads", lambda: look("a"))
         self.decide(request, request.approve())
         place = {"thread": "reads", "run": "reads"}
-        start = Start(**place, calls=(request.id,), owner="w", lease=1)
         for ok in (False, True):
-            ((call,),) = self.store.transact(start)
+            ready = self.store.call(request.id)
+            assert ready is not None
+            this = {"calls": (ready.id,), "seen": (ready.mac,)}
+            ((call,),) = self.store.transact(Start(**place, **this, owner="w", lease=1))
             attempt = {"call": call.id, "token": call.token, "attempt": call.attempt}
             self.store.transact(Record(**place, **attempt, ok=ok, result='"seen"', retry=True))
             self.check()

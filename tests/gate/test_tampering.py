@@ -1,4 +1,8 @@
-"""Rows changed behind our back, with plain SQL and without the key: nothing of it runs."""
+"""Rows changed behind our back with plain SQL: nothing of it runs.
+
+Each attack is made twice: without any key, and with the row key, which every worker holds. The
+first is refused by the MAC of the row, the second by the signature of the decision.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from typing import Any
 
 import pytest
 from cases import RUN, Case, person
+from row_key_thief import authenticate_rows
 
 from sayso import Paused, Tampered, codec
 from sayso.audit import verify
@@ -25,14 +30,18 @@ ANA, BEA = person("ana"), person("bea")
 
 
 class Thief:
-    """Somebody who can write the file and has no key."""
+    """Somebody who can write the file, with the row key or without."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, store: SqliteStore, *, has_row_key: bool) -> None:
+        self._store = store
+        self.has_row_key = has_row_key
 
     def sql(self, statement: str, *values: Any) -> list[Any]:
-        with closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
-            return connection.execute(statement, values).fetchall()
+        with closing(sqlite3.connect(self._store.path, isolation_level=None)) as connection:
+            rows = connection.execute(statement, values).fetchall()
+        if self.has_row_key and not statement.startswith(("SELECT", "PRAGMA")):
+            authenticate_rows(self._store)
+        return rows
 
     def set(self, **columns: Any) -> None:
         """Change the one call of the store."""
@@ -62,15 +71,16 @@ def case(tmp_path: Path) -> Iterator[Case]:
     store.close()
 
 
-@pytest.fixture
-def thief(tmp_path: Path) -> Thief:
-    return Thief(tmp_path / "sayso.db")
+@pytest.fixture(params=["no key", "row key"])
+def thief(case: Case, request: pytest.FixtureRequest) -> Thief:
+    assert isinstance(case.store, SqliteStore)
+    return Thief(case.store, has_row_key=request.param == "row key")
 
 
 def refused(case: Case, **options: Any) -> None:
     """It is not run, says why, and the audit names it too."""
     for _ in range(2):
-        with pytest.raises(Tampered, match="was not run"):
+        with pytest.raises(Tampered, match=r"was not (run|used)"):
             case.enter(lambda: case.paying(**options)("bo"))
     assert case.ran == []
     assert not verify(case.store).ok
@@ -79,7 +89,7 @@ def refused(case: Case, **options: Any) -> None:
 def redigest(case: Case, thief: Thief) -> str:
     """Compute the digest anew, which needs no key."""
     thief.set(args_hash=hashlib.sha256(thief.get("args").encode()).hexdigest())
-    call = case.store.call(thief.get("id"))
+    call = case.store.unchecked().call(thief.get("id"))
     assert call is not None
     digest = codec.digest(envelope(call))
     thief.set(digest=digest)
@@ -195,7 +205,7 @@ def voted_once(case: Case) -> Request:
 
 
 def stored_vote(case: Case, request: Request) -> Vote:
-    call = case.store.call(request.id)
+    call = case.store.unchecked().call(request.id)
     assert call is not None
     return call.votes[0]
 
@@ -232,9 +242,7 @@ def test_a_grant_that_was_made_up_asks(case: Case, thief: Thief) -> None:
     tool = thief.get("tool_digest")
     columns = "id, agent, tool, tool_digest, scope, given_by, created"
     values = ("grt_0", "bot", "pay", tool, "{}", "ana", 1)
-    known = [row[1] for row in thief.sql("PRAGMA table_info(grants)")]
-    if "signature" in known:
-        columns, values = f"{columns}, signature", (*values, "0.0")
+    columns, values = f"{columns}, signature, mac", (*values, "0.0", "1.0.0")
     marks = ", ".join("?" * len(values))
     thief.sql(f"INSERT INTO grants ({columns}) VALUES ({marks})", *values)
     assert case.paused(lambda: case.paying()("cy"), "other").id != request.id
@@ -243,7 +251,7 @@ def test_a_grant_that_was_made_up_asks(case: Case, thief: Thief) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["uses_left = 100", "ends = NULL", "scope = '{}'", "revoked = NULL", "agent = 'bot'"]
+    "change", ["ends = NULL", "scope = '{}'", "revoked = NULL", "agent = 'bot'"]
 )
 def test_a_grant_that_was_widened_asks(case: Case, thief: Thief, change: str) -> None:
     giver = Case(case.store, agent="other" if change.startswith("agent") else "bot")
@@ -255,6 +263,17 @@ def test_a_grant_that_was_widened_asks(case: Case, thief: Thief, change: str) ->
     thief.sql(f"UPDATE grants SET {change}")
     case.paused(lambda: case.paying()("bo"), "second")
     assert case.ran == []
+
+
+@pytest.mark.parametrize("thief", ["no key"], indirect=True)
+def test_a_grant_whose_uses_were_refilled_asks(case: Case, thief: Thief) -> None:
+    """Workers spend uses, so that the row key alone covers how many are left."""
+    request = case.paused(lambda: case.paying()("bo"), "first")
+    case.decide(request.approve(), grant={"scope": "exact", "uses": 1})
+    assert case.enter(lambda: case.paying()("bo"), "second") == "paid bo 3"
+    thief.sql("UPDATE grants SET uses_left = 100")
+    case.paused(lambda: case.paying()("bo"), "third")
+    assert len(case.ran) == 1
 
 
 # -- while it starts

@@ -153,7 +153,10 @@ async def test_what_a_lost_process_left_is_told_as_a_doubt_by_one_of_them() -> N
     (request,) = paused.interruptions
     await Inbox(shop.store).decide(request.id, request.approve(), by="ben")
     claim = Claim(thread="t", run=paused.run, owner="gone", lease=1, force=True)
-    start = Start(thread="t", run=paused.run, calls=(request.id,), owner="gone", lease=1)
+    call = shop.store.call(request.id)
+    assert call is not None
+    this = {"calls": (call.id,), "seen": (call.mac,)}
+    start = Start(thread="t", run=paused.run, **this, owner="gone", lease=1)  # type: ignore[arg-type]
     shop.store.transact(claim, start)
     crew = [Worker([shop.own()], shop.store, on_step=told.append) for _ in range(2)]
     run = shop.store.run(paused.run)

@@ -15,7 +15,7 @@ from sayso.audit import verify
 from sayso.engine.commands import Note
 from sayso.errors import KeyMissing
 from sayso.inbox import Inbox
-from sayso.keys import Keyring, new_key, public_key
+from sayso.keys import Keyring, new_key, public_key, row_key
 from sayso.server import app
 from sayso.stores.base import Store
 from sayso.stores.sqlite import SqliteStore
@@ -23,6 +23,7 @@ from sayso.testing import FakeClock, ScriptedModel, call, say
 from sayso.worker import Worker
 
 WHOLE = new_key("ed25519")
+WORKER = Keyring.parse(public_key(WHOLE), rows=row_key(WHOLE))
 
 
 def shop(store: Store, *, asks: bool) -> tuple[sayso.Agent, list[str]]:
@@ -60,7 +61,7 @@ async def test_it_runs_what_was_decided_and_cannot_decide(tmp_path: Path) -> Non
     path = tmp_path / "sayso.db"
     with (
         closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
-        closing(SqliteStore(path, keys=Keyring.parse(public_key(WHOLE)))) as elsewhere,
+        closing(SqliteStore(path, keys=WORKER)) as elsewhere,
     ):
         agent, _ = shop(server, asks=True)
         await decided_at_the_server(agent)
@@ -77,23 +78,56 @@ async def test_it_runs_what_was_decided_and_cannot_decide(tmp_path: Path) -> Non
         assert verify(elsewhere).ok
 
 
-async def test_what_needs_no_person_needs_the_whole_key(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_needs_no_person_runs_without_the_key_that_signs(tmp_path: Path) -> None:
     path = tmp_path / "sayso.db"
     with (
         closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
-        closing(SqliteStore(path, keys=Keyring.parse(public_key(WHOLE)))) as elsewhere,
+        closing(SqliteStore(path, keys=WORKER)) as elsewhere,
     ):
         agent, _ = shop(server, asks=False)
         await decided_at_the_server(agent)
         worker_agent, ran = shop(elsewhere, asks=False)
         await step_of(elsewhere, Worker([worker_agent], elsewhere))
-        assert ran == ["pay ana"]
-        assert "needs the whole key" in caplog.text
-        whole, ran = shop(server, asks=False)
-        await step_of(server, Worker([whole], server))
-        assert ran == ["pack ana"]
+        assert ran == ["pay ana", "pack ana"]
+        assert verify(server).ok
+
+
+async def test_a_worker_spends_a_grant_and_gives_none(tmp_path: Path) -> None:
+    path = tmp_path / "sayso.db"
+    with (
+        closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
+        closing(SqliteStore(path, keys=WORKER)) as elsewhere,
+    ):
+        agent, _ = shop(server, asks=False)
+        (request,) = (await agent.run("Go.")).interruptions
+        grant = {"scope": "any", "uses": 2}
+        with pytest.raises(KeyMissing, match="signed by the server"):
+            await Inbox(elsewhere).decide(request.id, request.approve(), by="ana", grant=grant)
+        await Inbox(server).decide(request.id, request.approve(), by="ana", grant=grant)
+        worker_agent, ran = shop(elsewhere, asks=False)
+        await step_of(elsewhere, Worker([worker_agent], elsewhere))
+        assert (await worker_agent.run("Go.")).status == "done"
+        assert ran == ["pay ana", "pack ana"] * 2
+        (spent,) = server.grants()
+        assert spent.uses_left == 1
+        assert verify(server).ok
+
+
+def test_without_the_row_key_a_worker_is_told_where_to_get_it(tmp_path: Path) -> None:
+    path = tmp_path / "sayso.db"
+    with (
+        closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
+        closing(SqliteStore(path, keys=Keyring.parse(public_key(WHOLE)))) as elsewhere,
+    ):
+        agent, _ = shop(server, asks=True)
+        paused = agent.run_sync("Go.", thread="t")
+        for use in (
+            lambda: elsewhere.run(paused.run),
+            lambda: Inbox(elsewhere).get_sync(paused.interruptions[0].id),
+            lambda: shop(elsewhere, asks=True)[0].run_sync("Go."),
+        ):
+            with pytest.raises(KeyMissing, match=r"SAYSO_ROW_KEY .* `python -m sayso\.keys row`"):
+                use()
 
 
 def test_the_server_seals_what_workers_wrote(
@@ -104,7 +138,7 @@ def test_the_server_seals_what_workers_wrote(
     path, clock = tmp_path / "sayso.db", FakeClock()
     store = SqliteStore(path, keys=Keyring.parse(WHOLE), clock=clock)
     serve(store=store, workers=0)
-    with closing(SqliteStore(path, keys=Keyring.parse(public_key(WHOLE)), clock=clock)) as worker:
+    with closing(SqliteStore(path, keys=WORKER, clock=clock)) as worker:
         worker.transact(Note(thread="t", type="seen", actor="ana"))
         clock.advance(59)
         time.sleep(0.3)

@@ -23,13 +23,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from sayso.stores.base import Store
+from sayso.stores.base import StoreReads
 
 _SEALS = 16
 _EVENTS = 1000
 
 
-def export(store: Store) -> Iterator[str]:
+def export(store: StoreReads) -> Iterator[str]:
     """Every seal and every event, a line each, without holding more than a page of them."""
     n = 0
     while seals := store.seals(n, _SEALS):

@@ -119,9 +119,9 @@ class Facts:
         wanted = self.doubt_digest if self.status is _S.IN_DOUBT else self.digest
         if body["digest"] != wanted:
             raise Nonsense("the decision is about something else")
-        data = signed_bytes(body["digest"], body["decision"], event.actor, event.at)
+        decided = _decision(event, body)
         try:
-            genuine = keys.verify(data, body["signature"])
+            genuine = keys.verify(signed_bytes(decided), decided.signature)
         except UnknownKey as error:
             raise Nonsense(f"the signature of {event.actor} cannot be checked: {error}") from error
         if not genuine:
@@ -180,9 +180,11 @@ def _voted(facts: Facts, event: Event, body: Body) -> None:
         type=body["decision"],
         by=event.actor,
         at=event.at,
+        channel=body["channel"],
         assurance=body["assurance"],
         digest=body["digest"],
         signature=body["signature"],
+        message=body["message"],
     )
     facts.votes = [*facts.votes, vote]
 
@@ -197,8 +199,13 @@ def _decided(facts: Facts, event: Event, body: Body) -> None:
     elif facts.status is _S.IN_DOUBT:
         facts.result = body["message"] or "given up"
     facts.by_rule = False
-    facts.decision = Decided(
-        type=kind,
+    facts.decision = _decision(event, body)
+
+
+def _decision(event: Event, body: Body) -> Decided:
+    """A decision, or a vote, as its event has it."""
+    return Decided(
+        type=body["decision"],
         by=event.actor,
         at=event.at,
         channel=body["channel"],

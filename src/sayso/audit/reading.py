@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from sayso.errors import SaysoError
 from sayso.rows import Event, Thread
-from sayso.stores.base import Store
+from sayso.stores.base import StoreReads
 
 PAGE = 1000
 
@@ -45,11 +45,11 @@ def pages(
         after = key_of(rows[-1])
 
 
-def chain_of(store: Store, thread: str, after: int = 0) -> Iterator[Event]:
+def chain_of(store: StoreReads, thread: str, after: int = 0) -> Iterator[Event]:
     """The events of one thread, in order."""
     return pages(lambda k, n: store.chain(thread, k, n), lambda e: e.seq, after, PAGE)
 
 
-def threads_of(store: Store, after: str = "") -> Iterator[Thread]:
+def threads_of(store: StoreReads, after: str = "") -> Iterator[Thread]:
     """Every thread, in its store's order."""
     return pages(store.threads, lambda t: t.id, after, PAGE)

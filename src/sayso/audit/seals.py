@@ -9,7 +9,7 @@ from sayso import codec
 from sayso.audit.reading import DAMAGE, Unreadable, pages
 from sayso.audit.report import Problem, Problems
 from sayso.errors import UnknownKey
-from sayso.stores.base import Store
+from sayso.stores.base import StoreReads
 from sayso.stores.seals import Seal, seal_bytes
 
 _PAGE = 16  # a seal may hold ten thousand heads
@@ -30,7 +30,7 @@ class Seals:
     older seals. Only a thread that does not fit is looked up in those (``first_broken``).
     """
 
-    def __init__(self, store: Store, problems: Problems) -> None:
+    def __init__(self, store: StoreReads, problems: Problems) -> None:
         self._store = store
         self._problems = problems
         self._n, self._hash = 0, ""

@@ -29,10 +29,10 @@ def verify(store: Store) -> Report:
 
 class _Audit:
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store = rows = store.unchecked()
         self._problems = Problems()
-        self._seals = Seals(store, self._problems)
-        self._system = SystemFacts(store, self._seals)
+        self._seals = Seals(rows, self._problems)
+        self._system = SystemFacts(rows, self._seals)
         self._threads: set[str] = set()
         self._runs: Counter[str] = Counter()
         self._spent: Counter[str] = Counter()

@@ -13,9 +13,9 @@ from sayso.audit.reading import DAMAGE, Unreadable, chain_of
 from sayso.audit.report import Problem, Problems
 from sayso.audit.seals import Head, Seals
 from sayso.audit.system import SystemFacts
-from sayso.engine.unit_of_work import head_bytes
 from sayso.rows import Call, Event, Thread
-from sayso.stores.base import Store
+from sayso.stores.base import StoreReads
+from sayso.stores.row_checks import row_wrong
 
 _TRIES = 50
 
@@ -23,7 +23,9 @@ _TRIES = 50
 class Walk:
     """Reads a chain once; remembers where it ended, the calls that are open, and what is wrong."""
 
-    def __init__(self, store: Store, thread: Thread, seals: Seals, system: SystemFacts) -> None:
+    def __init__(
+        self, store: StoreReads, thread: Thread, seals: Seals, system: SystemFacts
+    ) -> None:
         self._store = store
         self._keys = store.keys
         self._thread = thread
@@ -150,8 +152,8 @@ class Walk:
             yield self.seq + 1, f"its thread says that the chain ends at row {thread.seq}"
         elif self.hash != thread.head:
             yield self.seq, "its thread says that the chain ends with another hash"
-        elif thread.seq and not self._keys.check_link(head_bytes(thread), thread.mac):
-            yield self.seq + 1, f"no key proves that the chain ends at row {self.seq}: it was cut"
+        elif self._keys.rows and (wrong := row_wrong(self._keys, thread)):
+            yield self.seq + 1, f"no key proves that the chain ends at row {self.seq}: {wrong}"
         sealed, reach = thread.sealed, self._seals.reach(thread.id)
         if self._head is not None and self.seq < self._head.seq:
             rows = f"the rows up to {self._head.seq}"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import replace
 
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.rows import Call, CallStatus
-from sayso.types import Micros, Terms, Verdict
+from sayso.types import Decided, Terms, Verdict, Vote
 
 ENVELOPE_VERSION = 1
 
 
 def envelope(call: Call) -> dict[str, object]:
-    """Everything that an approval binds; its RFC 8785 hash is the digest that people name."""
+    """Everything that a person is shown, and so binds; its RFC 8785 hash is the request's digest.
+
+    The tool's digest covers its name, schema, description and version; the question of a request
+    is its arguments. Texts of any length are there by their hash.
+    """
     return {
         "version": ENVELOPE_VERSION,
         "call": call.id,
@@ -23,12 +29,20 @@ def envelope(call: Call) -> dict[str, object]:
         "run": call.run,
         "key": call.key,
         "requester": call.requester,
-        "tool": call.tool_digest,
+        "thread": call.thread,
+        "tool": call.tool,
+        "tool_digest": call.tool_digest,
         "args": call.args_hash,
+        "note": _hashed(call.note),
+        "preview": _hashed(call.preview),
         "binds": call.binds,
         "terms": terms_bound(call.terms),
         "expires": call.expires_at,
     }
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text else ""
 
 
 def terms_bound(terms: Terms) -> dict[str, object]:
@@ -43,7 +57,7 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "quorum": terms.quorum,
         "requester_decides": terms.requester_decides,
         "assurance": terms.assurance,
-        "risk": terms.risk.level,
+        "risk": [terms.risk.level, *terms.risk.reasons],
         "effect": terms.effect,
         "valid_for": round(terms.valid_for * 1_000_000),
     }
@@ -54,14 +68,17 @@ def doubt_envelope(call: Call) -> dict[str, object]:
     return {"version": ENVELOPE_VERSION, "in_doubt": call.digest, "attempt": call.attempt}
 
 
-def signed_bytes(digest: str, type: str, by: str, at: Micros) -> bytes:
-    """What the signature of a decision covers."""
-    return f"{digest}\n{type}\n{at}\n{by}".encode()
+def signed_bytes(decided: Decided | Vote) -> bytes:
+    """What the signature of a decision covers: all of it, long texts by their hash."""
+    words = json.dumps([decided.message, decided.value])
+    content = hashlib.sha256(words.encode()).hexdigest()
+    parts = (decided.digest, decided.type, decided.by, decided.assurance, decided.channel)
+    return json.dumps(["decision", *parts, decided.at, content]).encode()
 
 
-def signed(work: UnitOfWork, digest: str, type: str, by: str) -> str:
-    """The signature of a decision made now."""
-    return work.deps.sign(signed_bytes(digest, type, by, work.now))
+def signed(work: UnitOfWork, decided: Decided) -> Decided:
+    """Return a person's decision with its signature."""
+    return replace(decided, signature=work.deps.sign(signed_bytes(decided)))
 
 
 def ask(

@@ -163,6 +163,9 @@ class Start(Command):
     name: ClassVar[str] = "start"
     run: str
     calls: tuple[str, ...]
+    #: ``Call.mac`` of each row as it was checked. A ready call with another one was written since,
+    #: and is a ``Conflict``: look at it again, check it, and start that.
+    seen: tuple[str, ...]
     owner: str
     lease: Micros
     #: Raise Conflict unless all are ready, so that what comes back running was started here.
@@ -204,6 +207,8 @@ class Complete(Command):
     name: ClassVar[str] = "complete"
     run: str
     call: str
+    #: As for ``Start``.
+    seen: str
     result: str
     owner: str
     lease: Micros

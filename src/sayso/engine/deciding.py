@@ -49,7 +49,7 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
     check_reviewer(work, call, command)
     if in_doubt and command.type == "approve":
         _check_runs(work, call)
-    decided = _decided(work, command, digest)
+    decided = signed(work, _unsigned(work, command, digest))
     if command.type == "reject":
         call = _close(work, call, CallStatus.FAILED if in_doubt else CallStatus.REJECTED, decided)
     elif command.type == "respond":
@@ -74,7 +74,7 @@ def _echo(work: UnitOfWork, call: Call, command: Decide) -> Call:
         for vote in call.votes
     ):
         return call  # one of a quorum that came to pass
-    if won is not None and won.same_as(_decided(work, command, won.digest, sign=False)):
+    if won is not None and won.same_as(_unsigned(work, command, won.digest)):
         # An edit made a new digest, so that its repeat still names the one before.
         seen = command.type == "edit" or command.seen_digest in (None, won.digest)
         if seen and command.args in (None, call.args):
@@ -142,7 +142,7 @@ def check_reviewer(work: UnitOfWork, call: Call, command: Decide) -> None:
         )
 
 
-def _decided(work: UnitOfWork, command: Decide, digest: str, *, sign: bool = True) -> Decided:
+def _unsigned(work: UnitOfWork, command: Decide, digest: str) -> Decided:
     return Decided(
         type=command.type,
         by=command.by.name,
@@ -150,9 +150,9 @@ def _decided(work: UnitOfWork, command: Decide, digest: str, *, sign: bool = Tru
         channel=command.channel,
         assurance=command.by.assurance,
         digest=digest,
-        signature=signed(work, digest, command.type, command.by.name) if sign else "",
+        signature="",
         message=command.message,
-        value=command.value,
+        value=command.value if command.type == "respond" else None,
     )
 
 
@@ -178,9 +178,11 @@ def _yes(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> Cal
         type=decided.type,
         by=decided.by,
         at=decided.at,
+        channel=decided.channel,
         assurance=decided.assurance,
         digest=decided.digest,
         signature=decided.signature,
+        message=decided.message,
     )
     call = work.put_call(call._replace(votes=(*call.votes, vote)))
     if len(call.votes) < call.terms.quorum:
@@ -229,8 +231,7 @@ def _revise(
         digest=call.digest,
         args=call.args_hash,
     )
-    signature = signed(work, call.digest, decided.type, decided.by)
-    return call, replace(decided, digest=call.digest, signature=signature)
+    return call, signed(work, replace(decided, digest=call.digest))
 
 
 def _may_vote(work: UnitOfWork, call: Call, command: Decide) -> bool:

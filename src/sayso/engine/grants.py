@@ -17,17 +17,20 @@ UNDER = "x-given-under"
 
 
 def grant_bytes(grant: Grant) -> bytes:
-    """What the signature of a standing yes covers: all of it, as it stands now."""
+    """What the signature of a grant covers: all that the person said, but not the uses left.
+
+    Those are spent by workers, which hold the row key only; the row's MAC covers them.
+    """
     parts = (
         *(grant.id, grant.agent, grant.tool, grant.tool_digest, grant.scope, grant.by),
-        *(grant.created, grant.uses_left, grant.ends, grant.revoked),
+        *(grant.created, grant.ends, grant.revoked),
     )
     return json.dumps(["grant", *parts]).encode()
 
 
 def genuine(work: UnitOfWork, grant: Grant) -> bool:
-    """Whether it is as we wrote it; a row that somebody else wrote says yes to nothing."""
-    return work.deps.signed(grant_bytes(grant), grant.signature)
+    """Say whether a process that may sign decisions gave this grant."""
+    return work.deps.verify(grant_bytes(grant), grant.signature)
 
 
 def surroundings(call: Call) -> object:
@@ -56,16 +59,20 @@ def speaks_for(grant: Grant, call: Call) -> bool:
     return ASSURANCE.index(terms.assurance) <= ASSURANCE.index(least)
 
 
-def keep_grant(work: UnitOfWork, grant: Grant) -> Grant:
-    """Write a standing yes as it stands now."""
-    grant = replace(grant, signature=work.deps.sign(grant_bytes(grant)))
+def sign_grant(work: UnitOfWork, grant: Grant) -> Grant:
+    """Write a grant that was given or revoked now."""
+    return put_grant(work, replace(grant, signature=work.deps.sign(grant_bytes(grant))))
+
+
+def put_grant(work: UnitOfWork, grant: Grant) -> Grant:
+    """Write a grant whose signature still covers it."""
     work.touched_grants[grant.id] = work.grants[grant.id] = grant
     return grant
 
 
 def store_grant(work: UnitOfWork, grant: Grant) -> Grant:
     """Keep a standing yes, and tell."""
-    grant = keep_grant(work, grant)
+    grant = sign_grant(work, grant)
     work.emit_system(
         "granted",
         actor=grant.by,
@@ -93,7 +100,7 @@ def revoke_grant(work: UnitOfWork, command: RevokeGrant) -> Grant:
     if grant is None:
         raise NotFound(f"no grant {command.grant}: see `sayso grants`")
     if grant.revoked is None:
-        grant = keep_grant(work, replace(grant, revoked=work.now))
+        grant = sign_grant(work, replace(grant, revoked=work.now))
         work.emit_system("revoked", actor=command.by, grant=grant.id)
     return grant
 
@@ -112,7 +119,7 @@ def groups_of(work: UnitOfWork) -> list[str]:
     return [
         group
         for person in work.people
-        if person.live(work.now) and work.deps.signed(principal_bytes(person), person.signature)
+        if person.live(work.now) and work.deps.verify(principal_bytes(person), person.signature)
         for group in person.groups
     ]
 

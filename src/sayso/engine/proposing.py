@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sayso.engine.asking import ask, ask_again, envelope, signed
+from sayso.engine.asking import ask, ask_again, envelope
 from sayso.engine.commands import NewCall, Propose, Reask
 from sayso.engine.grants import genuine, speaks_for
 from sayso.engine.running import (
@@ -159,7 +159,9 @@ def _allowed(
         channel="policy",
         assurance="code",
         digest=call.digest,
-        signature=signed(work, call.digest, type, by),
+        # No person decided this. The row's MAC covers it, and the policy, or the grant with its
+        # own signature, is asked again before the start.
+        signature="",
     )
     call = work.add_call(
         call._replace(
@@ -198,13 +200,30 @@ def _granted(work: UnitOfWork, call: Call) -> Grant | None:
     return None
 
 
+def _shown_anew(work: UnitOfWork, call: Call, preview: str) -> Call:
+    call = call._replace(preview=preview, rev=call.rev + 1, votes=())
+    call = work.put_call(_digested(work, call))
+    work.emit(
+        "revised",
+        actor=f"agent:{call.agent}",
+        call=call,
+        revision=call.rev,
+        digest=call.digest,
+        args=call.args_hash,
+    )
+    return call
+
+
 def reask(work: UnitOfWork, command: Reask) -> Call:
     """Put a call to people again, under what holds now; what was approved so far is void.
 
-    A pending request becomes a new revision of itself, and does not live longer by that. Where only
-    its preview is made anew, it stays the revision that it is.
+    A pending request becomes a new revision of itself, and does not live longer by that. So it does
+    where only its preview is made anew: people would be shown something else.
     """
     call = work.the_call(command.call)
+    if call.status is CallStatus.ASKED and not command.reason:
+        changed = command.preview not in (None, call.preview)
+        return _shown_anew(work, call, command.preview or "") if changed else call
     if call.status not in (CallStatus.READY, CallStatus.ASKED):
         return call
     if command.tool is not None:
@@ -220,10 +239,8 @@ def reask(work: UnitOfWork, command: Reask) -> Call:
         call = call._replace(args=command.args, args_hash=command.args_hash)
     if call.status is CallStatus.READY:
         call = ask_again(work, call, command.reason)
-    elif command.reason:
+    else:
         again = call._replace(rev=call.rev + 1, votes=(), decision=None)
         call = ask(work, again, "tightened", until=call.expires_at, reason=command.reason)
-    else:
-        call = work.put_call(call)
     settle(work)
     return call

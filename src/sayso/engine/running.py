@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sayso.engine.asking import ask_again
@@ -20,7 +21,7 @@ from sayso.engine.commands import (
     Suspend,
     Wake,
 )
-from sayso.engine.grants import genuine, keep_grant, speaks_for
+from sayso.engine.grants import genuine, put_grant, speaks_for
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
@@ -137,6 +138,7 @@ def start(work: UnitOfWork, command: Start) -> tuple[Call, ...]:
     calls = [work.the_call(call_id) for call_id in command.calls]
     ready = [call for call in calls if call.status is CallStatus.READY]
     _check_not_stopped(work.the_run())
+    _check_seen(calls, command.seen)
     if command.exactly and len(ready) < len(calls):
         raise Conflict(f"a call of run {command.run} is not ready any more: read it again")
     only_reads = all(map(is_read, ready))
@@ -152,6 +154,13 @@ def start(work: UnitOfWork, command: Start) -> tuple[Call, ...]:
 def _check_not_stopped(run: Run) -> None:
     if run.stop or run.status is RunStatus.CANCELLED:
         raise Cancelled(f"run {run.id} was cancelled: {run.stop}")
+
+
+def _check_seen(calls: Sequence[Call], seen: Sequence[str]) -> None:
+    """Refuse to start a row that is not the one which was checked."""
+    for call, mac in zip(calls, seen, strict=True):
+        if call.status is CallStatus.READY and call.mac != mac:
+            raise Conflict(f"{call.id} changed after it was checked: read it again")
 
 
 def begin(work: UnitOfWork, call: Call, owner: str) -> Call:
@@ -182,7 +191,7 @@ def _stale(work: UnitOfWork, call: Call) -> str:
     if grant is None or not (grant if spends else replace(grant, uses_left=None)).live(work.now):
         return "the grant ended before the start"
     if spends and grant.uses_left is not None:
-        keep_grant(work, replace(grant, uses_left=grant.uses_left - 1))
+        put_grant(work, replace(grant, uses_left=grant.uses_left - 1))
     return ""
 
 
@@ -306,6 +315,7 @@ def complete(work: UnitOfWork, command: Complete) -> Call:
     """Start a ready call and record its outcome in one step."""
     call = work.the_call(command.call)
     _check_not_stopped(work.the_run())
+    _check_seen([call], [command.seen])
     if call.status is not CallStatus.READY or not lease_run(work, command.owner, command.lease):
         return call
     call = begin(work, call, command.owner)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sayso.engine.moves import moved, run_moved
-from sayso.errors import NotFound
+from sayso.engine.row_macs import row_mac
+from sayso.errors import NotFound, Tampered
 from sayso.rows import (
     SYSTEM_THREAD,
     Call,
@@ -24,6 +25,7 @@ from sayso.rows import (
     Principal,
     Run,
     RunStatus,
+    StoredMessage,
     Thread,
     Tool,
 )
@@ -48,17 +50,14 @@ class EngineDeps:
 
     digest: Callable[[Mapping[str, object]], str]
     sign: Callable[[bytes], str]
+    #: Whether one of the keys signed this; old keys count too.
+    verify: Callable[[bytes, str], bool]
     link: Callable[[bytes], str]
+    check_link: Callable[[bytes, str], bool]
+    #: The MAC under the row key.
+    mac: Callable[[bytes], str]
     matches: Callable[[str, str], bool]
     salt: Callable[[], str]
-    #: Old keys verify too; without it, only what the signing key itself would write again.
-    verify: Callable[[bytes, str], bool] | None = None
-
-    def signed(self, data: bytes, signature: str) -> bool:
-        """Whether one of our keys signed this."""
-        if self.verify is None:
-            return self.sign(data) == signature
-        return self.verify(data, signature)
 
 
 @dataclass(slots=True)
@@ -83,7 +82,7 @@ class UnitOfWork:
     run_touched: bool = False
     principals: list[Principal] = field(default_factory=list)
     tools: list[Tool] = field(default_factory=list)
-    messages: list[tuple[int, Message]] = field(default_factory=list)
+    messages: list[StoredMessage] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
     @property
@@ -149,10 +148,13 @@ class UnitOfWork:
         """Append a message to the conversation."""
         count = self.thread.messages + 1
         self.thread = self.thread._replace(messages=count)
-        self.messages.append((count, message))
+        self.messages.append(StoredMessage(self.thread.id, count, message.run, message.body))
 
     def emit(self, type: str, *, actor: str, call: Call | None = None, **body: Any) -> None:
         """Add a fact to the thread's chain."""
+        if call is not None:
+            # The row is written again, so that it knows of its last event (``check_not_put_back``).
+            self.touched_calls.setdefault(call.id, call)
         run = call.run if call is not None else (self.run.id if self.run is not None else "")
         self.thread, event = self._chain(
             self.thread, type, actor, run, call.id if call is not None else "", body
@@ -182,13 +184,82 @@ class UnitOfWork:
         return thread._replace(seq=seq, head=event.hash), event
 
     def close(self) -> None:
-        """Prove the new heads; called once, after the last command of the transaction."""
-        if self.events:
-            self.thread = self._proved(self.thread)
-            self.system = self.system and self._proved(self.system)
+        """Authenticate every row to be written; called once, after the last command.
 
-    def _proved(self, thread: Thread) -> Thread:
-        return thread._replace(mac=self.deps.link(head_bytes(thread)))
+        Only here is it known where the chain ends, and each row says how far it had come.
+        """
+        mac, seq = self.deps.mac, self.thread.seq
+        if self.moves_thread:
+            self.thread = self._authentic(self.thread)
+        if self.system is not None and self.system.seq:
+            self.system = self._authentic(self.system)
+        if self.run is not None and self.run_touched:
+            run = self.run._replace(seq=seq)
+            self.run = run._replace(mac=row_mac(run, mac))
+        for call_id, call in self.touched_calls.items():
+            call = call._replace(seq=seq)
+            self.touched_calls[call_id] = call._replace(mac=row_mac(call, mac))
+        self.calls.update(self.touched_calls)
+        for grant_id, grant in self.touched_grants.items():
+            self.touched_grants[grant_id] = replace(grant, mac=row_mac(grant, mac))
+        self.grants.update(self.touched_grants)
+        self.principals = [p._replace(mac=row_mac(p, mac)) for p in self.principals]
+        self.messages = [m._replace(mac=row_mac(m, mac)) for m in self.messages]
+
+    def _authentic(self, thread: Thread) -> Thread:
+        thread = thread._replace(created=thread.created or self.now)
+        return thread._replace(mac=row_mac(thread, self.deps.mac))
+
+    def as_written(self, value: Any) -> Any:
+        """Return what a command gave with the place and the MAC that its row got since."""
+        if isinstance(value, Call):
+            call = self.touched_calls.get(value.id)
+            return value if call is None else value._replace(seq=call.seq, mac=call.mac)
+        if isinstance(value, Run):
+            run = self.run if self.run_touched else None
+            same = run is not None and run.id == value.id
+            return value._replace(seq=run.seq, mac=run.mac) if same and run is not None else value
+        if isinstance(value, Grant):
+            return self.touched_grants.get(value.id, value)
+        if isinstance(value, Principal):
+            return next((p for p in self.principals if p.id == value.id), value)
+        if type(value) is tuple:
+            return tuple(self.as_written(one) for one in value)
+        return value
+
+
+def check_not_put_back(
+    deps: EngineDeps, thread: Thread, calls: Sequence[Call], events: Sequence[Event]
+) -> None:
+    """Raise ``Tampered`` if one of these stored rows is older than an event about its call.
+
+    A row whose MAC holds may still be an old one that somebody put back: a call that was recorded
+    is ready again. But each row says how many events its thread had (``seq``), and every event
+    about a call writes its row. So the events since then, up to the head that the thread's MAC
+    proves, must be whole, and none of them may name the call. ``events`` begin with the one that
+    the oldest row names.
+    """
+    last, oldest = None, min(call.seq for call in calls)
+    for event in events:
+        expected = oldest if last is None else last.seq + 1
+        chained = last is None or deps.check_link(link_bytes(last.hash, event), event.hash)
+        if event.seq != expected or not chained:
+            break
+        for call in calls:
+            if event.call == call.id and event.seq > call.seq:
+                raise Tampered(
+                    f"{call.id} was not used: its row was put back to an earlier state, before "
+                    f"event {event.seq} ({event.type}) of thread {thread.id}. Run `sayso audit "
+                    "verify`, then bring the row back from a backup, or ask again in a new run"
+                )
+        last = event
+    if last is None or (last.seq, last.hash) != (thread.seq, thread.head):
+        where = oldest if last is None else last.seq + 1
+        raise Tampered(
+            f"{calls[0].id} was not used: the events of thread {thread.id} were changed or deleted "
+            f"from {where} on, so that nobody can say what became of it. Run `sayso audit verify`, "
+            "then bring them back from a backup, or ask again in a new run"
+        )
 
 
 def link_bytes(previous: str, event: Event) -> bytes:
@@ -205,8 +276,3 @@ def link_bytes(previous: str, event: Event) -> bytes:
         event.digest,
     ]
     return _parts(parts).encode("utf-8", "surrogatepass")
-
-
-def head_bytes(thread: Thread) -> bytes:
-    """What proves that a chain ends where its thread says that it ends."""
-    return json.dumps(["head", thread.id, thread.seq, thread.head]).encode()

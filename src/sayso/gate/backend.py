@@ -209,6 +209,7 @@ class StoreBackend:
             thread=calls[0].thread,
             run=calls[0].run,
             calls=tuple(call.id for call in calls),
+            seen=tuple(call.mac for call in calls),
             owner=owner,
             lease=round(length * 1_000_000),
             exactly=True,
@@ -342,10 +343,6 @@ class StoreBackend:
         results = await self._start(entry, {call.id}, self.start([call], entry.owner, lease))
         (row,) = results[-1]
         started: Call = row
-        same = call._replace(status=started.status, attempt=started.attempt, token=started.token)
-        if begun(started, call) and started != same:
-            await self.suspend(started)
-            raise Conflict(f"{call.id} is not the row that was checked: read it again")
         return started
 
     async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
@@ -373,6 +370,7 @@ class StoreBackend:
             thread=call.thread,
             run=call.run,
             call=call.id,
+            seen=call.mac,
             result="true",
             owner=entry.owner,
             lease=round(self.lease_length * 1_000_000),

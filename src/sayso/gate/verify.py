@@ -7,28 +7,36 @@ from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
 from sayso.errors import Tampered
 from sayso.rows import Call
 from sayso.stores.base import Store
-from sayso.types import Micros
+from sayso.types import Decided, Vote
 
-_YES = frozenset({"approve", "edit", "allow", "grant"})
+_BY_PERSON = frozenset({"approve", "edit"})
+#: Nobody signs what a policy or a grant lets run: the row's MAC covers it, and both are asked again
+#: before the start.
+_BY_RULE = frozenset({"allow", "grant"})
 
 
 def verify(store: Store, call: Call) -> None:
-    """Raise ``Tampered`` unless digest, decision and signatures of a ready call all agree."""
+    """Raise ``Tampered`` unless digest, decision and signatures of a ready call all agree.
+
+    The MAC of its row was checked when the row was read. What is checked here holds against
+    somebody who has the row key as well, but not the key that signs decisions.
+    """
     if codec.sha256(call.args.encode()) != call.args_hash:
         raise _tampered(call, "its arguments were changed")
     if codec.digest(envelope(call)) != call.digest:
         raise _tampered(call, "it is not what its digest says")
     decision = call.decision
-    if decision is None or decision.type not in _YES:
+    if decision is None or decision.type not in _BY_PERSON | _BY_RULE:
         raise _tampered(call, "nobody approved it")
     if decision.digest != call.digest and not _of_a_doubt(call, decision.digest):
         raise _tampered(call, "the approval is of something else")
-    _check(
-        store, call, decision.digest, decision.type, decision.by, decision.at, decision.signature
-    )
+    if decision.type in _BY_PERSON:
+        _check(store, call, decision)
+    elif (decision.type == "grant") != (call.grant is not None):
+        raise _tampered(call, "it says that a grant covers it, and names none")
     if call.valid_until != decision.at + round(call.terms.valid_for * 1_000_000):
         raise _tampered(call, "the end of its approval was changed")
-    if call.terms.quorum > 1 and decision.type in ("approve", "edit"):
+    if call.terms.quorum > 1 and decision.type in _BY_PERSON:
         _check_votes(store, call, decision.digest)
 
 
@@ -43,17 +51,15 @@ def _check_votes(store: Store, call: Call, digest: str) -> None:
     people = set()
     for vote in call.votes:
         if vote.digest == digest:
-            _check(store, call, vote.digest, vote.type, vote.by, vote.at, vote.signature)
+            _check(store, call, vote)
             people.add(vote.by)
     if len(people) < call.terms.quorum:
         raise _tampered(call, f"{len(people)} of {call.terms.quorum} people approved it")
 
 
-def _check(
-    store: Store, call: Call, digest: str, type: str, by: str, at: Micros, signature: str
-) -> None:
-    if not store.keys.verify(signed_bytes(digest, type, by, at), signature):
-        raise _tampered(call, f"the signature of {by} does not hold")
+def _check(store: Store, call: Call, decided: Decided | Vote) -> None:
+    if not store.keys.verify(signed_bytes(decided), decided.signature):
+        raise _tampered(call, f"the signature of {decided.by} does not hold")
 
 
 def _tampered(call: Call, what: str) -> Tampered:

@@ -25,7 +25,7 @@ from sayso.policy import tightened
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
 from sayso.stores.base import Store
-from sayso.stores.inner import call_off, close_due, expire
+from sayso.stores.inner import call_off, close_overdue, expire
 from sayso.twin import News, hop, look, twin, write, write_made
 from sayso.types import Decision, Edit, Grant, Reject, Request, Respond, Reviewer, Terms
 from sayso.views import is_request, request_of
@@ -165,12 +165,8 @@ class Inbox:
 
     def _sweep(self) -> None:
         """Close what is overdue and show what is in doubt, even where no worker runs."""
-        for _ in range(MAX_SWEEPS):
-            found = self.store.overdue(SWEEP)
-            for due in found:
-                close_due(self.store, due)
-            if len(found) < SWEEP:
-                return
+        for _ in close_overdue(self.store, SWEEP, MAX_SWEEPS):
+            pass
 
     # -- deciding
 

@@ -115,25 +115,19 @@ class Subscription(Protocol):
     def cancel(self) -> None: ...
 
 
-class Store(Protocol):
-    """Where all is kept. Stores inherit nothing and pass ``sayso.testing.StoreSuite``."""
+class StoreReads(Protocol):
+    """What a store can be asked. A row leaves it only if its MAC holds.
+
+    A row that is asked for by its name and was changed by something without the row key raises
+    ``Tampered``; in a list (``page``, ``runs``, ``threads_of``, ``grants``, …) it is left out, and
+    a warning is logged. So is a thread's conversation, and the calls of one run: they are of use
+    only together, so that one bad row refuses them all.
+    """
 
     url: str
     #: Which store this is, whatever its address; a copy that was restored keeps it.
     incarnation: str
     keys: Keyring
-    boundary: Boundary | None
-    #: Whether a read takes microseconds and waits for nobody, so that no thread is worth its while.
-    quick_reads: bool
-
-    def transact(self, *commands: Command) -> list[Any]:
-        """Run commands of one thread (and at most one run) in one durable transaction."""
-        ...
-
-    def transact_now(self, *commands: Command) -> list[Any] | None:
-        """The same where it takes less time than handing it to a thread and waits for nobody;
-        ``None`` where it may take longer, and then nothing was done."""
-        ...
 
     def now(self) -> Micros:
         """The store's clock: the only one that expiry and leases know."""
@@ -218,11 +212,37 @@ class Store(Protocol):
         """How far a named reader of the events has come; "" if it never moved."""
         ...
 
+    def seals(self, after: int = 0, limit: int = 100) -> list[Seal]: ...
+    def restored(self) -> bool:
+        """Whether the store went back in time; nothing may start until ``mark_recovered``."""
+        ...
+
+
+class Store(StoreReads, Protocol):
+    """Where all is kept. Stores inherit nothing and pass ``sayso.testing.StoreSuite``."""
+
+    boundary: Boundary | None
+    #: Whether a read takes microseconds and waits for nobody, so that no thread is worth its while.
+    quick_reads: bool
+
+    def unchecked(self) -> StoreReads:
+        """The same rows as they are, whether their MAC holds or not: only for the audit, which
+        says what is wrong with them."""
+        ...
+
+    def transact(self, *commands: Command) -> list[Any]:
+        """Run commands of one thread (and at most one run) in one durable transaction."""
+        ...
+
+    def transact_now(self, *commands: Command) -> list[Any] | None:
+        """The same where it takes less time than handing it to a thread and waits for nobody;
+        ``None`` where it may take longer, and then nothing was done."""
+        ...
+
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named reader, unless somebody else has moved it from where it was expected."""
         ...
 
-    def seals(self, after: int = 0, limit: int = 100) -> list[Seal]: ...
     def seal(self) -> Seal | None:
         """Sign the heads of all chains that moved since their last seal; ``None`` if none did.
 
@@ -239,10 +259,6 @@ class Store(Protocol):
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         """Forget the contents of what ended before then; the chain stays verifiable."""
-        ...
-
-    def restored(self) -> bool:
-        """Whether the store went back in time; nothing may start until ``mark_recovered``."""
         ...
 
     def mark_recovered(self) -> None: ...
@@ -275,6 +291,7 @@ def run_commands(
         results = [apply(work, command) for command in commands]
         work.close()
         transaction.save(work)
+        results = [work.as_written(result) for result in results]
     except UnicodeEncodeError as error:
         bad = f"{error.object[error.start]!r}" if isinstance(error.object, str) else "?"
         raise InvalidCall(f"half a surrogate pair ({bad}) is no text: leave it out") from None
@@ -308,10 +325,12 @@ def engine_deps(keys: Keyring) -> EngineDeps:
     return EngineDeps(
         digest=codec.digest,
         sign=keys.sign,
+        verify=keys.verify,
         link=keys.link,
+        check_link=keys.check_link,
+        mac=keys.row_mac,
         matches=_matches,
         salt=lambda: os.urandom(8).hex(),
-        verify=keys.verify,
     )
 
 

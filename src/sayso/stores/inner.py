@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 
 from sayso.engine.commands import Cancel, Expire, ReleaseLapsed, Wake
+from sayso.errors import KeyMissing, Tampered
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run
 from sayso.stores.base import Due, Store
+
+log = logging.getLogger("sayso.stores")
 
 
 def call_off(store: Store, run: Run, by: str, reason: str, *, superseded: bool = False) -> None:
@@ -39,6 +43,21 @@ def release_lapsed(store: Store, thread: str, run: str) -> tuple[Call, ...]:
     doubted: tuple[Call, ...]
     (doubted,) = store.transact(ReleaseLapsed(thread=thread, run=run))
     return doubted
+
+
+def close_overdue(store: Store, limit: int, most: int) -> Iterator[tuple[Call, ...]]:
+    """Close up to ``most`` batches of what is overdue; a row that is refused is passed over."""
+    refused: set[Due] = set()
+    for _ in range(most):
+        found = store.overdue(limit + len(refused))
+        for due in [due for due in found if due not in refused]:
+            try:
+                yield close_due(store, due)
+            except (Tampered, KeyMissing) as error:
+                refused.add(due)
+                log.warning("overdue, and left as it is: %s", error)
+        if len(found) - len(refused) < limit:
+            return
 
 
 def expire(store: Store, call: Call) -> Call:

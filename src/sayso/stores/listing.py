@@ -134,24 +134,29 @@ def wanted(text: str) -> Wanted:
     return Wanted(tuple(dict.fromkeys(chunks))[:_MOST_WANTED], tuple(dict.fromkeys(ids)))
 
 
-def shows(search_key: SearchKey, query: Query, call_id: str) -> bool:
-    """Say whether a call with this search key matches a query, apart from its status."""
-    for name in ("agent", "tool", "risk"):
+def fits(call: Call, query: Query) -> bool:
+    """Say whether a call is what a query wants, apart from its status and the text."""
+    for name in ("thread", "run", "agent", "tool"):
         value = getattr(query, name)
-        if value is not None and getattr(search_key, name) != short(value):
+        if value is not None and getattr(call, name) != value:
             return False
-    if query.agents is not None and search_key.agent not in map(short, query.agents):
+    if query.agents is not None and call.agent not in query.agents:
         return False
-    if query.kind not in (None, "in_doubt", search_key.kind):
+    if query.created_after is not None and call.created < query.created_after:
         return False
-    if not query.text:
+    return query.risk in (None, call.terms.risk.level) and (
+        query.kind in (None, "in_doubt", call.kind)
+    )
+
+
+def shows(key: SearchKey, text: str | None, call_id: str) -> bool:
+    """Say whether a search for this text finds a call with this search key."""
+    if not text:
         return True
-    words, ids = wanted(query.text)
+    words, ids = wanted(text)
     if any(call_id.startswith(start) for start in ids):
         return True
-    return bool(words) and all(
-        any(w.startswith(start) for w in search_key.words) for start in words
-    )
+    return bool(words) and all(any(w.startswith(start) for w in key.words) for start in words)
 
 
 def after_prefix(prefix: str) -> str:

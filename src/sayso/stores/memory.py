@@ -12,7 +12,18 @@ from sayso.engine import Command, UnitOfWork
 from sayso.engine.command import Needs
 from sayso.errors import Conflict
 from sayso.keys import Keyring
-from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Event, Principal, Run, Thread, Tool
+from sayso.rows import (
+    LIVE,
+    SYSTEM_THREAD,
+    Call,
+    CallStatus,
+    Event,
+    Principal,
+    Run,
+    StoredMessage,
+    Thread,
+    Tool,
+)
 from sayso.stores.base import (
     Boundary,
     Cursor,
@@ -29,7 +40,7 @@ from sayso.stores.base import (
 )
 from sayso.stores.hub import Hub, Listener
 from sayso.stores.inner import still_needed
-from sayso.stores.listing import OPEN, list_status_of, list_statuses_of, search_key_of, shows
+from sayso.stores.listing import OPEN, fits, list_status_of, list_statuses_of, search_key_of, shows
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, next_seal
 from sayso.types import Grant, Micros
 
@@ -55,14 +66,13 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._hub = Hub()
         self._threads: dict[str, Thread] = {}
-        self._made: dict[str, Micros] = {}
         self._cursors: dict[str, str] = {}
         self._runs: dict[str, Run] = {}
         self._calls: dict[str, Call] = {}
         self._order: dict[str, int] = {}
         self._by_key: dict[tuple[str, str], str] = {}
         self._tools: dict[str, Tool] = {}
-        self._messages: dict[str, list[tuple[int, str, str]]] = {}
+        self._messages: dict[str, list[StoredMessage]] = {}
         self._grants: dict[str, Grant] = {}
         self._principals: dict[str, Principal] = {}
         self._events: list[Event] = []
@@ -125,7 +135,6 @@ class MemoryStore:
         for thread in (work.thread, work.system):
             if thread is not None and (thread.seq or thread.messages or work.new_run):
                 self._threads[thread.id] = thread
-                self._made.setdefault(thread.id, work.now)
         if run is not None and work.run_touched:
             self._runs[run.id] = run
         for call in work.touched_calls.values():
@@ -133,9 +142,7 @@ class MemoryStore:
             self._by_key[call.run, call.key] = call.id
             self._calls[call.id] = call
         self._tools.update({tool.digest: tool for tool in work.tools})
-        for seq, message in work.messages:
-            said = self._messages.setdefault(work.thread.id, [])
-            said.append((seq, message.run, message.body))
+        self._messages.setdefault(work.thread.id, []).extend(work.messages)
         self._grants.update(work.touched_grants)
         self._principals.update({p.id: p for p in work.principals})
         for event in work.events:
@@ -207,7 +214,7 @@ class MemoryStore:
                 del self._calls[call.id], self._by_key[call.run, call.key]
                 counts["calls"] += 1
             for thread, said in self._messages.items():
-                self._messages[thread] = [m for m in said if m[1] not in ids]
+                self._messages[thread] = [m for m in said if m.run not in ids]
                 counts["messages"] += len(said) - len(self._messages[thread])
             for run in over:
                 del self._runs[run.id]
@@ -216,6 +223,10 @@ class MemoryStore:
             return counts
 
     # -- reading
+
+    def unchecked(self) -> MemoryStore:
+        """The same: nobody else writes into the memory of this process."""
+        return self
 
     def run(self, run_id: str) -> Run | None:
         return self._runs.get(run_id)
@@ -226,7 +237,7 @@ class MemoryStore:
 
     def last_run(self, thread: str) -> Run | None:
         said = self._messages.get(thread)
-        return self.live_run(thread) or (self._runs.get(said[-1][1]) if said else None)
+        return self.live_run(thread) or (self._runs.get(said[-1].run) if said else None)
 
     def call(self, call_id: str) -> Call | None:
         return self._calls.get(call_id)
@@ -249,7 +260,7 @@ class MemoryStore:
 
     def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
         said = list(self._messages.get(thread, ()))
-        return [(seq, body) for seq, _, body in said if seq > after or seq == also]
+        return [(m.seq, m.body) for m in said if m.seq > after or m.seq == also]
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
         found = [
@@ -265,15 +276,11 @@ class MemoryStore:
         return found[: query.limit]
 
     def _fits(self, call: Call, query: Query) -> bool:
-        for name in ("thread", "run"):
-            wanted = getattr(query, name)
-            if wanted is not None and getattr(call, name) != wanted:
-                return False
-        if query.created_after is not None and call.created < query.created_after:
+        if list_status_of(call) not in list_statuses_of(query) or not fits(call, query):
             return False
         tool = self._tools.get(call.tool_digest)
         search_key = search_key_of(call, "" if tool is None else tool.description)
-        return list_status_of(call) in list_statuses_of(query) and shows(search_key, query, call.id)
+        return shows(search_key, query.text, call.id)
 
     def waiting(self) -> dict[str, int]:
         list_statuses = [list_status_of(call) for call in list(self._calls.values())]
@@ -304,8 +311,8 @@ class MemoryStore:
         self, owner: str, after: str | None = None, limit: int = 50
     ) -> list[tuple[str, Thread]]:
         start = age_start(after)
-        owned = [t.id for t in list(self._threads.values()) if owner and t.owner == owner]
-        found = sorted(((self._made[name], name) for name in owned), reverse=True)
+        owned = [t for t in list(self._threads.values()) if owner and t.owner == owner]
+        found = sorted(((thread.created, thread.id) for thread in owned), reverse=True)
         after_start = [pair for pair in found if pair < start][:limit]
         return [(age_key(at, name), self._threads[name]) for at, name in after_start]
 

@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from sayso import codec
 from sayso.engine.asking import envelope, signed_bytes
 from sayso.engine.moves import MOVES
-from sayso.engine.unit_of_work import COUNTERS, head_bytes, link_bytes
+from sayso.engine.unit_of_work import COUNTERS, link_bytes
 from sayso.rows import LIVE, Call, CallStatus, Event, Run, RunStatus, Thread
 from sayso.stores.base import Cursor, Store
+from sayso.stores.row_checks import row_wrong
 from sayso.stores.seals import Seal, seal_bytes
 
 _S = CallStatus
@@ -122,7 +123,7 @@ def check_chain(store: Store, thread: Thread, streamed: list[Event]) -> None:
         before = event.hash
     assert (thread.seq, thread.head) == (len(chain), before), f"{thread.id}: bad head"
     if chain:
-        assert store.keys.check_link(head_bytes(thread), thread.mac), f"{thread.id}: bad proof"
+        assert not row_wrong(store.keys, thread), f"thread {thread.id}: bad MAC"
     assert thread.sealed <= thread.seq
 
 
@@ -175,17 +176,21 @@ def check_call(call: Call) -> None:
 
 
 def check_signatures(store: Store, call: Call) -> None:
-    """What may run is what its digest says, and its yes is signed by whoever gave it."""
+    """What may run is what its digest says, and the person who approved it has signed."""
+    assert not row_wrong(store.keys, call), f"{call.id}: bad MAC"
     assert codec.digest(envelope(call)) == call.digest, f"{call.id} is not what its digest says"
     decision = call.decision
     if call.status not in (_S.READY, _S.RUNNING) or decision is None:
         return
-    signed = signed_bytes(decision.digest, decision.type, decision.by, decision.at)
-    assert store.keys.verify(signed, decision.signature), f"{call.id}: whose yes is that?"
+    if decision.type in ("allow", "grant"):
+        assert decision.signature == "", f"{call.id}: nobody signs what a rule lets run"
+    else:
+        signed = store.keys.verify(signed_bytes(decision), decision.signature)
+        assert signed, f"{call.id}: whose approval is that?"
     for vote in call.votes:
         assert vote.digest == decision.digest, f"{call.id}: a vote for something else"
-        signed = signed_bytes(vote.digest, vote.type, vote.by, vote.at)
-        assert store.keys.verify(signed, vote.signature), f"{call.id}: whose vote is that?"
+        signed = store.keys.verify(signed_bytes(vote), vote.signature)
+        assert signed, f"{call.id}: whose vote is that?"
 
 
 def replay(call: Call, events: list[Event]) -> CallStatus | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from sayso import codec
 from sayso.engine.asking import doubt_envelope
@@ -37,10 +37,18 @@ from sayso.types import Grant, Json, Reviewer, Terms, Verdict
 SECOND = 1_000_000
 LEASE = 30 * SECOND
 
+R = TypeVar("R", Call, Run)
+
 
 def seconds(number: float) -> int:
     """A time span as the store counts it."""
     return round(number * SECOND)
+
+
+def content(row: R) -> R:
+    """A row without its place in the chain and its MAC, which every write changes."""
+    same: R = row._replace(seq=0, mac="")
+    return same
 
 
 def tool_of(name: str, version: str = "") -> Tool:
@@ -256,13 +264,17 @@ class World:
 
     def start(self, *calls: Call, owner: str = "w1", lease: int = LEASE) -> tuple[Call, ...]:
         """Begin calls of one run."""
-        ids = tuple(call.id for call in calls)
+        ids, seen = tuple(call.id for call in calls), tuple(self.mac_of(call) for call in calls)
         run, thread = calls[0].run, calls[0].thread
         (started,) = self.transact(
-            Start(thread=thread, run=run, calls=ids, owner=owner, lease=lease)
+            Start(thread=thread, run=run, calls=ids, seen=seen, owner=owner, lease=lease)
         )
         begun: tuple[Call, ...] = started
         return begun
+
+    def mac_of(self, call: Call) -> str:
+        """The MAC of a call's row as it is now."""
+        return (self.store.call(call.id) or call).mac
 
     def record(self, call: Call, *, ok: bool = True, result: str = '"sent"', **more: Any) -> Call:
         """The outcome of the attempt that ``call`` shows."""
@@ -272,8 +284,9 @@ class World:
 
     def complete(self, call: Call, owner: str = "w1", result: str = "true") -> Call:
         """Start and record at once."""
+        seen, place = self.mac_of(call), _place(call)
         (completed,) = self.transact(
-            Complete(**_place(call), call=call.id, result=result, owner=owner, lease=LEASE)
+            Complete(**place, call=call.id, seen=seen, result=result, owner=owner, lease=LEASE)
         )
         row: Call = completed
         return row

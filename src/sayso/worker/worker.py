@@ -23,7 +23,7 @@ from sayso.errors import SaysoError
 from sayso.gate.reentrancy import Due, unless_taken
 from sayso.rows import Run
 from sayso.stores.base import Store
-from sayso.stores.inner import close_due
+from sayso.stores.inner import close_overdue
 from sayso.twin import hop, look
 from sayso.types import Micros
 from sayso.worker.backoff import Backoff
@@ -40,6 +40,7 @@ _LONG_BREATH = 0.025
 #: How long a commit may take until others see what came due in it, in microseconds.
 _LATE = 2_000_000
 _SWEEP = 100
+_MOST_SWEEPS = 1000
 #: How long a look at the store may still take when it has to stop: the store may be away.
 _GRACE = 1.0
 
@@ -194,11 +195,8 @@ class Worker:
 
     def sweep(self) -> None:
         """Close what is overdue, and show what a lost process left in doubt."""
-        while found := self.store.overdue(_SWEEP):
-            for due in found:
-                self.steps.swept(close_due(self.store, due))
-            if len(found) < _SWEEP:
-                return
+        for closed in close_overdue(self.store, _SWEEP, _MOST_SWEEPS):
+            self.steps.swept(closed)
 
     async def _rest(self, patience: float) -> None:
         with suppress(TimeoutError):

@@ -154,10 +154,9 @@ def probe_of(work: UnitOfWork) -> Probe:
             statement = "SELECT hash FROM event WHERE thread = ? AND seq = ?"
             return [row[0] for row in rows(statement, (event.thread, event.seq))] == [event.hash]
         if work.messages:
-            seq, message = work.messages[-1]
-            statement = "SELECT run, body FROM message WHERE thread = ? AND seq = ?"
-            said = rows(statement, (work.thread.id, seq))
-            return said == [(message.run, message.body)]
+            message = work.messages[-1]
+            statement = f"SELECT {sql.MESSAGE} FROM message WHERE thread = ? AND seq = ?"
+            return rows(statement, (message.thread, message.seq)) == [tuple(message)]
         if work.run is not None and work.run_touched:
             # Only a new run, a lease or a snapshot is written without a word. If another change
             # covers it by now, doing it again does no harm.

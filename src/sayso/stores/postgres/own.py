@@ -52,6 +52,7 @@ class OwnTransaction(SqlReads):
         self.boundary: Boundary | None = None
         self.quick_reads = False
         self._tool_cache = ToolCache()
+        self._decode = store._decode
         self._store = store
         self._connection = connection
         self._stream = Stream(self._rows)
@@ -97,7 +98,7 @@ class OwnTransaction(SqlReads):
                 f"thread {commands[0].thread} went on since your transaction began to write: roll "
                 "it back and do it again, or ask first and write then"
             )
-        transaction = PgTransaction(session, ToolCache(), store._deps, store._clock)
+        transaction = PgTransaction(session, ToolCache(), store._deps, self._decode, store._clock)
         results, work = run_commands(transaction, commands)
         _check_starts(work)
         news(session.execute, work, store._channel)

@@ -46,6 +46,7 @@ from sayso.stores.postgres.wire import (
     is_unprepared,
     translator,
 )
+from sayso.stores.row_checks import RowDecoder
 from sayso.stores.seals import Seal, SealSchedule, is_full
 from sayso.stores.sql.dialect import POSTGRES
 from sayso.stores.sql.prune import prune
@@ -99,6 +100,7 @@ class PostgresStore(SqlReads):
         self._prepare = prepare
         self._time = Clock(self._ask_time)
         self._deps = engine_deps(self.keys)
+        self._decode = RowDecoder(self.keys)
         self._tool_cache = ToolCache()
         self._translate = translator(self.schema)
         self._place = Place(self.schema, self._translate, self.url)
@@ -160,7 +162,7 @@ class PostgresStore(SqlReads):
         """Run commands of one thread in one durable transaction."""
 
         def body(attempt: Attempt) -> tuple[list[Any], UnitOfWork, PgTransaction]:
-            transaction = PgTransaction(attempt, self._tool_cache, self._deps, self._clock)
+            transaction = self._transaction(attempt)
             results, work = run_commands(transaction, commands)
             attempt.probe = probe_of(work)
             news(attempt.execute, work, self._channel)
@@ -175,6 +177,9 @@ class PostgresStore(SqlReads):
         self.has_reached(transaction.last_pos())
         self.mind_seals(work.now)
         return results
+
+    def _transaction(self, attempt: Attempt) -> PgTransaction:
+        return PgTransaction(attempt, self._tool_cache, self._deps, self._decode, self._clock)
 
     def transact_now(self, *commands: Command) -> None:
         """A database at the other end of a wire is never that quick."""
@@ -327,7 +332,7 @@ class PostgresStore(SqlReads):
         def body(attempt: Attempt) -> dict[str, int]:
             attempt.lock(SYSTEM_THREAD)
             counts, note = prune(attempt.execute, before, by, POSTGRES)
-            transaction = PgTransaction(attempt, self._tool_cache, self._deps, self._clock)
+            transaction = self._transaction(attempt)
             _, work = run_commands(transaction, (note,))
             attempt.probe = probe_of(work)
             return counts

@@ -10,6 +10,7 @@ from sayso.engine.command import Needs
 from sayso.rows import SYSTEM_THREAD
 from sayso.stores.postgres.attempt import Session
 from sayso.stores.postgres.pipe import Answer
+from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import POSTGRES, Execute, Reply
 from sayso.stores.sql.tool_cache import ToolCache
@@ -55,9 +56,10 @@ class PgTransaction(SqlTransaction):
         session: Session,
         tool_cache: ToolCache,
         deps: EngineDeps,
+        decode: RowDecoder,
         clock: Callable[[], Micros] | None,
     ) -> None:
-        super().__init__(session.execute, tool_cache, POSTGRES, deps, clock or (lambda: 0))
+        super().__init__(session.execute, tool_cache, POSTGRES, deps, decode, clock or (lambda: 0))
         self._session = session
         self._has_clock = clock is None
         self._added: Reply | None = None

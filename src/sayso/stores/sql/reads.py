@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sayso.rows import Call, Event, Principal, Run, RunStatus, Thread, Tool
-from sayso.stores.base import NEVER, Due, Query, age_key, age_start
+from sayso.stores.base import NEVER, Cursor, Due, Query, age_key, age_start
 from sayso.stores.listing import OPEN, after_prefix
+from sayso.stores.row_checks import UNCHECKED, RowDecoder
 from sayso.stores.seals import Seal
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import Dialect, Execute
@@ -17,6 +18,7 @@ from sayso.stores.sql.rowcodec import (
     call_from,
     event_from,
     grant_from,
+    message_from,
     principal_from,
     run_from,
     thread_from,
@@ -34,12 +36,16 @@ class SqlReads:
 
     _dialect: Dialect
     _tool_cache: ToolCache
+    _decode: RowDecoder
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         raise NotImplementedError
 
     def now(self) -> Micros:
         raise NotImplementedError
+
+    def unchecked(self) -> UncheckedReads:
+        return UncheckedReads(self)
 
     def _said_now(self) -> tuple[str, tuple[Micros, ...]]:
         """The time as a statement says it, and its values: who has just heard of a row finds it."""
@@ -51,11 +57,11 @@ class SqlReads:
 
     def run(self, run_id: str) -> Run | None:
         row = self._row(sql.LOAD_RUN, run_id)
-        return None if row is None else run_from(row)
+        return None if row is None else self._decode.one(run_from, row)
 
     def live_run(self, thread: str) -> Run | None:
         row = self._row(sql.LOAD_LIVE_RUN, thread)
-        return None if row is None else run_from(row)
+        return None if row is None else self._decode.one(run_from, row)
 
     def last_run(self, thread: str) -> Run | None:
         statement = "SELECT run FROM message WHERE thread = ? ORDER BY seq DESC LIMIT 1"
@@ -65,11 +71,11 @@ class SqlReads:
 
     def call(self, call_id: str) -> Call | None:
         row = self._row(sql.LOAD_CALL, call_id)
-        return None if row is None else call_from(row)
+        return None if row is None else self._decode.one(call_from, row)
 
     def call_by_key(self, run: str, key: str) -> Call | None:
         row = self._row(sql.LOAD_CALL_BY_KEY, run, key)
-        return None if row is None else call_from(row)
+        return None if row is None else self._decode.one(call_from, row)
 
     def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
         if keys is None:
@@ -79,7 +85,7 @@ class SqlReads:
         else:
             among = sql.LOAD_CALLS_AMONG.format(self._dialect.strings)
             rows = self._rows(among, (run, json.dumps(keys)))
-        return [call_from(row) for row in rows]
+        return self._decode.each(call_from, rows)
 
     def calls_like(self, prefix: str, limit: int) -> list[str]:
         statement = "SELECT id FROM call WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
@@ -99,10 +105,10 @@ class SqlReads:
             rows = self._rows(sql.LOAD_MESSAGES_ALSO, (thread, also, thread, after))
         else:
             rows = self._rows(sql.LOAD_MESSAGES, (thread, after))
-        return [(row[0], row[1]) for row in rows]
+        return [(m.seq, m.body) for m in self._decode.each(message_from, rows)]
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
-        return Pages(self._rows, self._dialect, query).page()
+        return Pages(self._rows, self._dialect, self._decode, query).page()
 
     def waiting(self) -> dict[str, int]:
         # Said so that the partial index knows itself in it: the rows are not read.
@@ -141,7 +147,7 @@ class SqlReads:
         )
         values = [*wanted, limit] * len(statuses)
         statement = f"{_RUNS} WHERE id IN ({walks}) ORDER BY created DESC, id DESC LIMIT ?"
-        runs = [run_from(row) for row in self._rows(statement, (*values, limit))]
+        runs = self._decode.listed(run_from, self._rows(statement, (*values, limit)))
         return [(age_key(run.created, run.id), run) for run in runs]
 
     def threads_of(
@@ -149,27 +155,27 @@ class SqlReads:
     ) -> list[tuple[str, Thread]]:
         at, name = age_start(after)
         statement = (
-            _THREADS.replace(" FROM", ", created FROM")
-            + " WHERE owner <> '' AND owner = ? AND created <= ? AND (created < ? OR id < ?) "
-            "ORDER BY created DESC, id DESC LIMIT ?"
+            f"{_THREADS} WHERE owner <> '' AND owner = ? "
+            "AND created <= ? AND (created < ? OR id < ?) ORDER BY created DESC, id DESC LIMIT ?"
         )
         rows = self._rows(statement, (owner, at, at, name, limit))
-        return [(age_key(row[-1], row[0]), thread_from(row)) for row in rows]
+        threads = self._decode.listed(thread_from, rows)
+        return [(age_key(thread.created, thread.id), thread) for thread in threads]
 
     def grants(self, *, live_only: bool = True) -> list[Grant]:
         rows = self._rows(f"SELECT {sql.GRANT} FROM grants ORDER BY created, id")
-        grants = [grant_from(row) for row in rows]
+        grants = self._decode.listed(grant_from, rows)
         now = self.now()
         return [g for g in grants if g.live(now)] if live_only else grants
 
     def principals(self) -> list[Principal]:
         rows = self._rows(f"SELECT {sql.PRINCIPAL} FROM principal ORDER BY created, id")
-        return [principal_from(row) for row in rows]
+        return self._decode.listed(principal_from, rows)
 
     def principal(self, token_hash: str) -> Principal | None:
         statement = f"SELECT {sql.PRINCIPAL} FROM principal WHERE token_hash = ?"
         row = self._row(statement, token_hash)
-        return None if row is None else principal_from(row)
+        return None if row is None else self._decode.one(principal_from, row)
 
     def overdue(self, limit: int = 100) -> list[Due]:
         now, said = self._said_now()
@@ -202,11 +208,11 @@ class SqlReads:
             f"{_RUNS} WHERE ready_at <= {now} AND {agent} IN ({marks}) ORDER BY ready_at LIMIT ?"
         )
         rows = self._rows(statement + self._dialect.lock_free, (*said, *agents, limit))
-        return [run_from(row) for row in rows]
+        return self._decode.listed(run_from, rows)
 
     def open_runs(self) -> Iterable[Run]:
         rows = self._rows(f"{_RUNS} WHERE status IN ('running', 'paused') AND ready + running > 0")
-        return [run_from(row) for row in rows]
+        return self._decode.listed(run_from, rows)
 
     def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]:
         statement = (
@@ -216,11 +222,11 @@ class SqlReads:
 
     def thread(self, thread: str) -> Thread | None:
         row = self._row(sql.LOAD_THREAD, thread)
-        return None if row is None else thread_from(row)
+        return None if row is None else self._decode.one(thread_from, row)
 
     def threads(self, after: str = "", limit: int = 1000) -> list[Thread]:
         statement = f"{_THREADS} WHERE id > ? ORDER BY id LIMIT ?"
-        return [thread_from(row) for row in self._rows(statement, (after, limit))]
+        return self._decode.listed(thread_from, self._rows(statement, (after, limit)))
 
     def cursor(self, name: str) -> str:
         row = self._row("SELECT pos FROM cursor WHERE name = ?", name)
@@ -234,6 +240,40 @@ class SqlReads:
             Seal(n=n, at=at, heads=heads, prev=prev, hash=hash_, signature=signature)
             for n, at, heads, prev, hash_, signature in self._rows(statement, (after, limit))
         ]
+
+
+class UncheckedReads(SqlReads):
+    """The reads of a store, with the rows as they are."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._dialect = store._dialect
+        self._tool_cache = ToolCache()
+        self._decode = UNCHECKED
+        self.url, self.keys, self.incarnation = store.url, store.keys, store.incarnation
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        rows: list[Any] = self._store._rows(statement, values)
+        return rows
+
+    def now(self) -> Micros:
+        now: Micros = self._store.now()
+        return now
+
+    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
+        events: list[tuple[Cursor, Event]] = self._store.events(after, limit)
+        return events
+
+    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
+        events: list[tuple[Cursor, Event]] = self._store.newest(before, limit)
+        return events
+
+    def tail(self) -> Cursor:
+        tail: Cursor = self._store.tail()
+        return tail
+
+    def restored(self) -> bool:
+        return bool(self._store.restored())
 
 
 def _both(first: str, second: str) -> str:

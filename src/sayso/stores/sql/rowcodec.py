@@ -1,105 +1,33 @@
-"""Columns ⇄ values, in the order of the column lists in ``sayso.stores.sql.transaction``.
-
-Three columns hold structure, as compact JSON text: terms, votes and decision.
-"""
+"""Columns ⇄ values, in the order of the column lists in ``sayso.stores.sql.statements``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
-from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
-from sayso.rows import Call, CallStatus, Event, Principal, Run, RunStatus, Thread, Tool
-from sayso.types import Decided, Grant, Risk, Terms, Verdict, Vote
+from sayso.rows import (
+    Call,
+    CallStatus,
+    Event,
+    Principal,
+    Run,
+    RunStatus,
+    StoredMessage,
+    Thread,
+    Tool,
+    decision_from,
+    decision_text,
+    terms_from,
+    terms_text,
+    votes_from,
+    votes_text,
+)
+from sayso.stores.sql import statements as sql
+from sayso.types import Grant
 
 Row = Sequence[Any]
-
-_DEFAULTS = {field.name: getattr(Terms(), field.name) for field in fields(Terms)}
-
-
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-@lru_cache(maxsize=1024)
-def terms_to(terms: Terms) -> str:
-    """Terms as text; what equals the default is left out, because most of them do."""
-    changed: dict[str, Any] = {}
-    for name, default in _DEFAULTS.items():
-        value = getattr(terms, name)
-        if value != default:
-            changed[name] = value
-    if "risk" in changed:
-        changed["risk"] = [terms.risk.level, *terms.risk.reasons]
-    return _dumps(changed)
-
-
-@lru_cache(maxsize=1024)
-def terms_from(text: str) -> Terms:
-    """Text as terms."""
-    values = json.loads(text)
-    for name in ("allowed", "reviewers"):
-        if name in values:
-            values[name] = tuple(values[name])
-    if "risk" in values:
-        level, *reasons = values["risk"]
-        values["risk"] = Risk(level, tuple(reasons))
-    if "verdict" in values:
-        values["verdict"] = Verdict(values["verdict"])
-    return Terms(**values)
-
-
-# Rows are written and read several times while their votes and decision stay as they are.
-
-
-@lru_cache(maxsize=256)
-def votes_to(votes: tuple[Vote, ...]) -> str:
-    """Votes as text."""
-    if not votes:
-        return ""
-    return _dumps([[v.type, v.by, v.at, v.assurance, v.digest, v.signature] for v in votes])
-
-
-@lru_cache(maxsize=256)
-def votes_from(text: str) -> tuple[Vote, ...]:
-    """Text as votes."""
-    if not text:
-        return ()
-    return tuple(
-        Vote(type=t, by=by, at=at, assurance=a, digest=d, signature=s)
-        for t, by, at, a, d, s in json.loads(text)
-    )
-
-
-@lru_cache(maxsize=256)
-def decision_to(decision: Decided | None) -> str | None:
-    """A decision as text."""
-    if decision is None:
-        return None
-    d = decision
-    return _dumps(
-        [d.type, d.by, d.at, d.channel, d.assurance, d.digest, d.signature, d.message, d.value]
-    )
-
-
-@lru_cache(maxsize=256)
-def decision_from(text: str | None) -> Decided | None:
-    """Text as a decision."""
-    if text is None:
-        return None
-    type, by, at, channel, assurance, digest, signature, message, value = json.loads(text)
-    return Decided(
-        type=type,
-        by=by,
-        at=at,
-        channel=channel,
-        assurance=assurance,
-        digest=digest,
-        signature=signature,
-        message=message,
-        value=value,
-    )
 
 
 def thread_from(row: Row) -> Thread:
@@ -110,8 +38,9 @@ def thread_from(row: Row) -> Thread:
         messages=row[2],
         seq=row[3],
         head=row[4],
-        mac=row[5],
-        sealed=row[6],
+        created=row[5],
+        mac=row[6],
+        sealed=row[7],
     )
 
 
@@ -137,6 +66,8 @@ def run_from(row: Row) -> Run:
         snapshot=row[16],
         output=row[17],
         created=row[18],
+        seq=row[19],
+        mac=row[20],
     )
 
 
@@ -173,6 +104,8 @@ def call_from(row: Row) -> Call:
         result=row[27],
         created=row[28],
         requester=row[29],
+        seq=row[30],
+        mac=row[31],
     )
 
 
@@ -190,6 +123,7 @@ def grant_from(row: Row) -> Grant:
         revoked=row[8],
         created=row[9],
         signature=row[10],
+        mac=row[11],
     )
 
 
@@ -222,6 +156,7 @@ def principal_from(row: Row) -> Principal:
         revoked=row[6],
         created=row[7],
         signature=row[8],
+        mac=row[9],
     )
 
 
@@ -230,11 +165,57 @@ def tool_from(row: Row) -> Tool:
     return Tool(digest=row[0], name=row[1], schema=row[2], description=row[3])
 
 
+def message_from(row: Row) -> StoredMessage:
+    """A message row as a value."""
+    return StoredMessage(*row)
+
+
+def _picked(columns: str, some: str) -> itemgetter[Any]:
+    """Pick some of the values of a row, in another order."""
+    names = columns.split(", ")
+    return itemgetter(*(names.index(name) for name in some.split(", ")))
+
+
+call_changes = _picked(sql.CALL, sql.CALL_CHANGES)
+run_changes = _picked(sql.RUN, sql.RUN_CHANGES)
+thread_changes = _picked(sql.THREAD, sql.THREAD_CHANGES)
+
+
+def thread_values(thread: Thread) -> tuple[Any, ...]:
+    """A thread as the values of its columns."""
+    place = (thread.messages, thread.seq, thread.head)
+    return (thread.id, thread.owner, *place, thread.created, thread.mac, thread.sealed)
+
+
+def run_values(run: Run) -> tuple[Any, ...]:
+    """A run as the values of its columns."""
+    return (
+        *(run.id, run.thread, run.agent, run.agent_digest, run.requester, run.parent_call),
+        run.status.value,  # plain text binds at once, an enum is adapted first
+        *(run.stop, run.wake, run.token, run.owner, run.ready_at),
+        *(run.asked, run.ready, run.running, run.in_doubt, run.snapshot, run.output),
+        *(run.created, run.seq, run.mac),
+    )
+
+
+def call_values(call: Call) -> tuple[Any, ...]:
+    """A call as the values of its columns."""
+    return (
+        *(call.id, call.run, call.thread, call.key, call.kind, call.agent, call.tool),
+        *(call.tool_digest, call.args, call.args_hash, call.nonce, call.rev, call.digest),
+        *(terms_text(call.terms), call.binds, call.note, call.preview),
+        *(call.status.value, int(call.asked), call.original, call.expires_at),
+        *(votes_text(call.votes), decision_text(call.decision), call.valid_until, call.grant),
+        *(call.attempt, call.token, call.result, call.created, call.requester),
+        *(call.seq, call.mac),
+    )
+
+
 def grant_values(grant: Grant) -> tuple[Any, ...]:
     """A grant as the values of its columns."""
     what = (grant.id, grant.agent, grant.tool, grant.tool_digest, grant.scope, grant.by)
-    state = (grant.uses_left, grant.ends, grant.revoked, grant.created, grant.signature)
-    return (*what, *state)
+    state = (grant.uses_left, grant.ends, grant.revoked, grant.created)
+    return (*what, *state, grant.signature, grant.mac)
 
 
 def principal_values(principal: Principal) -> tuple[Any, ...]:
@@ -242,7 +223,7 @@ def principal_values(principal: Principal) -> tuple[Any, ...]:
     who = (principal.id, principal.token_hash, principal.person, principal.role)
     groups = json.dumps(list(principal.groups))
     ended = (principal.ends, principal.revoked, principal.created)
-    return (*who, groups, *ended, principal.signature)
+    return (*who, groups, *ended, principal.signature, principal.mac)
 
 
 def event_values(event: Event) -> tuple[Any, ...]:

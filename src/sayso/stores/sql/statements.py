@@ -5,32 +5,36 @@ Placeholders are written ``?``; a store whose driver wants another mark translat
 
 from __future__ import annotations
 
-_THREAD = "id, owner, messages, seq, head, mac, sealed"
-_RUN = (
+THREAD = "id, owner, messages, seq, head, created, mac, sealed"
+RUN = (
     "id, thread, agent, agent_digest, requester, parent_call, status, stop, wake, token, owner, "
-    "ready_at, asked, ready, running, in_doubt, snapshot, output, created"
+    "ready_at, asked, ready, running, in_doubt, snapshot, output, created, seq, mac"
 )
 CALL = (
     "id, run, thread, key, kind, agent, tool, tool_digest, args, args_hash, nonce, rev, digest, "
     "terms, binds, note, preview, status, asked, original, expires_at, votes, decision, "
-    "valid_until, grant_id, attempt, token, result, created, requester"
+    "valid_until, grant_id, attempt, token, result, created, requester, seq, mac"
 )
 GRANT = (
-    "id, agent, tool, tool_digest, scope, given_by, uses_left, ends, revoked, created, signature"
+    "id, agent, tool, tool_digest, scope, given_by, uses_left, ends, revoked, created, signature, "
+    "mac"
 )
 EVENT = "pos, thread, seq, at, type, run, call, actor, body, digest, hash"
-PRINCIPAL = "id, token_hash, person, role, groups, ends, revoked, created, signature"
+PRINCIPAL = "id, token_hash, person, role, groups, ends, revoked, created, signature, mac"
+MESSAGE = "thread, seq, run, body, mac"
 
 # Columns of a call that a command may change after the row is there. Those that an index holds
 # are written only when they change, or every index would be touched by every change.
-_CALL_CHANGES = (
+CALL_CHANGES = (
     "tool_digest, args, args_hash, rev, digest, terms, binds, preview, status, asked, original, "
-    "votes, decision, valid_until, grant_id, attempt, token, result"
+    "votes, decision, valid_until, grant_id, attempt, token, result, seq, mac"
 )
-_CALL_PLACE = "expires_at, list_status, search_key"
-_RUN_CHANGES = (
-    "stop, wake, token, owner, ready_at, asked, ready, running, in_doubt, snapshot, output"
+CALL_PLACE = "expires_at, list_status, search_key"
+RUN_CHANGES = (
+    "stop, wake, token, owner, ready_at, asked, ready, running, in_doubt, snapshot, output, seq, "
+    "mac"
 )
+THREAD_CHANGES = "messages, seq, head, mac"
 
 
 def _marks(columns: str) -> str:
@@ -41,20 +45,25 @@ def _sets(columns: str) -> str:
     return ", ".join(f"{name} = ?" for name in columns.split(", "))
 
 
-LOAD_THREAD = f"SELECT {_THREAD} FROM thread WHERE id = ?"
-LOAD_RUN = f"SELECT {_RUN} FROM run WHERE id = ?"
-LOAD_LIVE_RUN = f"SELECT {_RUN} FROM run WHERE thread = ? AND status IN ('running', 'paused')"
+LOAD_THREAD = f"SELECT {THREAD} FROM thread WHERE id = ?"
+LOAD_RUN = f"SELECT {RUN} FROM run WHERE id = ?"
+LOAD_LIVE_RUN = f"SELECT {RUN} FROM run WHERE thread = ? AND status IN ('running', 'paused')"
 LOAD_CALL = f"SELECT {CALL} FROM call WHERE id = ?"
 LOAD_CALL_BY_KEY = f"SELECT {CALL} FROM call WHERE run = ? AND key = ?"
 LOAD_CALLS_OF_RUN = f"SELECT {CALL} FROM call WHERE run = ? ORDER BY n"
 LOAD_CALLS_AMONG = f"SELECT {CALL} FROM call WHERE run = ? AND key IN ({{}}) ORDER BY n"
 LOAD_CALLS_IN = f"SELECT {CALL} FROM call WHERE run = ? AND status IN ({{}}) ORDER BY n"
-LOAD_MESSAGES = "SELECT seq, body FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
+LOAD_MESSAGES = f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
 LOAD_MESSAGES_ALSO = (
-    "SELECT seq, body FROM message WHERE thread = ? AND seq = ? "
-    "UNION ALL SELECT seq, body FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
+    f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq = ? "
+    f"UNION ALL SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
 )
 LOAD_CHAIN = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
+LOAD_EVENTS_SINCE = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq >= ? ORDER BY seq"
+LOAD_EVENTS_SINCE_CALLS = (
+    f"SELECT {EVENT} FROM event WHERE thread = ? "
+    "AND seq >= (SELECT min(seq) FROM call WHERE id IN ({{}})) ORDER BY seq"
+).replace("{{}}", "{}")
 LOAD_GRANT = f"SELECT {GRANT} FROM grants WHERE id = ?"
 LOAD_GRANTS_FOR = (
     f"SELECT {GRANT} FROM grants WHERE agent = ? AND tool_digest = ? AND revoked IS NULL "
@@ -64,17 +73,17 @@ LOAD_TOOL = "SELECT digest, name, schema, description FROM tool WHERE digest = ?
 LOAD_PEOPLE = f"SELECT {PRINCIPAL} FROM principal WHERE person = ?"
 LOAD_PRINCIPAL = f"SELECT {PRINCIPAL} FROM principal WHERE id = ?"
 
-ADD_THREAD = f"INSERT INTO thread ({_THREAD}, created) VALUES ({_marks(_THREAD)}, ?)"
-SAVE_THREAD = "UPDATE thread SET messages = ?, seq = ?, head = ?, mac = ? WHERE id = ?"
+ADD_THREAD = f"INSERT INTO thread ({THREAD}) VALUES ({_marks(THREAD)})"
+SAVE_THREAD = f"UPDATE thread SET {_sets(THREAD_CHANGES)} WHERE id = ?"
 OWN_THREAD = "UPDATE thread SET owner = ? WHERE id = ?"
-ADD_RUN = f"INSERT INTO run ({_RUN}) VALUES ({_marks(_RUN)})"
-SAVE_RUN = f"UPDATE run SET {_sets(_RUN_CHANGES)} WHERE id = ?"
-MOVE_RUN = f"UPDATE run SET {_sets(_RUN_CHANGES)}, status = ? WHERE id = ?"
+ADD_RUN = f"INSERT INTO run ({RUN}) VALUES ({_marks(RUN)})"
+SAVE_RUN = f"UPDATE run SET {_sets(RUN_CHANGES)} WHERE id = ?"
+MOVE_RUN = f"UPDATE run SET {_sets(RUN_CHANGES)}, status = ? WHERE id = ?"
 _NEW_CALL = f"{CALL}, list_status, search_key"
 ADD_CALL = f"INSERT INTO call ({_NEW_CALL}) VALUES ({_marks(_NEW_CALL)})"
-SAVE_CALL = f"UPDATE call SET {_sets(_CALL_CHANGES)} WHERE id = ?"
-MOVE_CALL = f"UPDATE call SET {_sets(_CALL_CHANGES)}, {_sets(_CALL_PLACE)} WHERE id = ?"
-ADD_MESSAGE = "INSERT INTO message (thread, seq, run, body) VALUES (?, ?, ?, ?)"
+SAVE_CALL = f"UPDATE call SET {_sets(CALL_CHANGES)} WHERE id = ?"
+MOVE_CALL = f"UPDATE call SET {_sets(CALL_CHANGES)}, {_sets(CALL_PLACE)} WHERE id = ?"
+ADD_MESSAGE = f"INSERT INTO message ({MESSAGE}) VALUES ({_marks(MESSAGE)})"
 ADD_EVENT = (
     "INSERT INTO event (thread, seq, at, type, run, call, actor, body, digest, hash) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -82,9 +91,10 @@ ADD_EVENT = (
 SAVE_GRANT = (
     f"INSERT INTO grants ({GRANT}) VALUES ({_marks(GRANT)}) ON CONFLICT (id) "
     "DO UPDATE SET uses_left = excluded.uses_left, revoked = excluded.revoked, "
-    "signature = excluded.signature"
+    "signature = excluded.signature, mac = excluded.mac"
 )
 SAVE_PRINCIPAL = (
     f"INSERT INTO principal ({PRINCIPAL}) VALUES ({_marks(PRINCIPAL)}) "
-    "ON CONFLICT (id) DO UPDATE SET revoked = excluded.revoked, signature = excluded.signature"
+    "ON CONFLICT (id) DO UPDATE SET revoked = excluded.revoked, signature = excluded.signature, "
+    "mac = excluded.mac"
 )

@@ -10,22 +10,28 @@ from collections.abc import Callable
 
 from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.command import Needs
+from sayso.engine.unit_of_work import check_not_put_back
 from sayso.rows import SYSTEM_THREAD, Call, Run, Thread
 from sayso.stores.listing import SearchKey, list_status_of, search_key_of
+from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import Dialect, Execute, Reply
 from sayso.stores.sql.rowcodec import (
+    call_changes,
     call_from,
-    decision_to,
+    call_values,
+    event_from,
     event_values,
     grant_from,
     grant_values,
     principal_from,
     principal_values,
+    run_changes,
     run_from,
-    terms_to,
+    run_values,
+    thread_changes,
     thread_from,
-    votes_to,
+    thread_values,
 )
 from sayso.stores.sql.tool_cache import ToolCache, add_search_keys, add_tools
 from sayso.types import Micros
@@ -44,24 +50,33 @@ class SqlTransaction:
         tool_cache: ToolCache,
         dialect: Dialect,
         deps: EngineDeps,
+        decode: RowDecoder,
         clock: Callable[[], Micros],
     ) -> None:
         self._execute = execute
         self._tool_cache = tool_cache
         self._dialect = dialect
         self._deps = deps
+        self._decode = decode
         self._clock = clock
         self._threads: dict[str, Thread | None] = {}
         self._run: Run | None = None
         self._calls: dict[str, Call] = {}
+        #: Those of them that were read from the database just now.
+        self._read: dict[str, Call] = {}
+        self._later: Reply | None = None
         self.search_keys: set[SearchKey] = set()
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """Lock the thread, and load the rows that the commands need."""
-        ask, lock = self._execute, self._dialect.lock
+        ask, lock, decode = self._execute, self._dialect.lock, self._decode
         row = ask(sql.LOAD_THREAD + lock, (thread,))
         run = ask(sql.LOAD_RUN + lock, (needs.run,)) if needs.run is not None else None
         calls = self._ask_calls(needs)
+        if needs.spends and needs.calls:
+            # What is to start was decided, and its run claimed since: there are later events.
+            marks = ", ".join("?" * len(needs.calls))
+            self._later = ask(sql.LOAD_EVENTS_SINCE_CALLS.format(marks), (thread, *needs.calls))
         grants = [ask(sql.LOAD_GRANTS_FOR + lock, pair) for pair in needs.grants_for]
         grants += [ask(sql.LOAD_GRANT + lock, (grant,)) for grant in needs.grants]
         people = ask(sql.LOAD_PEOPLE, (needs.person,)) if needs.person is not None else None
@@ -72,16 +87,16 @@ class SqlTransaction:
         thread_ = self._thread(thread, row)
         work = UnitOfWork(now=self._read_time(time), deps=self._deps, thread=thread_)
         if run is not None:
-            self._run = work.run = next((run_from(row) for row in run.fetchall()), None)
-        for call in (call_from(row) for reply in calls for row in reply.fetchall()):
-            self._calls[call.id] = work.calls[call.id] = call
+            self._run = work.run = next(iter(decode.each(run_from, run.fetchall())), None)
+        for call in (call for reply in calls for call in decode.each(call_from, reply.fetchall())):
+            self._calls[call.id] = self._read[call.id] = work.calls[call.id] = call
         grants += self._ask_spent(work, needs)
-        for grant in (grant_from(row) for reply in grants for row in reply.fetchall()):
+        for grant in (g for reply in grants for g in decode.listed(grant_from, reply.fetchall())):
             work.grants[grant.id] = grant
         if people is not None:
-            work.people = tuple(principal_from(row) for row in people.fetchall())
+            work.people = tuple(decode.listed(principal_from, people.fetchall()))
         if token is not None:
-            work.principal = next((principal_from(row) for row in token.fetchall()), None)
+            work.principal = next(iter(decode.each(principal_from, token.fetchall())), None)
         if system is not None:
             work.system = self._thread(SYSTEM_THREAD, system)
         return work
@@ -96,7 +111,8 @@ class SqlTransaction:
     def _thread(self, thread_id: str, reply: Reply) -> Thread:
         """A thread as it is stored; one that is not there yet is an empty one."""
         row = reply.fetchone()
-        thread = self._threads[thread_id] = None if row is None else thread_from(row)
+        thread = None if row is None else self._decode.one(thread_from, row)
+        self._threads[thread_id] = thread
         return thread or Thread(id=thread_id)
 
     def _ask_spent(self, work: UnitOfWork, needs: Needs) -> list[Reply]:
@@ -121,8 +137,9 @@ class SqlTransaction:
 
     def save(self, work: UnitOfWork) -> None:
         """Write what changed: a constant number of rows, whatever the length of the thread."""
+        self._check_not_put_back(work)
         if work.moves_thread:
-            self._save_thread(work.thread, work.now)
+            self._save_thread(work.thread)
         if work.run_touched and work.run is not None:
             self._save_run(work.run, work.new_run)
         for call in work.touched_calls.values():
@@ -130,84 +147,57 @@ class SqlTransaction:
         for grant in work.touched_grants.values():
             self._execute(sql.SAVE_GRANT, grant_values(grant))
         if work.system is not None and work.system.seq:
-            self._save_thread(work.system, work.now)
+            self._save_thread(work.system)
         add_tools(self._execute, work.tools, self._tool_cache)
         add_search_keys(self._execute, self.search_keys, self._tool_cache)
-        for seq, message in work.messages:
-            self._execute(sql.ADD_MESSAGE, (work.thread.id, seq, message.run, message.body))
+        for message in work.messages:
+            self._execute(sql.ADD_MESSAGE, message)
         for principal in work.principals:
             self._execute(sql.SAVE_PRINCIPAL, principal_values(principal))
         for event in work.events:
             self._execute(sql.ADD_EVENT, event_values(event))
 
-    def _save_thread(self, thread: Thread, now: Micros) -> None:
-        was = self._threads[thread.id]
-        changes = (thread.messages, thread.seq, thread.head, thread.mac)
+    def _check_not_put_back(self, work: UnitOfWork) -> None:
+        """Check each call that changes against the events since it was written."""
+        thread = self._threads[work.thread.id] or Thread(id=work.thread.id)
+        changed = [call for name, call in self._read.items() if name in work.touched_calls]
+        older = [call for call in changed if call.seq != thread.seq]
+        if older:
+            oldest = min(call.seq for call in older)
+            since = (thread.id, oldest)
+            later = self._later or self._execute(sql.LOAD_EVENTS_SINCE, since)
+            events = [event_from(row) for row in later.fetchall()]
+            events = [event for event in events if event.seq >= oldest]
+            check_not_put_back(self._deps, thread, older, events)
+
+    def _save_thread(self, thread: Thread) -> None:
+        was, values = self._threads[thread.id], thread_values(thread)
         if was is None:
-            row = (thread.id, thread.owner, *changes, thread.sealed)
-            self._execute(sql.ADD_THREAD, (*row, now))
+            self._execute(sql.ADD_THREAD, values)
             return
-        self._execute(sql.SAVE_THREAD, (*changes, thread.id))
+        self._execute(sql.SAVE_THREAD, (*thread_changes(values), thread.id))
         if was.owner != thread.owner:
             self._execute(sql.OWN_THREAD, (thread.owner, thread.id))
 
     def _save_run(self, run: Run, new: bool) -> None:
-        changes = (
-            run.stop,
-            run.wake,
-            run.token,
-            run.owner,
-            run.ready_at,
-            run.asked,
-            run.ready,
-            run.running,
-            run.in_doubt,
-            run.snapshot,
-            run.output,
-        )
-        status = run.status.value  # plain text binds at once, an enum is adapted first
+        values = run_values(run)
         if new:
-            fixed = (run.id, run.thread, run.agent, run.agent_digest, run.requester)
-            self._execute(sql.ADD_RUN, (*fixed, run.parent_call, status, *changes, run.created))
+            self._execute(sql.ADD_RUN, values)
         elif self._run is not None and self._run.status is run.status:
-            self._execute(sql.SAVE_RUN, (*changes, run.id))
+            self._execute(sql.SAVE_RUN, (*run_changes(values), run.id))
         else:
-            self._execute(sql.MOVE_RUN, (*changes, status, run.id))
+            self._execute(sql.MOVE_RUN, (*run_changes(values), run.status.value, run.id))
 
     def _save_call(self, call: Call, work: UnitOfWork) -> None:
-        terms, votes = terms_to(call.terms), votes_to(call.votes)
-        decision = decision_to(call.decision)
-        state = (call.status.value, int(call.asked))
-        outcome = (
-            votes,
-            decision,
-            call.valid_until,
-            call.grant,
-            call.attempt,
-            call.token,
-            call.result,
-        )
+        values, list_status = call_values(call), list_status_of(call)
         if call.id in work.new_calls:
-            fixed = (call.id, call.run, call.thread, call.key, call.kind, call.agent, call.tool)
-            content = (call.tool_digest, call.args, call.args_hash, call.nonce, call.rev)
-            shown = (call.digest, terms, call.binds, call.note, call.preview)
-            ends = (call.original, call.expires_at)
-            made = (
-                call.created,
-                call.requester,
-                list_status_of(call),
-                self._search_key(call, work),
-            )
-            self._execute(sql.ADD_CALL, (*fixed, *content, *shown, *state, *ends, *outcome, *made))
-            return
-        changes = (call.tool_digest, call.args, call.args_hash, call.rev, call.digest, terms)
-        values = (*changes, call.binds, call.preview, *state, call.original, *outcome)
-        list_status = list_status_of(call)
-        if self._stays(call, list_status):
-            self._execute(sql.SAVE_CALL, (*values, call.id))
+            listed = (list_status, self._search_key(call, work))
+            self._execute(sql.ADD_CALL, (*values, *listed))
+        elif self._stays(call, list_status):
+            self._execute(sql.SAVE_CALL, (*call_changes(values), call.id))
         else:
             place = (call.expires_at, list_status, self._search_key(call, work))
-            self._execute(sql.MOVE_CALL, (*values, *place, call.id))
+            self._execute(sql.MOVE_CALL, (*call_changes(values), *place, call.id))
 
     def _stays(self, call: Call, list_status: str) -> bool:
         """Whether all that an index holds of a call is as it was."""

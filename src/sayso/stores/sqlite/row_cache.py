@@ -14,6 +14,7 @@ from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.command import Needs
 from sayso.engine.unit_of_work import COUNTERS
 from sayso.rows import Call, Run, Thread
+from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import SQLITE
 from sayso.stores.sql.rowcodec import principal_from
@@ -71,10 +72,11 @@ class SqliteTransaction(SqlTransaction):
         writer: sqlite3.Connection,
         tool_cache: ToolCache,
         deps: EngineDeps,
+        decode: RowDecoder,
         clock: Callable[[], Micros],
         row_cache: RowCache,
     ) -> None:
-        super().__init__(writer.execute, tool_cache, SQLITE, deps, clock)
+        super().__init__(writer.execute, tool_cache, SQLITE, deps, decode, clock)
         self._row_cache = row_cache
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
@@ -100,7 +102,7 @@ class SqliteTransaction(SqlTransaction):
         work = UnitOfWork(now=self._clock(), deps=self._deps, thread=its, run=run, calls=found)
         if needs.person is not None:
             rows = self._execute(sql.LOAD_PEOPLE, (needs.person,)).fetchall()
-            work.people = tuple(principal_from(row) for row in rows)
+            work.people = tuple(self._decode.listed(principal_from, rows))
         self._threads[thread], self._run, self._calls = its, run, dict(found)
         return work
 

@@ -33,6 +33,7 @@ from sayso.stores.base import (
     run_commands,
 )
 from sayso.stores.hub import Hub, Listener
+from sayso.stores.row_checks import RowDecoder
 from sayso.stores.seals import Seal, SealSchedule, is_full
 from sayso.stores.sql.dialect import SQLITE
 from sayso.stores.sql.prune import prune
@@ -83,6 +84,7 @@ class SqliteStore(SqlReads):
 
     def _set_up(self) -> None:
         self._deps = engine_deps(self.keys)
+        self._decode = RowDecoder(self.keys)
         self._writer_lock = threading.Lock()
         self._queue: deque[Operation] = deque()
         self._tool_cache = ToolCache()
@@ -247,7 +249,7 @@ class SqliteStore(SqlReads):
         self._row_cache.check(writer)
         for operation in batch:
             transaction = SqliteTransaction(
-                writer, self._tool_cache, self._deps, self._clock, self._row_cache
+                writer, self._tool_cache, self._deps, self._decode, self._clock, self._row_cache
             )
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
             if operation.error is not None:

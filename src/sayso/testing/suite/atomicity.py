@@ -72,7 +72,9 @@ class Atomicity:
             channel="test",
             seen_digest=asked.digest,
         )
-        start = Start(thread="t", run="r", calls=(asked.id,), owner="w1", lease=LEASE)
+        start = Start(
+            thread="t", run="r", calls=(asked.id,), seen=(asked.mac,), owner="w1", lease=LEASE
+        )
         _, (started,) = world.transact(decide, start)
         assert started.status is CallStatus.RUNNING
         assert world.call(asked) == started

@@ -37,8 +37,10 @@ class Deciding:
         assert (decision.type, decision.by, decision.at) == ("approve", "ana", world.clock())
         assert (decision.channel, decision.assurance) == ("terminal", "token")
         assert decision.digest == call.digest
-        signed = signed_bytes(call.digest, "approve", "ana", decision.at)
-        assert world.keys.verify(signed, decision.signature)
+        assert world.keys.verify(signed_bytes(decision), decision.signature)
+        for change in ({"by": "bo"}, {"channel": "web"}, {"assurance": "session"}, {"at": 1}):
+            other = signed_bytes(replace(decision, **change))
+            assert not world.keys.verify(other, decision.signature)
         assert [(vote.by, vote.digest) for vote in yes.votes] == [("ana", call.digest)]
         assert world.events() == ["asked", "decided"]
 
@@ -53,7 +55,7 @@ class Deciding:
         assert edited.decision is not None
         assert edited.decision.type == "edit"
         assert edited.decision.digest == edited.digest
-        signed = signed_bytes(edited.digest, "edit", "ana", edited.decision.at)
+        signed = signed_bytes(edited.decision)
         assert world.keys.verify(signed, edited.decision.signature)
         assert world.events() == ["asked", "revised", "decided"]
 

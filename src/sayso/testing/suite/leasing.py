@@ -8,7 +8,7 @@ from sayso.engine.commands import Park, Wake
 from sayso.errors import Conflict, NotFound
 from sayso.rows import CallStatus, Message, RunStatus
 from sayso.stores.base import Due
-from sayso.testing.world import LEASE, World, seconds
+from sayso.testing.world import LEASE, World, content, seconds
 
 
 class Leasing:
@@ -113,7 +113,7 @@ class Leasing:
         taken = world.claim("w1")
         assert taken is not None
         world.transact(Wake(thread="t", run="r"))
-        assert world.run() == taken._replace(wake=2)
+        assert content(world.run()) == content(taken._replace(wake=2))
         world.transact(Park(thread="t", run="r", token=taken.token, wake_seen=1))
         assert world.run().ready_at is not None
         assert world.call(call).status is CallStatus.ASKED

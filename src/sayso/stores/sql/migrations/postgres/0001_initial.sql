@@ -10,9 +10,9 @@ CREATE TABLE thread (
     messages BIGINT NOT NULL,
     seq BIGINT NOT NULL,
     head TEXT NOT NULL,
+    created BIGINT NOT NULL,
     mac TEXT NOT NULL,
-    sealed BIGINT NOT NULL,
-    created BIGINT NOT NULL
+    sealed BIGINT NOT NULL
 );
 CREATE INDEX thread_moved ON thread (id) WHERE seq > sealed;
 CREATE INDEX thread_owner ON thread (owner, created, id) WHERE owner <> '';
@@ -23,6 +23,7 @@ CREATE TABLE message (
     seq BIGINT NOT NULL,
     run TEXT COLLATE "C" NOT NULL,
     body TEXT NOT NULL,
+    mac TEXT NOT NULL,
     PRIMARY KEY (thread, seq)
 );
 
@@ -46,7 +47,9 @@ CREATE TABLE run (
     in_doubt BIGINT NOT NULL,
     snapshot TEXT,
     output TEXT,
-    created BIGINT NOT NULL
+    created BIGINT NOT NULL,
+    seq BIGINT NOT NULL,
+    mac TEXT NOT NULL
 );
 CREATE UNIQUE INDEX run_live ON run (thread) WHERE status IN ('running', 'paused');
 CREATE INDEX run_ready ON run (ready_at) WHERE ready_at IS NOT NULL;
@@ -87,6 +90,8 @@ CREATE TABLE call (
     result TEXT,
     created BIGINT NOT NULL,
     requester TEXT NOT NULL,
+    seq BIGINT NOT NULL,
+    mac TEXT NOT NULL,
     list_status TEXT NOT NULL,
     search_key BIGINT NOT NULL,
     UNIQUE (run, key)
@@ -131,7 +136,8 @@ CREATE TABLE grants (
     ends BIGINT,
     revoked BIGINT,
     created BIGINT NOT NULL,
-    signature TEXT NOT NULL
+    signature TEXT NOT NULL,
+    mac TEXT NOT NULL
 );
 CREATE INDEX grants_for ON grants (agent, tool_digest) WHERE revoked IS NULL;
 
@@ -176,7 +182,8 @@ CREATE TABLE principal (
     ends BIGINT,
     revoked BIGINT,
     created BIGINT NOT NULL,
-    signature TEXT NOT NULL
+    signature TEXT NOT NULL,
+    mac TEXT NOT NULL
 );
 CREATE INDEX principal_person ON principal (person);
 

@@ -8,9 +8,9 @@ CREATE TABLE thread (
     messages INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     head TEXT NOT NULL,
+    created INTEGER NOT NULL,
     mac TEXT NOT NULL,
-    sealed INTEGER NOT NULL,
-    created INTEGER NOT NULL
+    sealed INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX thread_moved ON thread (id) WHERE seq > sealed;
 CREATE INDEX thread_owner ON thread (owner, created) WHERE owner <> '';
@@ -21,6 +21,7 @@ CREATE TABLE message (
     seq INTEGER NOT NULL,
     run TEXT NOT NULL,
     body TEXT NOT NULL,
+    mac TEXT NOT NULL,
     PRIMARY KEY (thread, seq)
 ) WITHOUT ROWID;
 
@@ -44,7 +45,9 @@ CREATE TABLE run (
     in_doubt INTEGER NOT NULL,
     snapshot TEXT,
     output TEXT,
-    created INTEGER NOT NULL
+    created INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    mac TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX run_live ON run (thread) WHERE status IN ('running', 'paused');
 CREATE INDEX run_ready ON run (ready_at) WHERE ready_at IS NOT NULL;
@@ -85,6 +88,8 @@ CREATE TABLE call (
     result TEXT,
     created INTEGER NOT NULL,
     requester TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    mac TEXT NOT NULL,
     list_status TEXT NOT NULL,
     search_key INTEGER NOT NULL,
     UNIQUE (run, key)
@@ -130,7 +135,8 @@ CREATE TABLE grants (
     ends INTEGER,
     revoked INTEGER,
     created INTEGER NOT NULL,
-    signature TEXT NOT NULL
+    signature TEXT NOT NULL,
+    mac TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX grants_for ON grants (agent, tool_digest) WHERE revoked IS NULL;
 
@@ -170,7 +176,8 @@ CREATE TABLE principal (
     ends INTEGER,
     revoked INTEGER,
     created INTEGER NOT NULL,
-    signature TEXT NOT NULL
+    signature TEXT NOT NULL,
+    mac TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX principal_person ON principal (person);
 

@@ -1,0 +1,137 @@
+"""Rows leave a store only after their MAC was checked.
+
+Every read of a SQL store decodes its rows through a ``RowDecoder``. One row that was asked for by
+name and does not hold raises ``Tampered``; in a list it is left out, with a warning in the log, so
+that it does not take the others with it. The audit, which has to name what is wrong with a row,
+reads through ``UNCHECKED`` and asks ``row_wrong`` itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from sayso import codec
+from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
+from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
+from sayso.errors import KeyMissing, Tampered, UnknownKey
+from sayso.keys import Keyring
+from sayso.rows import Call, StoredMessage
+
+log = logging.getLogger("sayso.stores")
+
+R = TypeVar("R", bound=AuthenticRow)
+Decode = Callable[[Sequence[Any]], R]
+
+#: What decoding a damaged row may raise: JSON, an enumeration, an unpacking, a wrong type.
+DAMAGE = (ValueError, TypeError, KeyError, AttributeError)
+
+
+_CHANGED = "it was changed by something that does not hold the row key"
+
+
+def row_wrong(keys: Keyring, row: AuthenticRow) -> str:
+    """Say what is wrong with the MAC of a row; "" if it holds.
+
+    Raises ``UnknownKey`` if it was written under a row key that is not here: that is no forgery.
+    """
+    try:
+        found = row_bytes(row)
+    except DAMAGE as error:
+        return f"a column holds what Sayso never writes ({error})"
+    if found is None:
+        return "its MAC is not one that this version of Sayso makes"
+    data, mac = found
+    return "" if keys.check_row(data, mac) else _CHANGED
+
+
+def answer_wrong(keys: Keyring, call: Call) -> str:
+    """Say what is wrong with a person's answer that is a call's result; "" if it holds.
+
+    An answer is handed out as it is stored. So it is checked with every read that the person who
+    gave it has signed it, and for this call: the row key alone makes no answer.
+    """
+    decision = call.decision
+    if decision is None or decision.type != "respond":
+        return ""
+    answers = (call.digest, codec.digest(doubt_envelope(call)))
+    if decision.digest not in answers or codec.digest(envelope(call)) != call.digest:
+        return f"the answer of {decision.by} is to something else"
+    if call.result != decision.value:
+        return f"its result is not what {decision.by} answered"
+    if not keys.verify(signed_bytes(decision), decision.signature):
+        return f"the signature of {decision.by} does not hold"
+    return ""
+
+
+class RowDecoder:
+    """Turns the rows of a database into values, each checked."""
+
+    def __init__(self, keys: Keyring) -> None:
+        self._keys = keys
+
+    def one(self, decode: Decode[R], row: Sequence[Any]) -> R:
+        """Return a row that was asked for by name; ``Tampered`` if it is not as we wrote it."""
+        try:
+            value = decode(row)
+        except DAMAGE as error:
+            raise tampered(f"row {row[0]}", f"a column cannot be read ({error})") from error
+        return self.checked(value)
+
+    def checked(self, value: R) -> R:
+        """Return a decoded row whose MAC holds; else ``Tampered``, or ``KeyMissing``."""
+        _ = self._keys.row_key  # which says what to do, if there is none at all
+        try:
+            wrong = row_wrong(self._keys, value)
+            if not wrong and isinstance(value, Call):
+                wrong = answer_wrong(self._keys, value)
+        except UnknownKey as error:
+            raise UnknownKey(f"{name_of(value)} was not used: {error}", error.key_id) from None
+        if wrong:
+            raise tampered(name_of(value), wrong)
+        return value
+
+    def each(self, decode: Decode[R], rows: Iterable[Sequence[Any]]) -> list[R]:
+        """Return rows that belong together: one bad row refuses them all."""
+        return [self.one(decode, row) for row in rows]
+
+    def listed(self, decode: Decode[R], rows: Iterable[Sequence[Any]]) -> list[R]:
+        """Return the rows of a list, without the bad ones, which are logged."""
+        found: list[R] = []
+        for row in rows:
+            try:
+                found.append(self.one(decode, row))
+            except (Tampered, KeyMissing) as error:
+                log.warning("left out of a list: %s", error)
+        return found
+
+
+class _Unchecked(RowDecoder):
+    """Gives the rows as they are, for the audit, which checks them itself."""
+
+    def __init__(self) -> None:
+        pass
+
+    def one(self, decode: Decode[R], row: Sequence[Any]) -> R:
+        return decode(row)
+
+    def checked(self, value: R) -> R:
+        return value
+
+
+UNCHECKED = _Unchecked()
+
+
+def name_of(row: AuthenticRow) -> str:
+    """Return what a row is called in messages."""
+    name = f"{row.seq} of thread {row.thread}" if isinstance(row, StoredMessage) else row.id
+    return f"{FIELDS[type(row)].noun} {name}"
+
+
+def tampered(name: str, wrong: str) -> Tampered:
+    """Return the error for a row that is not as Sayso wrote it."""
+    return Tampered(
+        f"{name} was not used: {wrong}. Run `sayso audit verify` to see what differs, then bring "
+        "the row back from a backup, or ask again in a new run"
+    )

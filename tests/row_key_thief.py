@@ -1,0 +1,40 @@
+"""What somebody who holds the row key, and no key that signs, can do to a SQLite store."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+from sayso.engine.row_macs import row_mac
+from sayso.stores.row_checks import DAMAGE
+from sayso.stores.sql import rowcodec
+from sayso.stores.sql import statements as sql
+from sayso.stores.sqlite import SqliteStore
+
+_TABLES: dict[str, tuple[str, Any]] = {
+    "call": (sql.CALL, rowcodec.call_from),
+    "run": (sql.RUN, rowcodec.run_from),
+    "thread": (sql.THREAD, rowcodec.thread_from),
+    "message": (sql.MESSAGE, rowcodec.message_from),
+    "grants": (sql.GRANT, rowcodec.grant_from),
+    "principal": (sql.PRINCIPAL, rowcodec.principal_from),
+}
+
+
+def authenticate_rows(store: SqliteStore) -> None:
+    """Give every row of a store the MAC that it would have, had Sayso written it as it is."""
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as file:
+        for table, (columns, decode) in _TABLES.items():
+            for row in file.execute(f"SELECT {columns} FROM {table}").fetchall():
+                try:
+                    value = decode(row)
+                except DAMAGE:
+                    continue
+                names = [name for name in columns.split(", ") if name != "mac"]
+                kept = [
+                    one for name, one in zip(columns.split(", "), row, strict=True) if name != "mac"
+                ]
+                here = " AND ".join(f"{name} IS ?" for name in names)
+                mac = row_mac(value, store.keys.row_key.mac)
+                file.execute(f"UPDATE {table} SET mac = ? WHERE {here}", (mac, *kept))
