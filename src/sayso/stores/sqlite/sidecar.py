@@ -71,7 +71,8 @@ class Sidecar:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
             yield
         finally:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+            if not self.closed:  # in a forked child, it would be unlocked for the parent, too
+                fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def free(self) -> bool:
         """Whether no process writes at this moment."""
@@ -135,8 +136,13 @@ class Sidecar:
         self.behind = False
         self._write(pos)
 
+    @property
+    def closed(self) -> bool:
+        """Whether both files are closed."""
+        return not self._closing.alive
+
     def close(self) -> None:
-        """Let go of both files; twice is once."""
+        """Close both files. Idempotent."""
         self._closing()
 
 

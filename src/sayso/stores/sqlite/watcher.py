@@ -7,7 +7,9 @@ import threading
 import time
 from collections import deque
 
+from sayso.forking import no_fork
 from sayso.stores.hub import Hub
+from sayso.stores.sqlite.opening import Connection
 
 #: How often to look. ``data_version`` costs some microseconds, and changes with any commit.
 POLL_SECONDS = 0.004
@@ -45,9 +47,7 @@ class OwnCommits:
 class Watcher(threading.Thread):
     """Tells a hub which threads moved, for as long as the hub has listeners."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, hub: Hub, own: OwnCommits, seen: int
-    ) -> None:
+    def __init__(self, connection: Connection, hub: Hub, own: OwnCommits, seen: int) -> None:
         super().__init__(name="sayso-watch", daemon=True)
         self._connection = connection
         self._hub = hub
@@ -58,7 +58,8 @@ class Watcher(threading.Thread):
         version, quiet = None, 0
         try:
             while self._hub.wanted():
-                current = self._connection.execute("PRAGMA data_version").fetchone()[0]
+                with no_fork():
+                    current = self._connection.execute("PRAGMA data_version").fetchone()[0]
                 quiet += 1
                 if current != version:
                     version, quiet = current, 0
@@ -71,7 +72,8 @@ class Watcher(threading.Thread):
 
     def _tell(self) -> None:
         statement = "SELECT pos, thread FROM event WHERE pos > ? ORDER BY pos"
-        rows = self._connection.execute(statement, (self._seen,)).fetchall()
+        with no_fork():
+            rows = self._connection.execute(statement, (self._seen,)).fetchall()
         if rows:
             self._seen = rows[-1][0]
             others = self._own.others(rows)
