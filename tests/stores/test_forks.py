@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from sayso import Gate, Inbox, Paused
+from sayso import Gate, Inbox, Paused, forking
 from sayso.audit import verify
 from sayso.errors import StoreError
 from sayso.stores import open_store
@@ -398,3 +398,41 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_was_killed(tmp_path: Pa
         store.close()
         os.close(reader)
         os.close(writer)
+
+
+def test_a_fork_that_cannot_wait_makes_a_child_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forking, "PATIENCE", 0.05)
+    inside, over = threading.Event(), threading.Event()
+
+    def boundary(name: str, when: str) -> None:
+        inside.set()
+        over.wait(2 * PATIENCE)
+
+    store = SqliteStore(tmp_path / "store.db", boundary=boundary)
+    gate = Gate(store, wait=0)
+
+    def write() -> None:
+        with gate.run("order"):
+            gate.once_sync("step", lambda: "done")
+
+    def child() -> None:
+        with pytest.raises(StoreError, match="forked"):
+            write()
+        with pytest.raises(StoreError, match="forked"):
+            store.tail()
+        other = Gate(f"sqlite:///{tmp_path / 'other.db'}", wait=0)
+        with other.run("order"):
+            assert other.once_sync("step", lambda: "done") == "done"
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert inside.wait(PATIENCE)
+    assert outcome(fork(child)) == "ended"
+    over.set()
+    thread.join()
+    found = store.run("order")
+    assert found is not None
+    assert found.status == "done"
+    store.close()

@@ -50,6 +50,7 @@ class Connection(sqlite3.Connection):
         if not self.abandoned:
             with no_fork():
                 super().close()
+            _connections.discard(self)
 
     def __del__(self) -> None:
         with suppress(sqlite3.Error):  # one that could not be opened
@@ -63,12 +64,20 @@ _abandoned: list[Connection] = []
 def _after_fork() -> None:
     for connection in list(_connections):
         if cut_short() or connection.in_transaction:
-            connection.abandoned = True
-            _abandoned.append(connection)
-            if cut_short() != "other":  # else an OS thread may have had it locked
-                connection.set_authorizer(_deny)
+            _abandon(connection)
         else:
             connection.close()
+
+
+def _abandon(connection: Connection) -> None:
+    import ctypes
+
+    connection.abandoned = True
+    _abandoned.append(connection)
+    # One reference more than there are, so that not even the end of the interpreter closes it.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    if cut_short() != "other":  # else an OS thread may have had it locked
+        connection.set_authorizer(_deny)
 
 
 def _deny(*_: object) -> int:
@@ -78,9 +87,13 @@ def _deny(*_: object) -> int:
 call_in_child(_after_fork)
 
 
-def _identity(path: Path) -> Identity:
+def check_usable(path: Path) -> Identity:
+    """Refuse a file that a parent was in the middle of something with; gives its identity."""
     found = os.stat(path)
-    return found.st_dev, found.st_ino
+    identity = found.st_dev, found.st_ino
+    if any(connection.file == identity for connection in _abandoned):
+        raise forked(path)
+    return identity
 
 
 def connected(path: Path, *, writable: bool = True) -> Connection:
@@ -89,9 +102,7 @@ def connected(path: Path, *, writable: bool = True) -> Connection:
     if not path.exists():
         # What agents want to do is for nobody else on this machine to read.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    file = _identity(path)
-    if any(connection.file == file for connection in _abandoned):
-        raise forked(path)
+    identity = check_usable(path)
     with no_fork():
         try:
             connection = sqlite3.connect(
@@ -101,7 +112,7 @@ def connected(path: Path, *, writable: bool = True) -> Connection:
                 cached_statements=256,
                 factory=Connection,
             )
-            connection.file = file
+            connection.file = identity
             for setting in (f"busy_timeout={_BUSY_MS}", *(_WRITER if writable else _READER)):
                 connection.execute(f"PRAGMA {setting}")
         except sqlite3.Error as error:

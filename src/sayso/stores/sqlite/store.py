@@ -43,6 +43,7 @@ from sayso.stores.sql.transaction import SqlTransaction
 from sayso.stores.sqlite.opening import (
     Connection,
     brought_up_to_date,
+    check_usable,
     connected,
     forked,
     last_pos,
@@ -136,7 +137,8 @@ class SqliteStore(SqlReads):
     def _open(self) -> Connection:
         if self._closed:
             raise StoreError(f"{self.url} is closed: open it again")
-        if self._sidecar.closed:
+        if self._sidecar.closed:  # this is a forked child
+            check_usable(self.path)
             self._sidecar = Sidecar(self.path)
         with self._sidecar.lock(), no_fork():
             writer = connected(self.path)
