@@ -74,6 +74,15 @@ class Hub:
             heard = list(self._listeners.get(None, ()))
             for thread in threads:
                 heard += self._listeners.get(thread, ())
+        self._tell(heard)
+
+    def publish_to_all(self) -> None:
+        """Tell every listener."""
+        with self._lock:
+            heard = [listener for listeners in self._listeners.values() for listener in listeners]
+        self._tell(heard)
+
+    def _tell(self, heard: list[Listener]) -> None:
         for listener in heard:
             try:
                 listener.callback()

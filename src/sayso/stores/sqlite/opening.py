@@ -22,11 +22,18 @@ from weakref import WeakSet
 from sayso.errors import StoreError
 from sayso.forking import call_in_child, cut_short, no_fork
 from sayso.keys import Keyring
-from sayso.stores.sql.migrate import check_key, check_version, migrate, version_of
+from sayso.stores.sql import statements as sql
+from sayso.stores.sql.migrate import (
+    check_key,
+    check_version,
+    damaged,
+    migrate,
+    read_meta,
+    version_of,
+)
 
 _BUSY_MS = 10_000
-_WRITER = ("journal_mode=WAL", "synchronous=FULL")
-_READER = ("query_only=1",)
+_DURABLE = ("journal_mode=WAL", "synchronous=FULL")
 
 
 #: Which file it is, whatever its name.
@@ -97,24 +104,29 @@ def check_usable(path: Path) -> Identity:
 
 
 def connected(path: Path, *, writable: bool = True) -> Connection:
-    """A connection to the file, which is made if it is not there."""
+    """A connection to the file; one that writes makes it if it is not there."""
     connection = None
-    if not path.exists():
-        # What agents want to do is for nobody else on this machine to read.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    identity = check_usable(path)
+    try:
+        if writable and not path.exists():
+            # What agents want to do is for nobody else on this machine to read.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        identity = check_usable(path)
+    except OSError as error:
+        raise StoreError(f"cannot open {path}: {error.strerror}") from error
     with no_fork():
         try:
             connection = sqlite3.connect(
-                path,
+                f"file:{quote(os.fsencode(path))}?mode=rw",
+                uri=True,
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=256,
                 factory=Connection,
             )
             connection.file = identity
-            for setting in (f"busy_timeout={_BUSY_MS}", *(_WRITER if writable else _READER)):
-                connection.execute(f"PRAGMA {setting}")
+            connection.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+            if not writable:
+                connection.execute("PRAGMA query_only=1")
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
@@ -135,7 +147,7 @@ def check_ours(path: Path) -> None:
     if not path.is_file() or not path.stat().st_size:
         return
     # As it lies there, so that nothing is put beside it; what it has in a log is looked at later.
-    address = f"file:{quote(str(path))}?immutable=1"
+    address = f"file:{quote(os.fsencode(path))}?immutable=1"
     try:
         with no_fork(), closing(sqlite3.connect(address, uri=True)) as connection:
             names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
@@ -144,21 +156,86 @@ def check_ours(path: Path) -> None:
         raise StoreError(f"cannot open {path}: {error}") from error
 
 
+def check_alone(path: Path) -> None:
+    """Refuse a file with several names, and a log that is left without its file."""
+    log = Path(f"{path}-wal")
+    found = path.stat() if path.exists() else None
+    if found is not None and found.st_nlink > 1:
+        raise StoreError(
+            f"{path} has {found.st_nlink} names (hard links), each with a log and a lock of its "
+            "own, which loses data: remove the others, or use symbolic links"
+        )
+    if (found is None or not found.st_size) and log.exists() and log.stat().st_size:
+        raise StoreError(
+            f"{log} belongs to a file {path.name} that is not there any more: put that file back; "
+            f"or, to begin with an empty store, stop every process that uses it and delete {log} "
+            f"and {path}-shm"
+        )
+
+
 def brought_up_to_date(connection: Connection, keys: Keyring, url: str) -> str:
     """Make or migrate the tables, and check that the keys are theirs; gives the incarnation."""
     try:
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         version = version_of(names, connection.execute, url)
         check_version(version, "sqlite", url)
+        for setting in _DURABLE:
+            connection.execute(f"PRAGMA {setting}")
         connection.execute("BEGIN IMMEDIATE")
         migrate(version, "sqlite", connection.execute, keys.primary_id)
+        try:
+            connection.execute(sql.CHECK_TABLES)
+        except sqlite3.OperationalError as error:
+            raise damaged(url, str(error)) from error
+        meta = read_meta(connection.execute, url)
+        check_key(meta["key"], [key.id for key in keys.keys], connection.execute, url)
         connection.execute("COMMIT")
-        facts = dict(connection.execute("SELECT key, value FROM meta").fetchall())
-        check_key(facts["key"], [key.id for key in keys.keys], connection.execute, url)
     except sqlite3.Error as error:
         path = url.removeprefix("sqlite:///")
         raise StoreError(f"{path} is not a store that can be used: {error}") from error
-    return str(facts["incarnation"])
+    return meta["incarnation"]
+
+
+class OpenFiles:
+    """The files of a store that is open: the database, its log, and the index of the log.
+
+    SQLite finds them by name once, and then writes to what it has open, whatever becomes of the
+    name. A process that goes on with a deleted file loses what it writes, and one that opens the
+    new file meanwhile does not see it.
+    """
+
+    def __init__(self, path: Path, name: Path) -> None:
+        """Note which files these are now. ``name`` is what the user calls ``path``."""
+        self._name = str(name)
+        self._logs = [f"{path}-wal", f"{path}-shm"]
+        self._known = {file: os.stat(file) for file in (self._name, *self._logs)}
+
+    def check(self) -> None:
+        """Raise ``StoreError`` if the database was deleted or replaced since it was opened."""
+        self._check(self._name)
+
+    def check_all(self) -> None:
+        """The same for its log too."""
+        for file in (self._name, *self._logs):
+            self._check(file)
+
+    def _check(self, file: str) -> None:
+        known = self._known[file]
+        try:
+            found = os.stat(file)
+        except FileNotFoundError:
+            raise _not_ours(file, "deleted") from None
+        except OSError as error:
+            raise StoreError(f"{file} cannot be read any more: {error.strerror}") from error
+        if found.st_ino != known.st_ino or found.st_dev != known.st_dev:
+            raise _not_ours(file, "replaced")
+
+
+def _not_ours(file: str, what: str) -> StoreError:
+    return StoreError(
+        f"{file} was {what} while it was open, so that nothing is read from it or kept in it any "
+        "more: put the file back, or restore a backup and restart every process that uses it"
+    )
 
 
 def last_pos(connection: Connection) -> int:

@@ -13,6 +13,8 @@ restored from a copy, and nothing starts until ``sayso recover`` was run.
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import sqlite3
 import threading
 import time
@@ -35,6 +37,7 @@ from sayso.stores.base import (
 from sayso.stores.hub import Hub, Listener
 from sayso.stores.seals import Seal, SealSchedule, is_full
 from sayso.stores.sql.dialect import SQLITE
+from sayso.stores.sql.migrate import another, read_meta
 from sayso.stores.sql.prune import prune
 from sayso.stores.sql.reads import SqlReads, move_cursor
 from sayso.stores.sql.seal import find_unsealed, seal_moved
@@ -42,7 +45,9 @@ from sayso.stores.sql.tool_cache import ToolCache
 from sayso.stores.sql.transaction import SqlTransaction
 from sayso.stores.sqlite.opening import (
     Connection,
+    OpenFiles,
     brought_up_to_date,
+    check_alone,
     check_usable,
     connected,
     forked,
@@ -55,6 +60,8 @@ from sayso.stores.sqlite.sidecar import PATIENCE, Sidecar
 from sayso.stores.sqlite.stream import Stream
 from sayso.stores.sqlite.watcher import OwnCommits, Watcher
 from sayso.types import Micros
+
+log = logging.getLogger("sayso.stores")
 
 _RETRIES = 5
 #: A commit that takes less is not worth a thread.
@@ -76,9 +83,12 @@ class SqliteStore(SqlReads):
         clock: Callable[[], Micros] = lambda: time.time_ns() // 1000,
         boundary: Boundary | None = None,
     ) -> None:
-        self.path = Path(path).expanduser().absolute()
+        # The user's name for it may be a link. Lock, mark and key are beside the file itself.
+        self._name = Path(path).expanduser().absolute()
+        self.path = Path(os.path.realpath(self._name))
         self.url = f"sqlite:///{self.path}"
         self.boundary = boundary
+        self.incarnation = ""
         self.quick_reads = True  # a reader of a WAL waits for no writer
         self._clock = clock
         self._sidecar = Sidecar(self.path)
@@ -141,9 +151,13 @@ class SqliteStore(SqlReads):
             check_usable(self.path)
             self._sidecar = Sidecar(self.path)
         with self._sidecar.lock(), no_fork():
+            check_alone(self.path)
             writer = connected(self.path)
             try:
                 self._prepare(writer)
+                self._files = OpenFiles(self.path, self._name)
+                if writer.file != check_usable(self._name):
+                    raise StoreError(f"{self._name} was replaced while it was opened: try again")
             except BaseException:
                 writer.close()
                 raise
@@ -151,7 +165,10 @@ class SqliteStore(SqlReads):
         return writer
 
     def _prepare(self, connection: Connection) -> None:
-        self.incarnation = brought_up_to_date(connection, self.keys, self.url)
+        incarnation = brought_up_to_date(connection, self.keys, self.url)
+        if self.incarnation not in ("", incarnation):  # this is a forked child
+            raise another(self.url)
+        self.incarnation = incarnation
         self._seen = self._pos = last_pos(connection)
         unsealed = find_unsealed(lambda *query: connection.execute(*query).fetchall())
         if not unsealed.demand_seal(self._clock()):
@@ -225,7 +242,7 @@ class SqliteStore(SqlReads):
             with self._sidecar.lock(), no_fork():
                 try:
                     self._commit(writer, batch)
-                except (sqlite3.Error, OSError):
+                except (sqlite3.Error, OSError, StoreError):
                     self._committing = False
                     self._undo(writer)
                     raise
@@ -234,6 +251,8 @@ class SqliteStore(SqlReads):
                     self._mend(writer)
         except (sqlite3.Error, OSError) as error:
             self._fail(batch, StoreError(f"{self.path} could not be written: {error}"))
+        except StoreError as error:
+            self._fail(batch, error)
         return moved
 
     def _mend(self, writer: Connection) -> None:
@@ -256,8 +275,10 @@ class SqliteStore(SqlReads):
         roll_back(writer)
 
     def _commit(self, writer: Connection, batch: list[Operation]) -> None:
+        self._files.check_all()
         writer.execute("BEGIN IMMEDIATE")
-        self._row_cache.check(writer)
+        if self._row_cache.check(writer):
+            self._check_lineage(writer)
         for operation in batch:
             transaction = SqliteTransaction(
                 writer, self._tool_cache, self._deps, self._clock, self._row_cache
@@ -276,8 +297,20 @@ class SqliteStore(SqlReads):
             for tools, search_keys in self._news:
                 self._tool_cache.learn(tools, search_keys)
         self._cross(batch, "after")
+        self._files.check()  # deleted in the middle, it has taken this commit along
         self._sidecar.mark(pos)
         self._finish(batch)
+
+    def _check_lineage(self, writer: Connection) -> None:
+        """Another process has written: refuse what is not the future of what we know."""
+        if read_meta(writer.execute, self.url)["incarnation"] != self.incarnation:
+            raise another(self.url)
+        if (pos := last_pos(writer)) < self._pos:
+            self._pos = pos
+            self._sidecar.fall_behind()
+            raise StoreError(
+                f"an older copy was put back into {self.path}: run `sayso recover` first"
+            )
 
     def _commit_own(self, writer: Connection, pos: int) -> None:
         self._own.add(pos - self._added + 1, pos)
@@ -369,10 +402,12 @@ class SqliteStore(SqlReads):
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         self._ready()
+        self._files.check()
         for attempt in range(_RETRIES):
             try:
                 connection = self._readers.pop()
             except IndexError:
+                self._files.check_all()
                 connection = connected(self.path, writable=False)
             try:
                 with no_fork():
@@ -404,7 +439,7 @@ class SqliteStore(SqlReads):
 
     def _start_watching(self) -> None:
         connection = connected(self.path, writable=False)
-        Watcher(connection, self._hub, self._own, self._seen).start()
+        Watcher(connection, self._files, self._hub, self._own, self._seen).start()
 
     # -- the rest
 
@@ -427,6 +462,8 @@ class SqliteStore(SqlReads):
         try:
             if self._has_written and self._sidecar.lets_in(self._writer_lock, PATIENCE):
                 self.seal()
+        except StoreError as error:
+            log.warning("not sealed now, which the next seal makes good: %s", error)
         finally:
             self._closed = True
             # If it is not free, one of our threads waits in there, and has the rest to the end.
