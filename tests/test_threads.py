@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import subprocess
 import sys
 import threading
@@ -125,3 +126,28 @@ async def test_a_function_sees_the_context_that_called_it() -> None:
     mark = contextvars.ContextVar("mark", default="none")
     mark.set("ours")
     assert await off_loop(mark.get) == "ours"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    threads, begun, over = Threads(1), threading.Event(), threading.Event()
+
+    async def blocked() -> None:
+        answer = threads.run(lambda: (begun.set(), over.wait(60)))
+        await asyncio.to_thread(begun.wait)
+        pid = os.fork()
+        if not pid:
+            try:
+                asyncio.run(in_child())
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        over.set()
+        await answer
+
+    async def in_child() -> None:
+        assert await threads.run(lambda: 3) == 3
+        assert await off_loop(lambda: 4) == 4
+
+    asyncio.run(blocked())

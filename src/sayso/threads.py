@@ -21,6 +21,8 @@ from functools import cache, partial
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
+from sayso.forking import renew_in_child
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -37,10 +39,6 @@ _MOST = 256
 @cache
 def _for_functions() -> Threads:
     return Threads(_MOST)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_for_functions.cache_clear)  # threads do not cross a fork
 
 
 async def off_loop(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -75,12 +73,17 @@ class Threads:
     def __init__(self, most: int, patience: float | None = None) -> None:
         self._most = most
         self._patience = patience
+        self.after_fork()
+        renew_in_child(self)
+        atexit.register(self._finish)
+
+    def after_fork(self) -> None:
+        """Start without OS threads and jobs: those of a parent are not in a forked child."""
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         #: How many wait for a job; below nothing, so many jobs wait for a thread.
         self._free = 0
         self._threads: list[threading.Thread] = []
-        atexit.register(self._finish)
 
     def run(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Call it in a thread, for the running loop; what is cancelled in time never begins."""

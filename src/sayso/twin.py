@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -40,10 +39,6 @@ _AT_EXIT = 3.0
 @cache
 def _workers() -> Threads:
     return Threads(16, _AT_EXIT)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_workers.cache_clear)  # threads do not cross a fork
 
 
 async def hop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

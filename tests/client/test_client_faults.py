@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -194,3 +195,35 @@ def test_a_long_call_keeps_its_claim(server: Server, people: People, gate_to: Ga
     go_on.set()
     paying.join(PATIENT)
     assert results == ["paid 5"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_connections_of_its_own(
+    server: Server, gate_to: Gates, people: People
+) -> None:
+    """On a connection of the parent's, each would read the other's answers."""
+    gate = gate_to(server.url, wait=0)
+
+    def ask(run: str) -> None:
+        with pytest.raises(sayso.Paused) as paused, gate.run(run):
+            gate.ask_sync(f"About {run}?")
+        assert paused.value.requests[0].question.text == f"About {run}?"
+
+    names = [f"{who} {n}" for who in ("parent", "ana", "bo") for n in range(10)]
+    ask("first")  # its connection stays open, and the children inherit it
+    children = []
+    for who in ("ana", "bo"):
+        pid = os.fork()
+        if not pid:
+            try:
+                for n in range(10):
+                    ask(f"{who} {n}")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children.append(pid)
+    for n in range(10):
+        ask(f"parent {n}")
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0]
+    for run in ("first", *names):
+        assert len(people.inbox.pending_sync(run=run).items) == 1

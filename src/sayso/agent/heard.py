@@ -6,7 +6,6 @@ last that were read are still there, so is everything between them.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from sayso import codec
 from sayso.agent.models.wire import known_call_ids
+from sayso.forking import fork_safe_lock
 from sayso.types import Json
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Heard:
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Talk] = OrderedDict()
         self._bytes = 0
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
 
     def read(self, store: Store, thread: str) -> Talk:
         """A conversation as it is stored now; it is the caller's until it is kept."""

@@ -17,6 +17,7 @@ from sayso.channels.desk import Desk, os_user
 from sayso.channels.layout import name
 from sayso.channels.prompt import ask
 from sayso.channels.screen import Screen, can_prompt
+from sayso.forking import call_in_child, fork_safe_lock
 from sayso.inbox import Inbox
 from sayso.stores.base import Store
 from sayso.types import Request, Reviewer
@@ -24,7 +25,7 @@ from sayso.types import Request, Reviewer
 __all__ = ["TerminalChannel", "can_prompt"]
 
 #: One terminal, one question: whoever draws a card holds this.
-TERMINAL = threading.Lock()
+TERMINAL = fork_safe_lock()
 
 
 class TerminalChannel:
@@ -97,3 +98,6 @@ class _Thread:
 @cache
 def _thread() -> _Thread:
     return _Thread()
+
+
+call_in_child(_thread.cache_clear)

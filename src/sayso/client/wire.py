@@ -17,6 +17,7 @@ import httpx
 
 from sayso import errors
 from sayso.errors import InvalidCall, InvalidDecision, SaysoError, TooMany
+from sayso.forking import renew_in_child
 from sayso.twin import on_loop
 
 #: Answers that say "later": the same can be sent again.
@@ -47,6 +48,11 @@ class Wire:
         self.url = _checked(url)
         self._headers = {} if token is None else {"authorization": f"Bearer {_word(token)}"}
         self._patience = patience
+        self._inherited: list[Any] = []
+        self._reset()
+        renew_in_child(self)
+
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._blocking: httpx.Client | None = None
         #: Connections belong to the loop that made them.
@@ -54,6 +60,11 @@ class Wire:
             WeakKeyDictionary()
         )
         self._tls: ssl.SSLContext | None = None
+
+    def after_fork(self) -> None:
+        """Keep the parent's connections for ever, unused and open, and make new ones."""
+        self._inherited += [self._blocking, *self._on_loops.items()]
+        self._reset()
 
     async def get(self, path: str, query: Mapping[str, Any], seconds: float = 0.0) -> Answer:
         """Read; the server may take so many seconds longer than usual."""

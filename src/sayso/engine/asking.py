@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.rows import Call, CallStatus
-from sayso.types import Decided, Terms, Verdict, Vote
+from sayso.types import Decided, Micros, Terms, Verdict, Vote
 
 ENVELOPE_VERSION = 1
 

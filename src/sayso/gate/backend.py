@@ -53,13 +53,17 @@ class RunEntry(Protocol):
     name: str
     thread: str
     requester: str
-    owner: str
     #: Another holder has the run's lease for longer than one call.
     hold: bool
     #: Made for one call, which also ends it.
     alone: bool
     #: Made just now, so that nothing of it can be stored yet.
     fresh: bool
+
+    @property
+    def owner(self) -> str:
+        """The name under which this process holds the run."""
+        ...
 
     def opens(self) -> bool:
         """Whether this is the first new call of an entry, which may open a finished run again."""

@@ -14,12 +14,15 @@ several calls in one commit. A framework that runs the tool itself uses the back
 from __future__ import annotations
 
 import logging
+import os
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sayso.errors import CallFailed, InDoubt, Paused, Refused, ResultNotKept, told
+from sayso.errors import CallFailed, Conflict, InDoubt, Paused, Refused, ResultNotKept, told
+from sayso.forking import generation, renew_in_child
 from sayso.gate.backend import Backend, Lease, RunEntry, moved
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan
@@ -80,10 +83,15 @@ class Driver:
         self.agent = agent
         #: Names this process where it holds a lease.
         self.owner = owner
+        renew_in_child(self)
         self.channels = tuple(channels)
         #: Called with a new request that no channel takes to anybody.
         self._hint = hint
         self.closed = False
+
+    def after_fork(self) -> None:
+        """Hold leases under another name than the parent."""
+        self.owner = f"{self.owner}/{os.getpid()}:{secrets.token_hex(4)}"
 
     # -- one call, from its proposal to its end
 
@@ -189,21 +197,29 @@ class Driver:
             # The start took longer than the lease: another process may hold the run by now.
             reason = "the lease had lapsed before the effect"
             return Ended(call=await self.backend.doubt(call, reason))
+        begun_in = generation()
         try:
             with entry.inside(call), working(self.backend.place, call.run, call.id):
                 value = await effect(call)
-        except Paused as paused:
-            elsewhere = not paused.requests or any(r.run != call.run for r in paused.requests)
-            row = await self.backend.suspend(call, elsewhere=elsewhere)
-            return Ended(call=row, paused=paused)
-        except Exception as error:
-            row = await self.backend.end(entry, call, False, told(error), retry=plan.retry)
-            return Ended(call=row, error=error)
-        except GeneratorExit:
-            raise  # nothing can be awaited any more; the lease will lapse into a doubt
         except BaseException as error:
+            if isinstance(error, GeneratorExit):
+                raise  # nothing can be awaited any more; the lease will lapse into a doubt
+            if begun_in != generation():
+                raise  # this process was forked by the effect: the parent records what comes of it
+            if isinstance(error, Paused):
+                elsewhere = not error.requests or any(r.run != call.run for r in error.requests)
+                row = await self.backend.suspend(call, elsewhere=elsewhere)
+                return Ended(call=row, paused=error)
+            if isinstance(error, Exception):
+                row = await self.backend.end(entry, call, False, told(error), retry=plan.retry)
+                return Ended(call=row, error=error)
             await self.backend.doubt(call, f"interrupted by {type(error).__name__}")
             raise
+        if begun_in != generation():
+            raise Conflict(
+                f"{call.id} runs in the process that this one was forked from, and is recorded "
+                "there: end a forked child with os._exit()"
+            )
         text, why = None, "it has no JSON form"
         try:
             text = plan.dump(value)

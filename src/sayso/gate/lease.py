@@ -8,7 +8,6 @@ also watches the end on its own monotonic clock, so that it notices however the 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from contextlib import closing
@@ -17,6 +16,7 @@ from typing import Any
 from sayso.engine import Command
 from sayso.engine.commands import Cancel, Claim, Finish, Look, Park, Propose, Renew, Reopen
 from sayso.errors import Conflict, Leased, SaysoError, StoreError
+from sayso.forking import generation, renew_in_child
 from sayso.gate.reentrancy import due_here, refuse_own_run, took
 from sayso.rows import LIVE, Call, CallStatus, Run
 from sayso.stores.base import Store
@@ -46,6 +46,7 @@ class RunLease:
         self.token: int | None = None
         self._ends = 0.0
         self._kept = False
+        self._kept_in = generation()
 
     def on(self, thread: str, run: str) -> RunLease:
         """Name the run that the lease is for."""
@@ -72,8 +73,9 @@ class RunLease:
 
     @property
     def lapsed(self) -> bool:
-        """Whether our lease is over by this machine's own measure."""
-        return self._kept and time.monotonic() >= self._ends
+        """Whether our lease is over by this machine's own measure, or is a parent process's."""
+        inherited = self._kept_in != generation()
+        return self._kept and (inherited or time.monotonic() >= self._ends)
 
     async def wait(self, until: float | None = None) -> Run:
         """Wait until no other process works on the run, and return the run.
@@ -135,8 +137,9 @@ class RunLease:
         """Renew the lease of this token from now on; it was asked for at ``began``."""
         self.drop()
         self.token, self._ends, self._kept = token, began + self.length, True
+        self._kept_in = generation()
         took(self.run)
-        _keeper().keep(self)
+        KEEPER.keep(self)
 
     def renew(self) -> None:
         """Push the end out, if the store agrees that the lease is still ours."""
@@ -159,7 +162,7 @@ class RunLease:
         """Stop renewing; the last commit may have given the row back already."""
         if self._kept:
             self._kept = False
-            _keeper().drop(self)
+            KEEPER.drop(self)
 
     async def free_lapsed(self) -> tuple[Call, ...]:
         """Free the run of a process that went away; the calls that are in doubt now."""
@@ -283,6 +286,11 @@ class Keeper:
     """
 
     def __init__(self) -> None:
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """Start without leases: those of a parent are renewed there."""
         self._condition = threading.Condition()
         self._leases: dict[RunLease, float] = {}
         self._worker: threading.Thread | None = None
@@ -320,17 +328,3 @@ class Keeper:
 
 
 KEEPER = Keeper()
-
-
-def _keeper() -> Keeper:
-    return KEEPER
-
-
-def _after_fork() -> None:
-    """The heartbeat thread and its locks stay in the parent."""
-    global KEEPER
-    KEEPER = Keeper()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, told
+from sayso.forking import generation
 from sayso.gate.driver import Driver
 from sayso.gate.options import MAX_NAME, checked_words
 from sayso.rows import Call
@@ -62,7 +63,7 @@ class RunScope:
         self.fresh = alone
         #: An agent's tool asks within the run that called it, under a key of its own.
         self.thread = thread or name
-        self.owner = owner or driver.owner
+        self._owner = owner
         #: Somebody has the run's lease for longer than one call, and keeps it between them.
         self.hold = hold
         #: Entered for the steps of one call only: no framework drives this run.
@@ -80,6 +81,13 @@ class RunScope:
         #: Whether a new call was made in this entry.
         self._opened = False
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
+        #: The process that entered it.
+        self._entered_in = generation()
+
+    @property
+    def owner(self) -> str:
+        """Who holds the run while one of its calls runs here."""
+        return self._owner or self.driver.owner
 
     def key(self, subject: str, content: str = "") -> str:
         """The natural key of a call: what is called, with what, and how often in this entry.
@@ -125,7 +133,7 @@ class RunScope:
             self.requester,
             thread=self.thread,
             prefix=f"{key}/",
-            owner=self.owner,
+            owner=self._owner,
             hold=self.hold,
             steps=self.steps or not self._prefix,
             named=self._named,
@@ -135,6 +143,7 @@ class RunScope:
         if self._token is not None:
             raise SaysoError(f"run {self.name!r} is entered already: call gate.run(...) again")
         self._token = _scopes.set((*_scopes.get(), self))
+        self._entered_in = generation()
         return self
 
     def opens(self) -> bool:
@@ -174,6 +183,8 @@ class RunScope:
         self._leave()
         # Where the store is away, who wrote to it has waited for it: the run stays as it is.
         if isinstance(error, Paused | StoreError) or self.driver.closed:
+            return
+        if self._entered_in != generation():  # a forked child, whose parent is still inside
             return
         status, output = "done", None
         if error is not None:

@@ -15,6 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import sayso
 from sayso.errors import SaysoError
+from sayso.forking import renew_in_child
 from sayso.stores.base import Store
 from sayso.types import Json
 
@@ -38,6 +39,11 @@ class Glance(Generic[T]):
 
     def __init__(self, look: Callable[[], T]) -> None:
         self._look = look
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """Forget a look that is under way: its OS thread is not in a forked child."""
         self._lock = threading.Lock()
         self._began = 0.0
         self._looking: Future[T] | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sayso.errors import StoreError
+from sayso.forking import fork_safe_lock
 
 if TYPE_CHECKING:
     from sayso.stores.base import Store
@@ -16,7 +16,7 @@ _URLS = (
     "memory://"
 )
 _shared: dict[str, Any] = {}
-_shared_lock = threading.Lock()
+_shared_lock = fork_safe_lock()
 
 
 def open_store(url: str | Store, **options: Any) -> Store:

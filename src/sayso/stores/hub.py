@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterable
-from weakref import WeakSet
+
+from sayso.forking import renew_in_child
 
 log = logging.getLogger("sayso.stores")
-
-_hubs: WeakSet[Hub] = WeakSet()
-
-
-def _after_fork() -> None:
-    """Neither the listeners nor the watcher of the parent are in the child."""
-    for hub in _hubs:
-        hub.reset()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Hub:
@@ -32,11 +20,11 @@ class Hub:
 
     def __init__(self, start: Callable[[], object] = lambda: None) -> None:
         self._start = start
-        self.reset()
-        _hubs.add(self)
+        self.after_fork()
+        renew_in_child(self)
 
-    def reset(self) -> None:
-        """Begin anew, with nobody who listens and nothing that watches."""
+    def after_fork(self) -> None:
+        """Start without listeners: neither they nor the watcher are in a forked child."""
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._listeners: dict[str | None, list[Listener]] = {}
@@ -86,6 +74,15 @@ class Hub:
             heard = list(self._listeners.get(None, ()))
             for thread in threads:
                 heard += self._listeners.get(thread, ())
+        self._tell(heard)
+
+    def publish_to_all(self) -> None:
+        """Tell every listener."""
+        with self._lock:
+            heard = [listener for listeners in self._listeners.values() for listener in listeners]
+        self._tell(heard)
+
+    def _tell(self, heard: list[Listener]) -> None:
         for listener in heard:
             try:
                 listener.callback()

@@ -11,6 +11,7 @@ from typing import Any
 from sayso.engine import Command, UnitOfWork
 from sayso.engine.command import Needs
 from sayso.errors import Conflict
+from sayso.forking import no_fork, renew_in_child
 from sayso.keys import Keyring
 from sayso.rows import (
     LIVE,
@@ -63,7 +64,8 @@ class MemoryStore:
         self.boundary = boundary
         self.now = clock
         self._deps = engine_deps(self.keys)
-        self._lock = threading.RLock()
+        self.after_fork()
+        renew_in_child(self)
         self._hub = Hub()
         self._threads: dict[str, Thread] = {}
         self._cursors: dict[str, str] = {}
@@ -81,11 +83,15 @@ class MemoryStore:
         self._schedule = SealSchedule()
         self._boundary_name = ""
 
+    def after_fork(self) -> None:
+        """Free the lock. A forked child has a copy of the store, and the parent has the store."""
+        self._lock = threading.RLock()
+
     # -- writing
 
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread in one transaction."""
-        with self._lock:
+        with self._lock, no_fork():
             self._boundary_name = "+".join(command.name for command in commands if command.name)
             results, work = run_commands(self, commands)
             if self._schedule.wants_look(len(self._events), self.now()):
@@ -165,7 +171,7 @@ class MemoryStore:
 
     def seal(self) -> Seal | None:
         """Sign the heads of all chains that moved."""
-        with self._lock:
+        with self._lock, no_fork():
             moved = [t.id for t in self._moved()]
             if not moved or not self.keys.can_sign:
                 return None
@@ -183,7 +189,7 @@ class MemoryStore:
 
     def seal_if_due(self) -> Seal | None:
         """Make a seal if the unsealed events demand one."""
-        with self._lock:
+        with self._lock, no_fork():
             now, seal, unsealed = self.now(), None, self._unsealed()
             if unsealed.demand_seal(now):
                 seal, unsealed = self.seal(), self._unsealed()
@@ -198,7 +204,7 @@ class MemoryStore:
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         """Forget the contents of what ended before then."""
-        with self._lock:
+        with self._lock, no_fork():
             busy = {event.thread for event in self._events if event.at >= before}
             ended = [r for r in self._runs.values() if r.status not in LIVE]
             needed = still_needed(ended, self._calls)
@@ -389,7 +395,7 @@ class MemoryStore:
         return self._cursors.get(name, "")
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
-        with self._lock:
+        with self._lock, no_fork():
             moved = self.cursor(name) == expected
             if moved:
                 self._cursors[name] = to

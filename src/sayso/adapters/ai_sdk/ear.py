@@ -5,13 +5,13 @@ Everything else is read from the store, whichever process wrote it.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from sayso.adapters.ai_sdk.driving import Drive
+from sayso.forking import fork_safe_lock
 
 if TYPE_CHECKING:
     from sayso.adapters.ai_sdk.bell import Bell
@@ -47,7 +47,7 @@ class Ear:
         self.owners: OrderedDict[str, str] = OrderedDict()
         #: The drive of each chat whose words are not in the store yet.
         self.opening: dict[str, Drive] = {}
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         #: The bells of each thread; a tuple is replaced and never changed, so it is read unlocked.
         self._bells: dict[str, tuple[Bell, ...]] = {}
         agent.listeners.append(self.hear)

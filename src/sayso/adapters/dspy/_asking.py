@@ -8,7 +8,6 @@ the answer, also when it came first; the first answer counts.
 from __future__ import annotations
 
 import asyncio
-import threading
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
@@ -16,6 +15,7 @@ from typing import Any, TypeAlias
 import dspy
 
 from sayso.errors import AlreadyDecided, Expired
+from sayso.forking import fork_safe_lock
 from sayso.gate import Gate
 from sayso.types import Question
 
@@ -25,7 +25,7 @@ class HumanInputRequest:
 
     def __init__(self, question: str) -> None:
         self.question = question
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         self._answer: str | None = None
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._when_answered: list[Callable[[], None]] = []

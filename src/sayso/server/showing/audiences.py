@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 
 from sayso import codec
 from sayso.engine.grants import UNDER
+from sayso.forking import fork_safe_lock
 from sayso.inbox.seeing import Audience, audience_of, audience_of_run
 from sayso.rows import SYSTEM_THREAD, Event
 from sayso.stores.base import Store
@@ -32,7 +32,7 @@ class Audiences:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         self._of_calls: OrderedDict[str, Audience] = OrderedDict()
         #: By thread, then by run: what is asked in one run may close or open others of the same
         #: thread, and those of agents behind its calls, whose threads have a name under it.

@@ -7,10 +7,10 @@ long as its row is the same in every field. What differs from one reader to the 
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
+from sayso.forking import fork_safe_lock
 from sayso.inbox import Inbox
 from sayso.inbox.seeing import may_see, names_of
 from sayso.rows import Call
@@ -39,7 +39,7 @@ class Cards:
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         self._kept: OrderedDict[Call, Card] = OrderedDict()
         self._size = 0
 

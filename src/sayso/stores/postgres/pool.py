@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from sayso.errors import StoreError
+from sayso.forking import renew_in_child
 from sayso.stores.postgres.wire import Connection, is_hopeless
 
 FIRST_NAP = 0.01
@@ -28,10 +28,11 @@ class Pool:
         self._size = size
         self._url = url
         self.closed = False
-        self._reset()
+        self.after_fork()
+        renew_in_child(self)
 
-    def _reset(self) -> None:
-        self._pid = os.getpid()
+    def after_fork(self) -> None:
+        """Start without connections: those of a parent are not a forked child's."""
         self._free = threading.BoundedSemaphore(self._size)
         self._idle: list[Connection] = []
         self._rests_since: dict[Connection, float] = {}
@@ -42,8 +43,6 @@ class Pool:
     @contextmanager
     def connection(self, end: float) -> Iterator[Connection]:
         """A connection for a moment; until ``end``, a server that is away is waited for."""
-        if self._pid != os.getpid():
-            self._after_fork()
         self._check_open()
         if not self._free.acquire(timeout=max(end - time.monotonic(), 0.0)):
             raise StoreError(
@@ -123,18 +122,6 @@ class Pool:
         while self._idle:
             with suppress(IndexError):
                 self._close(self._idle.pop())
-
-    def _after_fork(self) -> None:
-        """The child makes its own connections, and must not end those of its parent.
-
-        Closing one says good-bye to the server. So each is first led to nowhere.
-        """
-        with open(os.devnull, "wb") as nowhere:
-            for connection in self._idle:
-                with suppress(psycopg.Error, OSError):
-                    os.dup2(nowhere.fileno(), connection.fileno())
-                connection.close()
-        self._reset()
 
     def close(self) -> None:
         """Close what is at rest now, and the others when they are given back."""

@@ -17,6 +17,7 @@ import psycopg
 
 from sayso.engine import Command, UnitOfWork
 from sayso.errors import StoreError
+from sayso.forking import renew_in_child
 from sayso.keys import Keyring
 from sayso.rows import SYSTEM_THREAD, Event
 from sayso.stores.base import (
@@ -107,13 +108,18 @@ class PostgresStore(SqlReads):
         self._pool = Pool(self._connect, size, self.url)
         self._stream = Stream(self._rows)
         self._hub = Hub(self._start_watching)
+        self.after_fork()
+        renew_in_child(self)
+        self._open()
+        self.incarnation = self._place.incarnation
+        self._channel = f"sayso_{self.incarnation}"
+
+    def after_fork(self) -> None:
+        """Forget what the parent has yet to seal."""
         self._schedule = SealSchedule()
         #: Whether this process has committed events since it sealed, and how far they reached.
         self._has_written = False
         self._pos = 0
-        self._open()
-        self.incarnation = self._place.incarnation
-        self._channel = f"sayso_{self.incarnation}"
 
     def _open(self) -> None:
         """Make the schema ready. A server that cannot be reached is an error at once; one that let

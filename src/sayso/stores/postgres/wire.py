@@ -15,29 +15,62 @@ from contextlib import closing, suppress
 from functools import lru_cache
 from itertools import count
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
 from psycopg import errors, pq, sql
 from psycopg.conninfo import conninfo_to_dict
 
 from sayso.errors import Conflict, SaysoError, StoreError
+from sayso.forking import call_in_child
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
     """One session, and what it has prepared: statements by their text."""
 
+    #: Whether a parent process made it.
+    inherited = False
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        _connections.add(self)
         self.used: dict[bytes, int] = {}
         self.names: dict[bytes, bytes] = {}
         self.numbers = count()
         #: Whether nobody wants to wait any longer.
         self.leaving: Callable[[], bool] = lambda: False
 
+    def __del__(self, *_: Any) -> None:
+        if not self.inherited:
+            super().__del__()
+
     def check_life(self, silence: float) -> None:
         """An answer that takes long is waited for; a server that is frozen counts as lost."""
         if self.leaving() or (silence >= SILENCE and not lets_in(self.info)):
             raise psycopg.OperationalError(f"the server has not answered for {silence:.0f} s")
+
+
+_connections: WeakSet[Connection] = WeakSet()
+_inherited: list[Connection] = []
+
+
+def _after_fork() -> None:
+    """Lead the parent's connections nowhere, and keep them for ever.
+
+    To close one would tell the server that its session is over. But the child's end of it is let go
+    of, or the server would not notice the parent's death for as long as the child lives.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for connection in list(_connections):
+        connection.inherited = True
+        _inherited.append(connection)
+        with suppress(psycopg.Error):  # closed already
+            os.dup2(nowhere, connection.fileno(), inheritable=False)
+    _connections.clear()
+    os.close(nowhere)
+
+
+call_in_child(_after_fork)
 
 
 _TABLES = (

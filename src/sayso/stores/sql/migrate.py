@@ -23,7 +23,35 @@ def version_of(names: set[str], execute: Callable[[str, Sequence[Any]], Any], ur
         return 0
     if not {"meta", "thread", "call", "event"} <= names:
         raise StoreError(f"{url} holds something else, not a store of Sayso: name another one")
-    return int(execute("SELECT value FROM meta WHERE key = 'version'", ()).fetchone()[0])
+    version = read_meta(execute, url)["version"]
+    if not (version.isascii() and version.isdecimal() and int(version)):
+        raise damaged(url, f"its version is {version!r:.20}")
+    return int(version)
+
+
+def read_meta(execute: Callable[[str, Sequence[Any]], Any], url: str) -> dict[str, str]:
+    """Return what the store says of itself. Every row that a store needs is there."""
+    meta = {key: value for key, value in execute("SELECT key, value FROM meta", ()).fetchall()}
+    for key in ("version", "incarnation", "key"):
+        if not meta.get(key):
+            raise damaged(url, f"its table meta has no {key!r}")
+    return meta
+
+
+def another(url: str) -> StoreError:
+    """The error for a store that was put in the place of the one that is open."""
+    return StoreError(
+        f"{url} holds another store than the one that this process opened: nothing was written to "
+        "it. Restart every process that uses it"
+    )
+
+
+def damaged(url: str, what: str) -> StoreError:
+    """The error for a store that something else has changed."""
+    return StoreError(
+        f"{url} is damaged, or was made by a development version of Sayso: {what}. Restore it from "
+        "a backup, or open another store"
+    )
 
 
 def check_version(version: int, dialect: str, url: str) -> None:

@@ -98,3 +98,23 @@ SAVE_PRINCIPAL = (
     "ON CONFLICT (id) DO UPDATE SET revoked = excluded.revoked, signature = excluded.signature, "
     "mac = excluded.mac"
 )
+
+#: Reads nothing, and fails where a table or a column is missing that the stores use.
+CHECK_TABLES = "SELECT count(*) FROM " + ", ".join(
+    f"(SELECT {columns} FROM {table} LIMIT 0) AS of_{table}"
+    for table, columns in {
+        "meta": "key, value",
+        "thread": f"{_THREAD}, created",
+        "message": "thread, seq, run, body",
+        "run": _RUN,
+        "call": f"n, {_NEW_CALL}",
+        "search_key": "id, kind, agent, tool, risk, words",
+        "search_word": "word, search_key",
+        "tool": "digest, name, schema, description",
+        "grants": GRANT,
+        "event": EVENT,
+        "seal": "n, at, heads, prev, hash, signature",
+        "principal": PRINCIPAL,
+        "cursor": "name, pos",
+    }.items()
+)

@@ -1,4 +1,13 @@
-"""A connection to a SQLite file: who may read it, and how durable its commits are."""
+"""A connection to a SQLite file: who may read it, how durable its commits are, and what a forked
+child makes of it.
+
+SQLite counts the locks of a file per process, in variables that a forked child inherits. While an
+inherited connection is open, a new one to the same file shares those counts and takes the parent's
+locks for its own. So a child closes what it inherits, which is safe while nothing happens on it:
+every use of SQLite is a section that a fork waits for (``forking.no_fork``). A connection that was
+in the middle of something is left as it is for ever, because closing it would undo its parent's
+transaction in memory that both share, and its file cannot be opened in that child.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +15,131 @@ import os
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
+from weakref import WeakSet
 
 from sayso.errors import StoreError
+from sayso.forking import call_in_child, cut_short, no_fork
 from sayso.keys import Keyring
-from sayso.stores.sql.migrate import check_key, check_version, migrate, version_of
+from sayso.stores.sql import statements as sql
+from sayso.stores.sql.migrate import (
+    check_key,
+    check_version,
+    damaged,
+    migrate,
+    read_meta,
+    version_of,
+)
 
 _BUSY_MS = 10_000
-_WRITER = ("journal_mode=WAL", "synchronous=FULL")
-_READER = ("query_only=1",)
+_DURABLE = ("journal_mode=WAL", "synchronous=FULL")
 
 
-class _Connection(sqlite3.Connection):
-    """Closes by itself when nobody has it any more: a store that was not closed has lost nothing,
-    and newer Pythons (3.13) would complain of each of its connections."""
+#: Which file it is, whatever its name.
+Identity = tuple[int, int]
+
+
+class Connection(sqlite3.Connection):
+    """A connection that closes when nothing refers to it any more: a store that was not closed has
+    lost nothing, and newer Pythons (3.13) would complain about each of its connections."""
+
+    file: Identity = (0, 0)
+    #: Whether a parent process was in the middle of something with it.
+    abandoned = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        _connections.add(self)
+
+    def close(self) -> None:
+        """Close the connection, unless it is a parent's. Idempotent."""
+        if not self.abandoned:
+            with no_fork():
+                super().close()
+            _connections.discard(self)
 
     def __del__(self) -> None:
         with suppress(sqlite3.Error):  # one that could not be opened
             self.close()
 
 
-def connected(path: Path, *, writable: bool = True) -> sqlite3.Connection:
-    """A connection to the file, which is made if it is not there."""
-    connection = None
-    if not path.exists():
-        # What agents want to do is for nobody else on this machine to read.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    try:
-        connection = sqlite3.connect(
-            path,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=256,
-            factory=_Connection,
-        )
-        for setting in (f"busy_timeout={_BUSY_MS}", *(_WRITER if writable else _READER)):
-            connection.execute(f"PRAGMA {setting}")
-    except sqlite3.Error as error:
-        if connection is not None:
+_connections: WeakSet[Connection] = WeakSet()
+_abandoned: list[Connection] = []
+
+
+def _after_fork() -> None:
+    for connection in list(_connections):
+        if cut_short() or connection.in_transaction:
+            _abandon(connection)
+        else:
             connection.close()
-        raise StoreError(f"cannot open {path}: {error}") from error
+
+
+def _abandon(connection: Connection) -> None:
+    import ctypes
+
+    connection.abandoned = True
+    _abandoned.append(connection)
+    # One reference more than there are, so that not even the end of the interpreter closes it.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    if cut_short() != "other":  # else an OS thread may have had it locked
+        connection.set_authorizer(_deny)
+
+
+def _deny(*_: object) -> int:
+    return sqlite3.SQLITE_DENY
+
+
+call_in_child(_after_fork)
+
+
+def check_usable(path: Path) -> Identity:
+    """Refuse a file that a parent was in the middle of something with; gives its identity."""
+    found = os.stat(path)
+    identity = found.st_dev, found.st_ino
+    if any(connection.file == identity for connection in _abandoned):
+        raise forked(path)
+    return identity
+
+
+def connected(path: Path, *, writable: bool = True) -> Connection:
+    """A connection to the file; one that writes makes it if it is not there."""
+    connection = None
+    try:
+        if writable and not path.exists():
+            # What agents want to do is for nobody else on this machine to read.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        identity = check_usable(path)
+    except OSError as error:
+        raise StoreError(f"cannot open {path}: {error.strerror}") from error
+    with no_fork():
+        try:
+            connection = sqlite3.connect(
+                f"file:{quote(os.fsencode(path))}?mode=rw",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=256,
+                factory=Connection,
+            )
+            connection.file = identity
+            connection.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+            if not writable:
+                connection.execute("PRAGMA query_only=1")
+        except sqlite3.Error as error:
+            if connection is not None:
+                connection.close()
+            raise StoreError(f"cannot open {path}: {error}") from error
     return connection
+
+
+def forked(path: Path) -> StoreError:
+    """The error for a child that was forked in the middle of something."""
+    return StoreError(
+        f"{path} cannot be used in this process, which was forked while SQLite was at work on it: "
+        "fork outside of store calls, or start processes with spawn (multiprocessing) or exec"
+    )
 
 
 def check_ours(path: Path) -> None:
@@ -54,39 +147,104 @@ def check_ours(path: Path) -> None:
     if not path.is_file() or not path.stat().st_size:
         return
     # As it lies there, so that nothing is put beside it; what it has in a log is looked at later.
-    address = f"file:{quote(str(path))}?immutable=1"
+    address = f"file:{quote(os.fsencode(path))}?immutable=1"
     try:
-        with closing(sqlite3.connect(address, uri=True)) as connection:
+        with no_fork(), closing(sqlite3.connect(address, uri=True)) as connection:
             names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
             version_of(names, connection.execute, f"sqlite:///{path}")
     except sqlite3.Error as error:
         raise StoreError(f"cannot open {path}: {error}") from error
 
 
-def brought_up_to_date(connection: sqlite3.Connection, keys: Keyring, url: str) -> str:
+def check_alone(path: Path) -> None:
+    """Refuse a file with several names, and a log that is left without its file."""
+    log = Path(f"{path}-wal")
+    found = path.stat() if path.exists() else None
+    if found is not None and found.st_nlink > 1:
+        raise StoreError(
+            f"{path} has {found.st_nlink} names (hard links), each with a log and a lock of its "
+            "own, which loses data: remove the others, or use symbolic links"
+        )
+    if (found is None or not found.st_size) and log.exists() and log.stat().st_size:
+        raise StoreError(
+            f"{log} belongs to a file {path.name} that is not there any more: put that file back; "
+            f"or, to begin with an empty store, stop every process that uses it and delete {log} "
+            f"and {path}-shm"
+        )
+
+
+def brought_up_to_date(connection: Connection, keys: Keyring, url: str) -> str:
     """Make or migrate the tables, and check that the keys are theirs; gives the incarnation."""
     try:
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         version = version_of(names, connection.execute, url)
         check_version(version, "sqlite", url)
+        for setting in _DURABLE:
+            connection.execute(f"PRAGMA {setting}")
         connection.execute("BEGIN IMMEDIATE")
         migrate(version, "sqlite", connection.execute, keys.primary_id)
+        try:
+            connection.execute(sql.CHECK_TABLES)
+        except sqlite3.OperationalError as error:
+            raise damaged(url, str(error)) from error
+        meta = read_meta(connection.execute, url)
+        check_key(meta["key"], [key.id for key in keys.keys], connection.execute, url)
         connection.execute("COMMIT")
-        facts = dict(connection.execute("SELECT key, value FROM meta").fetchall())
-        check_key(facts["key"], [key.id for key in keys.keys], connection.execute, url)
     except sqlite3.Error as error:
         path = url.removeprefix("sqlite:///")
         raise StoreError(f"{path} is not a store that can be used: {error}") from error
-    return str(facts["incarnation"])
+    return meta["incarnation"]
 
 
-def last_pos(connection: sqlite3.Connection) -> int:
+class OpenFiles:
+    """The files of a store that is open: the database, its log, and the index of the log.
+
+    SQLite finds them by name once, and then writes to what it has open, whatever becomes of the
+    name. A process that goes on with a deleted file loses what it writes, and one that opens the
+    new file meanwhile does not see it.
+    """
+
+    def __init__(self, path: Path, name: Path) -> None:
+        """Note which files these are now. ``name`` is what the user calls ``path``."""
+        self._name = str(name)
+        self._logs = [f"{path}-wal", f"{path}-shm"]
+        self._known = {file: os.stat(file) for file in (self._name, *self._logs)}
+
+    def check(self) -> None:
+        """Raise ``StoreError`` if the database was deleted or replaced since it was opened."""
+        self._check(self._name)
+
+    def check_all(self) -> None:
+        """The same for its log too."""
+        for file in (self._name, *self._logs):
+            self._check(file)
+
+    def _check(self, file: str) -> None:
+        known = self._known[file]
+        try:
+            found = os.stat(file)
+        except FileNotFoundError:
+            raise _not_ours(file, "deleted") from None
+        except OSError as error:
+            raise StoreError(f"{file} cannot be read any more: {error.strerror}") from error
+        if found.st_ino != known.st_ino or found.st_dev != known.st_dev:
+            raise _not_ours(file, "replaced")
+
+
+def _not_ours(file: str, what: str) -> StoreError:
+    return StoreError(
+        f"{file} was {what} while it was open, so that nothing is read from it or kept in it any "
+        "more: put the file back, or restore a backup and restart every process that uses it"
+    )
+
+
+def last_pos(connection: Connection) -> int:
     """The number of the last event."""
     row = connection.execute("SELECT max(pos) FROM event").fetchone()
     return row[0] or 0
 
 
-def roll_back(writer: sqlite3.Connection) -> None:
+def roll_back(writer: Connection) -> None:
     """Leave the transaction that is open, if one is; a connection that cannot is of no use."""
     if writer.in_transaction:
         try:

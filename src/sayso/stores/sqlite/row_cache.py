@@ -36,12 +36,15 @@ class RowCache:
         self.calls: dict[str, Call] = {}
         self._version: int | None = None
 
-    def check(self, writer: sqlite3.Connection) -> None:
-        """Forget everything if somebody else has written; asked inside the transaction."""
+    def check(self, writer: sqlite3.Connection) -> bool:
+        """Forget everything if another process has written since the last look, and return whether
+        it has. Call it inside the transaction."""
         (version,) = writer.execute("PRAGMA data_version").fetchone()
-        if version != self._version:
-            self.forget()
-            self._version = version
+        if version == self._version:
+            return False
+        self.forget()
+        self._version = version
+        return True
 
     def keep(self, work: UnitOfWork) -> None:
         """Remember what a command has just written."""
@@ -60,8 +63,9 @@ class RowCache:
                 self.calls.pop(call.id, None)
 
     def forget(self) -> None:
-        """Read everything again."""
+        """Read everything again, and look at the store as if another process had written."""
         self.threads, self.runs, self.calls = {}, {}, {}
+        self._version = None
 
 
 class SqliteTransaction(SqlTransaction):

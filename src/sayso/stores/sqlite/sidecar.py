@@ -42,11 +42,14 @@ class Sidecar:
                 f"{path} is on a network file system ({kind}), where SQLite can lose data: put "
                 "it on a local disk"
             )
-        self._path = path
-        self._mark = path.with_name(path.name + ".mark")
-        if not self._mark.exists():  # nobody of ours has opened it here
-            check_ours(path)
-        self._lock_fd = self._open(path.with_name(path.name + ".lock"))
+        self._lock, self._mark = f"{path}.lock", f"{path}.mark"
+        if not os.path.exists(self._mark):  # nobody of ours has opened it here
+            try:
+                check_ours(path)
+            except StoreError:
+                if not os.path.exists(self._mark):  # else another process is making it right now
+                    raise
+        self._lock_fd = self._open(self._lock)
         self._mark_fd = self._open(self._mark)
         # Also when nobody has it any more: a store that was not closed must not use files up.
         self._closing = finalize(self, _close, self._lock_fd, self._mark_fd)
@@ -54,12 +57,22 @@ class Sidecar:
         self._incarnation = ""
         self.behind = False
 
-    def _open(self, path: Path) -> int:
+    def _open(self, path: str) -> int:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(f"cannot open {path}: {error.strerror}") from error
+
+    def _opened_again(self, path: str, descriptor: int) -> bool:
+        """Open a file anew that was deleted or replaced, under its old descriptor."""
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                return False
+        new = self._open(path)
+        os.dup2(new, descriptor, inheritable=False)
+        os.close(new)
+        return True
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -69,9 +82,12 @@ class Sidecar:
             return
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+            while self._opened_again(self._lock, self._lock_fd):
+                fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
             yield
         finally:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+            if not self.closed:  # in a forked child, it would be unlocked for the parent, too
+                fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def free(self) -> bool:
         """Whether no process writes at this moment."""
@@ -79,6 +95,8 @@ class Sidecar:
             return True
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            while self._opened_again(self._lock, self._lock_fd):
+                fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
         fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
@@ -103,7 +121,7 @@ class Sidecar:
         self.behind = marked is not None and marked[0] == incarnation and pos < marked[1]
         if self.behind:
             # It stays behind, however many events are added, until it was recovered.
-            self._write(_RESTORED)
+            self.fall_behind()
         elif marked is None or marked[0] != incarnation:
             self.mark(pos)
 
@@ -124,10 +142,16 @@ class Sidecar:
     def mark(self, pos: int) -> None:
         """Remember how far the events have come; not synced, because a lost mark only says less."""
         if not self.behind:
-            with suppress(OSError):  # the commit is done, whatever becomes of the mark
+            with suppress(OSError, StoreError):  # the commit is done, whatever becomes of the mark
                 self._write(pos)
 
+    def fall_behind(self) -> None:
+        """An older copy was put back while the store was open: nothing starts until a recovery."""
+        self.behind = True
+        self._write(_RESTORED)
+
     def _write(self, pos: int) -> None:
+        self._opened_again(self._mark, self._mark_fd)
         os.pwrite(self._mark_fd, f'["{self._incarnation}", "{pos:020d}"]'.encode(), 0)
 
     def reset(self, pos: int) -> None:
@@ -135,8 +159,13 @@ class Sidecar:
         self.behind = False
         self._write(pos)
 
+    @property
+    def closed(self) -> bool:
+        """Whether both files are closed."""
+        return not self._closing.alive
+
     def close(self) -> None:
-        """Let go of both files; twice is once."""
+        """Close both files. Idempotent."""
         self._closing()
 
 

@@ -13,6 +13,7 @@ restored from a copy, and nothing starts until ``sayso recover`` was run.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sqlite3
 import threading
@@ -24,6 +25,7 @@ from typing import Any
 
 from sayso.engine import Command
 from sayso.errors import StoreError
+from sayso.forking import generation, no_fork, renew_in_child
 from sayso.keys import Keyring
 from sayso.rows import SYSTEM_THREAD, Event, Tool
 from sayso.stores.base import (
@@ -36,18 +38,31 @@ from sayso.stores.hub import Hub, Listener
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.seals import Seal, SealSchedule, is_full
 from sayso.stores.sql.dialect import SQLITE
+from sayso.stores.sql.migrate import another, read_meta
 from sayso.stores.sql.prune import prune
 from sayso.stores.sql.reads import SqlReads, move_cursor
 from sayso.stores.sql.seal import find_unsealed, seal_moved
 from sayso.stores.sql.tool_cache import ToolCache
 from sayso.stores.sql.transaction import SqlTransaction
-from sayso.stores.sqlite.opening import brought_up_to_date, connected, last_pos, roll_back
+from sayso.stores.sqlite.opening import (
+    Connection,
+    OpenFiles,
+    brought_up_to_date,
+    check_alone,
+    check_usable,
+    connected,
+    forked,
+    last_pos,
+    roll_back,
+)
 from sayso.stores.sqlite.operation import Operation
 from sayso.stores.sqlite.row_cache import RowCache, SqliteTransaction
 from sayso.stores.sqlite.sidecar import PATIENCE, Sidecar
 from sayso.stores.sqlite.stream import Stream
 from sayso.stores.sqlite.watcher import OwnCommits, Watcher
 from sayso.types import Micros
+
+log = logging.getLogger("sayso.stores")
 
 _RETRIES = 5
 #: A commit that takes less is not worth a thread.
@@ -69,9 +84,12 @@ class SqliteStore(SqlReads):
         clock: Callable[[], Micros] = lambda: time.time_ns() // 1000,
         boundary: Boundary | None = None,
     ) -> None:
-        self.path = Path(path).expanduser().absolute()
+        # The user's name for it may be a link. Lock, mark and key are beside the file itself.
+        self._name = Path(path).expanduser().absolute()
+        self.path = Path(os.path.realpath(self._name))
         self.url = f"sqlite:///{self.path}"
         self.boundary = boundary
+        self.incarnation = ""
         self.quick_reads = True  # a reader of a WAL waits for no writer
         self._clock = clock
         self._sidecar = Sidecar(self.path)
@@ -85,23 +103,25 @@ class SqliteStore(SqlReads):
     def _set_up(self) -> None:
         self._deps = engine_deps(self.keys)
         self._decode = RowDecoder(self.keys)
+        self._tool_cache = ToolCache()
+        self._hub = Hub(self._start_watching)
+        self._stream = Stream(self._rows)
+        self._closed = False
+        self._reset()
+        self._ready()
+        renew_in_child(self)
+
+    def _reset(self) -> None:
+        """Set up what belongs to one process."""
+        self._generation = generation()
         self._writer_lock = threading.Lock()
         self._queue: deque[Operation] = deque()
-        self._tool_cache = ToolCache()
         self._news: list[tuple[list[Tool], set[int]]] = []
         self._threads_moved: set[str] = set()
         self._batch: list[Operation] = []
         self._committing = False
-        self._hub = Hub(self._start_watching)
-        self._stream = Stream(self._rows)
-        self._reset()
-        self._open()
-
-    def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._readers: list[sqlite3.Connection] = []
-        self._writer: sqlite3.Connection | None = None
-        self._watching: sqlite3.Connection | None = None
+        self._readers: list[Connection] = []
+        self._writer: Connection | None = None
         self._schedule = SealSchedule()
         #: Whether this process has committed events since it sealed.
         self._has_written = False
@@ -112,18 +132,45 @@ class SqliteStore(SqlReads):
         #: How long a commit takes, of late.
         self._pace = 0.0
 
-    def _open(self) -> None:
-        with self._writer_lock, self._sidecar.lock():
-            connection = connected(self.path)
-            try:
-                self._prepare(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._writer = connection
+    def after_fork(self) -> None:
+        """Forget the parent's connections and locks. The child opens the file on first use."""
+        # Not unlocked: the lock belongs to the open file, which parent and child share.
+        self._sidecar.close()
+        self._reset()
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        self.incarnation = brought_up_to_date(connection, self.keys, self.url)
+    def _ready(self) -> Connection:
+        """Return the connection that writes; a forked child opens its own."""
+        writer = self._writer
+        if writer is None:
+            with self._writer_lock:
+                writer = self._writer or self._open()
+        return writer
+
+    def _open(self) -> Connection:
+        if self._closed:
+            raise StoreError(f"{self.url} is closed: open it again")
+        if self._sidecar.closed:  # this is a forked child
+            check_usable(self.path)
+            self._sidecar = Sidecar(self.path)
+        with self._sidecar.lock(), no_fork():
+            check_alone(self.path)
+            writer = connected(self.path)
+            try:
+                self._prepare(writer)
+                self._files = OpenFiles(self.path, self._name)
+                if writer.file != check_usable(self._name):
+                    raise StoreError(f"{self._name} was replaced while it was opened: try again")
+            except BaseException:
+                writer.close()
+                raise
+        self._writer = writer
+        return writer
+
+    def _prepare(self, connection: Connection) -> None:
+        incarnation = brought_up_to_date(connection, self.keys, self.url)
+        if self.incarnation not in ("", incarnation):  # this is a forked child
+            raise another(self.url)
+        self.incarnation = incarnation
         self._seen = self._pos = last_pos(connection)
         unsealed = find_unsealed(lambda *query: connection.execute(*query).fetchall())
         if not unsealed.demand_seal(self._clock()):
@@ -155,7 +202,7 @@ class SqliteStore(SqlReads):
 
     def transact_now(self, *commands: Command) -> list[Any] | None:
         """The same, if nobody writes at this moment and the disk has been quick so far."""
-        if self._pid != os.getpid() or self._pace > _QUICK or self._wants_look(self._pos + _FEW):
+        if self._writer is None or self._pace > _QUICK or self._wants_look(self._pos + _FEW):
             return None
         if not self._writer_lock.acquire(blocking=False):
             return None
@@ -166,66 +213,51 @@ class SqliteStore(SqlReads):
         return self.transact(*commands) if free else None
 
     def _submit(self, names: Sequence[str], body: Callable[[SqlTransaction], Any]) -> Any:
-        self._mind_a_fork()
+        self._ready()
+        began_in = self._generation
         operation = Operation(names, body)
         moved: set[str] = set()
         try:
             self._queue.append(operation)
             with self._writer_lock:
-                try:
-                    if not operation.done:
-                        moved = self._commit_queue()
-                finally:
-                    self._queue.remove(operation)
-        except BaseException:
-            # Who gives up takes the operation along, or somebody would carry it out later.
+                if not operation.done:
+                    moved = self._commit_queue()
+        finally:
+            # Also if interrupted, or a later batch would carry it out.
             with contextlib.suppress(ValueError):
                 self._queue.remove(operation)
-            raise
+        if began_in != self._generation:
+            raise forked(self.path)
         self._hub.publish(moved)
         if operation.error is not None:
             raise operation.error
         return operation.result
 
-    def _mind_a_fork(self) -> None:
-        """A connection must not cross a fork: the child opens its own."""
-        if self._pid == os.getpid():
-            return
-        if self._writer is None:
-            self._pid = os.getpid()
-            return
-        # Closed, not only dropped: SQLite counts its locks per process, and would take those of
-        # the parent for its own. The flock, too, belongs to the open file that both share.
-        for connection in (*self._readers, self._watching, self._writer):
-            if connection is not None:
-                connection.close()
-        self._sidecar.close()
-        self._sidecar = Sidecar(self.path)
-        self._writer_lock = threading.Lock()
-        self._queue.clear()
-        self._reset()
-        self._open()
-
     def _commit_queue(self) -> set[str]:
         """Commit what has queued up; gives the threads that moved."""
-        writer = self._writer
-        if writer is None:
-            raise StoreError(f"{self.url} is closed: open it again")
-        self._mend(writer)
-        self._batch = [operation for operation in list(self._queue) if not operation.done]
-        try:
-            with self._sidecar.lock():
-                self._commit(writer, self._batch)
-        except (sqlite3.Error, OSError) as error:
-            self._committing = False
-            self._undo(writer)
-            self._fail(self._batch, StoreError(f"{self.path} could not be written: {error}"))
-        finally:
-            moved = self._threads_moved
+        writer = self._writer or self._open()
+        with no_fork():
             self._mend(writer)
+        batch = self._batch = [operation for operation in list(self._queue) if not operation.done]
+        moved: set[str] = set()
+        try:
+            with self._sidecar.lock(), no_fork():
+                try:
+                    self._commit(writer, batch)
+                except (sqlite3.Error, OSError, StoreError):
+                    self._committing = False
+                    self._undo(writer)
+                    raise
+                finally:
+                    moved = self._threads_moved
+                    self._mend(writer)
+        except (sqlite3.Error, OSError) as error:
+            self._fail(batch, StoreError(f"{self.path} could not be written: {error}"))
+        except StoreError as error:
+            self._fail(batch, error)
         return moved
 
-    def _mend(self, writer: sqlite3.Connection) -> None:
+    def _mend(self, writer: Connection) -> None:
         """Settle the last batch, wherever it was interrupted: it is committed, or undone.
 
         Once ``_committing`` is set, nothing but the COMMIT ends the transaction. What was undone is
@@ -238,15 +270,17 @@ class SqliteStore(SqlReads):
         self._batch, self._committing = [], False
         self._threads_moved, self._news, self._added = set(), [], 0
 
-    def _undo(self, writer: sqlite3.Connection) -> None:
+    def _undo(self, writer: Connection) -> None:
         # First: whoever is interrupted in between has undone less.
         self._row_cache.forget()
         self._schedule = SealSchedule()
         roll_back(writer)
 
-    def _commit(self, writer: sqlite3.Connection, batch: list[Operation]) -> None:
+    def _commit(self, writer: Connection, batch: list[Operation]) -> None:
+        self._files.check_all()
         writer.execute("BEGIN IMMEDIATE")
-        self._row_cache.check(writer)
+        if self._row_cache.check(writer):
+            self._check_lineage(writer)
         for operation in batch:
             transaction = SqliteTransaction(
                 writer, self._tool_cache, self._deps, self._decode, self._clock, self._row_cache
@@ -265,10 +299,22 @@ class SqliteStore(SqlReads):
             for tools, search_keys in self._news:
                 self._tool_cache.learn(tools, search_keys)
         self._cross(batch, "after")
+        self._files.check()  # deleted in the middle, it has taken this commit along
         self._sidecar.mark(pos)
         self._finish(batch)
 
-    def _commit_own(self, writer: sqlite3.Connection, pos: int) -> None:
+    def _check_lineage(self, writer: Connection) -> None:
+        """Another process has written: refuse what is not the future of what we know."""
+        if read_meta(writer.execute, self.url)["incarnation"] != self.incarnation:
+            raise another(self.url)
+        if (pos := last_pos(writer)) < self._pos:
+            self._pos = pos
+            self._sidecar.fall_behind()
+            raise StoreError(
+                f"an older copy was put back into {self.path}: run `sayso recover` first"
+            )
+
+    def _commit_own(self, writer: Connection, pos: int) -> None:
         self._own.add(pos - self._added + 1, pos)
         began = time.perf_counter()
         try:
@@ -291,7 +337,8 @@ class SqliteStore(SqlReads):
 
     def _fail(self, batch: list[Operation], error: StoreError) -> None:
         for operation in batch:
-            operation.error = operation.error or error
+            if not operation.done:
+                operation.error = operation.error or error
         self._finish(batch)
 
     # -- sealing and pruning
@@ -299,7 +346,7 @@ class SqliteStore(SqlReads):
     def _wants_look(self, pos: int) -> bool:
         return self.keys.can_sign and self._schedule.wants_look(pos, self._clock())
 
-    def _seal_when_due(self, writer: sqlite3.Connection) -> Seal | None:
+    def _seal_when_due(self, writer: Connection) -> Seal | None:
         def rows(statement: str, values: Sequence[Any]) -> list[Any]:
             return writer.execute(statement, values).fetchall()
 
@@ -310,7 +357,7 @@ class SqliteStore(SqlReads):
         self._schedule.looked(unsealed, now)
         return seal
 
-    def _seal(self, writer: sqlite3.Connection) -> Seal | None:
+    def _seal(self, writer: Connection) -> Seal | None:
         self._has_written = False
         self._row_cache.forget()
         return seal_moved(writer.execute, self.keys, self._clock())
@@ -318,7 +365,7 @@ class SqliteStore(SqlReads):
     def seal(self) -> Seal | None:
         """Sign the heads of all chains that moved."""
         newest: Seal | None = None
-        while seal := self._submit(["seal"], lambda _: self._seal(self._open_writer())):
+        while seal := self._submit(["seal"], lambda _: self._seal(self._ready())):
             newest = seal
             if not is_full(seal):
                 break
@@ -328,25 +375,19 @@ class SqliteStore(SqlReads):
         """Make a seal if the unsealed events in the file demand one."""
         if not (self.keys.can_sign and find_unsealed(self._rows).demand_seal(self.now())):
             return None
-        seal: Seal | None = self._submit(
-            ["seal"], lambda _: self._seal_when_due(self._open_writer())
-        )
+        seal: Seal | None = self._submit(["seal"], lambda _: self._seal_when_due(self._ready()))
         return seal
-
-    def _open_writer(self) -> sqlite3.Connection:
-        assert self._writer is not None
-        return self._writer
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         """Forget the contents of what ended before then."""
 
         def body(transaction: SqlTransaction) -> dict[str, int]:
-            counts, note = prune(self._open_writer().execute, before, by)
+            counts, note = prune(self._ready().execute, before, by)
             _, work = run_commands(transaction, (note,))
             self._added += len(work.events)
             self._tool_cache.forget()
             self._threads_moved.add(SYSTEM_THREAD)
-            self._seal(self._open_writer())
+            self._seal(self._ready())
             return counts
 
         counts: dict[str, int] = self._submit(["prune"], body)
@@ -355,23 +396,24 @@ class SqliteStore(SqlReads):
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named reader of the events, unless somebody else has moved it."""
         moved: bool = self._submit(
-            ["cursor"], lambda _: move_cursor(self._open_writer().execute, name, to, expected)
+            ["cursor"], lambda _: move_cursor(self._ready().execute, name, to, expected)
         )
         return moved
 
     # -- reading
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        self._mind_a_fork()
-        if self._writer is None:
-            raise StoreError(f"{self.url} is closed: open it again")
+        self._ready()
+        self._files.check()
         for attempt in range(_RETRIES):
             try:
                 connection = self._readers.pop()
             except IndexError:
+                self._files.check_all()
                 connection = connected(self.path, writable=False)
             try:
-                rows = connection.execute(statement, values).fetchall()
+                with no_fork():
+                    rows = connection.execute(statement, values).fetchall()
             except sqlite3.Error as error:
                 connection.close()
                 if attempt == _RETRIES - 1:
@@ -394,17 +436,18 @@ class SqliteStore(SqlReads):
 
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
         """Hear of commits, of this process at once and of others within some milliseconds."""
-        self._mind_a_fork()
+        self._ready()
         return self._hub.subscribe(thread, listener)
 
     def _start_watching(self) -> None:
-        self._watching = connected(self.path, writable=False)
-        Watcher(self._watching, self._hub, self._own, self._seen).start()
+        connection = connected(self.path, writable=False)
+        Watcher(connection, self._files, self._hub, self._own, self._seen).start()
 
     # -- the rest
 
     def restored(self) -> bool:
         """Whether the file is older than its mark: somebody put a copy back."""
+        self._ready()
         return self._sidecar.still_behind()
 
     def mark_recovered(self) -> None:
@@ -416,19 +459,22 @@ class SqliteStore(SqlReads):
 
         A process that is stopped in a commit is not waited for: what moved, another one seals.
         """
-        if self._writer is None:
+        if self._closed:
             return
         try:
-            ours = self._has_written and self._pid == os.getpid()
-            if ours and self._sidecar.lets_in(self._writer_lock, PATIENCE):
+            if self._has_written and self._sidecar.lets_in(self._writer_lock, PATIENCE):
                 self.seal()
+        except StoreError as error:
+            log.warning("not sealed now, which the next seal makes good: %s", error)
         finally:
+            self._closed = True
             # If it is not free, one of our threads waits in there, and has the rest to the end.
             free = self._writer_lock.acquire(timeout=PATIENCE)
             writer, self._writer = self._writer, None
             self._hub.clear()
             if free:
-                writer.close()
+                if writer is not None:
+                    writer.close()
                 while self._readers:
                     self._readers.pop().close()
                 self._sidecar.close()

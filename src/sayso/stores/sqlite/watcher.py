@@ -7,7 +7,10 @@ import threading
 import time
 from collections import deque
 
+from sayso.errors import StoreError
+from sayso.forking import no_fork
 from sayso.stores.hub import Hub
+from sayso.stores.sqlite.opening import Connection, OpenFiles
 
 #: How often to look. ``data_version`` costs some microseconds, and changes with any commit.
 POLL_SECONDS = 0.004
@@ -46,10 +49,11 @@ class Watcher(threading.Thread):
     """Tells a hub which threads moved, for as long as the hub has listeners."""
 
     def __init__(
-        self, connection: sqlite3.Connection, hub: Hub, own: OwnCommits, seen: int
+        self, connection: Connection, files: OpenFiles, hub: Hub, own: OwnCommits, seen: int
     ) -> None:
         super().__init__(name="sayso-watch", daemon=True)
         self._connection = connection
+        self._files = files
         self._hub = hub
         self._own = own
         self._seen = seen
@@ -58,20 +62,24 @@ class Watcher(threading.Thread):
         version, quiet = None, 0
         try:
             while self._hub.wanted():
-                current = self._connection.execute("PRAGMA data_version").fetchone()[0]
+                self._files.check()
+                with no_fork():
+                    current = self._connection.execute("PRAGMA data_version").fetchone()[0]
                 quiet += 1
                 if current != version:
                     version, quiet = current, 0
                     self._tell()
                 time.sleep(POLL_SECONDS if quiet < _A_WHILE else IDLE_SECONDS)
-        except sqlite3.Error:
+        except (sqlite3.Error, StoreError):
             self._hub.unwatched()
+            self._hub.publish_to_all()  # each finds out what is wrong when it looks
         finally:
             self._connection.close()
 
     def _tell(self) -> None:
         statement = "SELECT pos, thread FROM event WHERE pos > ? ORDER BY pos"
-        rows = self._connection.execute(statement, (self._seen,)).fetchall()
+        with no_fork():
+            rows = self._connection.execute(statement, (self._seen,)).fetchall()
         if rows:
             self._seen = rows[-1][0]
             others = self._own.others(rows)

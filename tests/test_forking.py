@@ -1,0 +1,180 @@
+"""What a forked child finds: free locks, renewed owners, and nothing half done."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sayso import forking
+from sayso.forking import cut_short, fork_safe_lock, generation, no_fork, renew_in_child
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def in_child(body: Callable[[], object]) -> bool:
+    """Run a body in a forked child. Return whether it came to its end."""
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            body()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@contextmanager
+def another_thread(body: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Run a body in another OS thread, and leave the block when it has ended."""
+    over = threading.Event()
+    thread = threading.Thread(target=body, args=(over,))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_lock_that_another_thread_held_is_free_in_a_child() -> None:
+    lock, held = fork_safe_lock(), threading.Event()
+
+    def hold(over: threading.Event) -> None:
+        with lock:
+            held.set()
+            over.wait()
+
+    def child() -> None:
+        assert lock.acquire(timeout=5)
+
+    with another_thread(hold):
+        assert held.wait(10)
+        assert in_child(child)
+        assert lock.locked(), "the parent's is as it was"
+
+
+def test_a_child_never_sees_a_section_half_done() -> None:
+    pair = [0, 0]
+
+    def work(over: threading.Event) -> None:
+        while not over.is_set():
+            with no_fork():
+                pair[0] += 1
+                time.sleep(0.001)
+                with no_fork():
+                    pair[1] += 1
+
+    def child() -> None:
+        assert pair[0] == pair[1]
+        assert cut_short() == ""
+        with no_fork():
+            pass
+
+    with another_thread(work):
+        for _ in range(20):
+            assert in_child(child)
+    assert pair[0] == pair[1] > 0
+
+
+def test_a_fork_inside_a_section_is_told_to_the_child() -> None:
+    def child() -> None:
+        assert cut_short() == "own"
+        assert in_child(lambda: None), "it can fork itself"
+
+    with no_fork():
+        assert in_child(child)
+    assert cut_short() == ""
+
+
+def test_a_fork_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "PATIENCE", 0.05)
+    inside = threading.Event()
+
+    def work(over: threading.Event) -> None:
+        with no_fork():
+            inside.set()
+            over.wait()
+
+    def child() -> None:
+        assert cut_short() == "other"
+        with no_fork():
+            pass
+        assert in_child(grandchild)
+
+    def grandchild() -> None:
+        assert cut_short() == ""
+
+    with another_thread(work):
+        assert inside.wait(10)
+        assert in_child(child)
+
+
+def test_threads_that_fork_at_once() -> None:
+    outcomes: list[bool] = []
+
+    def work() -> None:
+        for _ in range(5):
+            with no_fork():
+                pass
+            outcomes.append(in_child(lambda: no_fork().acquire()))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == [True] * 15
+
+
+class Owner:
+    def __init__(self, *, fails: bool = False) -> None:
+        self.renewed = 0
+        self.fails = fails
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        self.renewed += 1
+        if self.fails:
+            raise RuntimeError("on purpose")
+
+
+def test_owners_are_renewed_once_per_fork_and_only_in_the_child() -> None:
+    owners = [Owner(), Owner(fails=True), Owner()]
+    begun = generation()
+
+    def child() -> None:
+        assert [owner.renewed for owner in owners] == [1, 1, 1]
+        assert generation() == begun + 1
+        assert in_child(grandchild)
+
+    def grandchild() -> None:
+        assert [owner.renewed for owner in owners] == [2, 2, 2]
+        assert generation() == begun + 2
+
+    assert in_child(child)
+    assert [owner.renewed for owner in owners] == [0, 0, 0]
+    assert generation() == begun
+
+
+def test_nothing_is_kept_of_owners_and_threads_that_are_gone() -> None:
+    def work(_: threading.Event) -> None:
+        with no_fork():
+            Owner()
+
+    gc.collect()
+    before = len(forking._renewables), len(forking._sections), len(forking._locks)
+    for _ in range(5):
+        with another_thread(work):
+            fork_safe_lock()
+    gc.collect()
+    assert (len(forking._renewables), len(forking._sections), len(forking._locks)) == before
