@@ -22,11 +22,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Printable to Python, blank to the eye: fillers, joiners and selectors of category L, M or S.
-_BLANK = frozenset(
-    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc"
-    "\U00013441\U00013442\U00016fe4\U0001d159"
-) | {chr(code) for span in ((0xFE00, 0xFE10), (0xE0100, 0xE01F0)) for code in range(*span)}
+from sayso.types import BLANK
 
 # Ours, then the two pairs that are drawn like ours.
 _BRACKETS = "\u27e8\u27e9\u2329\u232a\u276c\u276d"
@@ -50,7 +46,7 @@ _BETWEEN_NAMES = re.compile(r"""[\s/\\:;,!?"'`|=&#%*<>()\[\]{}]+""")
 _BETWEEN_LABELS = re.compile(r"[.@_+\-]+")
 _MOST_NOTES, _MOST_CODES, _LONGEST_NAME = 5, 4, 60
 
-_LAST_BLANK = re.compile(r"[ \t]$", re.MULTILINE)
+_LASTBLANK = re.compile(r"[ \t]$", re.MULTILINE)
 _PLAIN_KEY = re.compile(r"\w[\w.\-]*")
 _NOT_STRINGS = frozenset(("true", "false", "null", "none", "{}", "[]"))
 _WIDEST_LABEL, _DEEPEST_INDENT = 24, 20
@@ -136,7 +132,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _is_hidden(char: str) -> bool:
-    return char in _BLANK or not (char.isprintable() or char in _ARROWS)
+    return char in BLANK or not (char.isprintable() or char in _ARROWS)
 
 
 def _code(char: str) -> str:
@@ -263,7 +259,7 @@ def _indent(depth: int) -> str:
 def _block(text: str, depth: int) -> list[str]:
     """Put each line of a text behind a gutter; the last space of a line is written out."""
     gutter = _indent(depth) + "│ "
-    shown = _LAST_BLANK.sub(lambda found: _mark(found[0]), _escape(text, _BRACKETS))
+    shown = _LASTBLANK.sub(lambda found: _mark(found[0]), _escape(text, _BRACKETS))
     return [gutter + line for line in shown.split("\n")]
 
 

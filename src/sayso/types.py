@@ -6,6 +6,7 @@ epoch (``Micros``), because they are hashed and signed; the public ``Request`` s
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
@@ -195,9 +196,72 @@ class Risk:
             raise ValueError(f"risk level {self.level!r}: use one of {', '.join(RISKS)}")
 
 
+#: Printable to Python, blank to the eye: fillers, joiners and selectors of category L, M or S.
+BLANK = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc"
+    "\U00013441\U00013442\U00016fe4\U0001d159"
+) | {chr(code) for span in ((0xFE00, 0xFE10), (0xE0100, 0xE01F0)) for code in range(*span)}
+
+#: How rules name a group; it is the same group with and without it.
+GROUP = "group:"
+#: What the record calls those who act and are no people.
+_NOBODY = ("engine", "clock", "policy")
+_NOT_PEOPLE = ("agent:", "worker:", "attempt:", "policy:")
+_MAX_NAME = 200
+
+
+def plain_name(name: str) -> str:
+    """Return a name in the one form that is compared: two names that look alike are one.
+
+    NFKC turns look-alike forms of a letter into the letter; control, zero-width and blank
+    characters go, and each run of spaces becomes one.
+    """
+    if name.isascii() and name.isprintable():
+        return " ".join(name.split())
+    shown = "".join(
+        " " if char in "\t\n\r" else char for char in unicodedata.normalize("NFKC", name)
+    )
+    return " ".join("".join(char for char in shown if not _is_hidden(char)).split())
+
+
+def _is_hidden(char: str) -> bool:
+    return char in BLANK or unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+
+
+def checked_name(name: object) -> str:
+    """Return the one form of a person's or group's name, or ValueError that says what is wrong."""
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError("give a name: the record says who decided")
+    if len(name) > _MAX_NAME:
+        raise ValueError(f"a name has at most {_MAX_NAME} characters, this one has {len(name):,}")
+    hidden = next((c for c in name.strip() if _is_hidden(c) and c not in "\t"), None)
+    if hidden is not None:
+        raise ValueError(f"the name {name!a:.60} has U+{ord(hidden):04X} in it: leave that out")
+    return plain_name(name)
+
+
+def person_name(name: object) -> str:
+    """Return the one form of a person's name, or ValueError; groups and our own parts are none."""
+    checked = checked_name(name)
+    if checked.startswith(GROUP):
+        group = checked.removeprefix(GROUP)
+        raise ValueError(
+            f"{checked!r:.60} is a group: name a person, who is in it by --group {group}"
+        )
+    if checked in _NOBODY or checked.startswith(_NOT_PEOPLE):
+        raise ValueError(f"{checked!r:.60} stands for no person in the record: give another name")
+    return checked
+
+
 @dataclass(frozen=True, slots=True)
 class Reviewer:
-    """Who decides, and how we know."""
+    """Who decides, and how we know.
+
+    ``assurance`` is earned: a token, a session or the operating system proves who somebody is. On
+    a ``Reviewer`` that you make yourself it counts as ``code``, whatever it says; decide with
+    ``token=`` to prove more. Groups that you name count only for people whom the store does not
+    know: of all others, their tokens say in which groups they are.
+    """
 
     name: str
     groups: tuple[str, ...] = ()
@@ -205,8 +269,8 @@ class Reviewer:
     role: str = "reviewer"
 
     def __post_init__(self) -> None:
-        if not self.name or self.name != self.name.strip():
-            raise ValueError("a reviewer needs a name: the record says who decided")
+        object.__setattr__(self, "name", person_name(self.name))
+        object.__setattr__(self, "groups", tuple(map(plain_name, self.groups)))
         if self.assurance not in ASSURANCE:
             raise ValueError(f"assurance {self.assurance!r}: use one of {', '.join(ASSURANCE)}")
 

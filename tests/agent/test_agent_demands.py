@@ -14,7 +14,7 @@ import sayso
 from sayso.agent import intake
 from sayso.agent.tool import Tool
 from sayso.audit import verify
-from sayso.testing import FakeClock
+from sayso.testing import FakeClock, person
 from sayso.testing.scripted_model import call, calls, say
 
 # -- what they demand
@@ -237,7 +237,7 @@ async def test_a_preview_is_made_again_after_an_edit(world: World) -> None:
     agent = world.agent(call("delete", {"table": "logs", "limit": None}), tools=[tool])
     result = await agent.run("go", thread="t")
     (request,) = result.interruptions
-    ana = sayso.Reviewer("ana", assurance="token")
+    ana = person(world.store, "ana")
     await world.inbox.decide(request.id, request.edit({"limit": 2}), by=ana)
     # The one of the old arguments is gone at once, and the new one there when the agent was.
     assert (await world.inbox.get(request.id)).preview is None

@@ -23,7 +23,7 @@ import sayso.demo
 from sayso.adapters import ai_sdk
 from sayso.agent.models import ModelReply, ModelRequest, TextDelta
 from sayso.demo.script import script
-from sayso.testing import ScriptedModel, call, say
+from sayso.testing import ScriptedModel, call, person, say
 from sayso.types import Edit, Reject, Reviewer
 
 STATUS = {sayso.NotFound: 404, sayso.NotAllowed: 403, sayso.InvalidCall: 400}
@@ -74,6 +74,14 @@ class Lab:
         self.effects = sayso.demo.Effects()
         kind = name.partition("-")[0]
         self.agent = MAKERS[kind](f"sqlite:///{folder}/{name}.db", self.effects)
+        self._people: dict[str, Reviewer] = {}
+
+    def person(self, request: Request) -> Reviewer:
+        """Who is there: this app knows its users, and has a token for each of them."""
+        name = request.headers["x-user"]
+        if name not in self._people:
+            self._people[name] = person(self.agent.store, name, role="chat")
+        return self._people[name]
 
 
 def app_with(folder: Path) -> tuple[FastAPI, dict[str, Lab]]:
@@ -84,21 +92,18 @@ def app_with(folder: Path) -> tuple[FastAPI, dict[str, Lab]]:
             labs[name] = Lab(name, folder)
         return labs[name]
 
-    def person(request: Request) -> Reviewer:
-        return Reviewer(request.headers["x-user"], assurance="token", role="chat")
-
     @app.exception_handler(sayso.SaysoError)
     async def refused(request: Request, error: Exception) -> Response:
         return PlainTextResponse(str(error), STATUS.get(type(error), 500))
 
     for route, recipe in (("chat", False), ("chat-recipe", True)):
-        _chat(app, lab, person, route, recipe)
+        _chat(app, lab, route, recipe)
 
-    _others(app, lab, person)
+    _others(app, lab)
     return app, labs
 
 
-def _others(app: FastAPI, lab: Any, person: Any) -> None:
+def _others(app: FastAPI, lab: Any) -> None:
     """What the scenarios need beside the chat: somebody else, the model's pace, the effects."""
 
     @app.post("/{name}/decide")
@@ -111,7 +116,7 @@ def _others(app: FastAPI, lab: Any, person: Any) -> None:
             decision = Edit(said["args"], seen_digest=asked.digest)
         elif said["type"] == "reject":
             decision = Reject(said["message"], seen_digest=asked.digest)
-        await inbox.decide(asked.id, decision, by=person(request))
+        await inbox.decide(asked.id, decision, by=lab(name).person(request))
         return Response()
 
     @app.post("/{name}/go")
@@ -126,25 +131,25 @@ def _others(app: FastAPI, lab: Any, person: Any) -> None:
         return JSONResponse(lab(name).effects.all())
 
 
-def _chat(app: FastAPI, lab: Any, person: Any, route: str, recipe: bool) -> None:
+def _chat(app: FastAPI, lab: Any, route: str, recipe: bool) -> None:
     @app.post(f"/{{name}}/{route}")
     async def post(name: str, request: Request) -> Response:
         body = await request.body()
         agent = lab(name).agent
-        frames = await ai_sdk.stream(body, agent, by=person(request), recipe=recipe)
+        frames = await ai_sdk.stream(body, agent, by=lab(name).person(request), recipe=recipe)
         return StreamingResponse(frames, headers=ai_sdk.HEADERS)
 
     @app.get(f"/{{name}}/{route}/{{chat}}/stream")
     async def follow(name: str, chat: str, request: Request) -> Response:
         agent = lab(name).agent
-        frames = await ai_sdk.follow(agent, chat, by=person(request), recipe=recipe)
+        frames = await ai_sdk.follow(agent, chat, by=lab(name).person(request), recipe=recipe)
         if frames is None:
             return Response(status_code=204)
         return StreamingResponse(frames, headers=ai_sdk.HEADERS)
 
     @app.get(f"/{{name}}/{route}/{{chat}}/messages")
     async def messages(name: str, chat: str, request: Request) -> Response:
-        by = person(request)
+        by = lab(name).person(request)
         return JSONResponse(await ai_sdk.messages(lab(name).agent, chat, by=by, recipe=recipe))
 
 

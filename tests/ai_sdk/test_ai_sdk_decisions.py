@@ -9,8 +9,7 @@ import sayso
 import sayso.demo
 from sayso.adapters import ai_sdk
 from sayso.stores.base import Store
-from sayso.testing import ScriptedModel, call, calls, say
-from sayso.types import Reviewer
+from sayso.testing import ScriptedModel, call, calls, person, say
 
 Effects = sayso.demo.Effects
 
@@ -271,7 +270,7 @@ async def test_a_quorum_counts_and_reopens_the_card(store: Store, effects: Effec
 
     model = ScriptedModel([call("fire", {"target": "x"}), say("Done.")])
     agent = sayso.Agent("a", model=model, tools=[fire], store=store)
-    browser = Browser(agent, by=Reviewer("ana", assurance="token", role="chat"))
+    browser = Browser(agent, by=person(store, "ana", role="chat"))
     await browser.say("go")
     await browser.decide()
     (part,) = browser.open_cards
@@ -279,7 +278,7 @@ async def test_a_quorum_counts_and_reopens_the_card(store: Store, effects: Effec
     assert not browser.posts_again
     assert ran(effects) == []
     request = (await sayso.Inbox(store).pending()).items[0]
-    ben = Reviewer("ben", assurance="token")
+    ben = person(store, "ben")
     await sayso.Inbox(store).decide(request.id, request.approve(), by=ben)
     assert await browser.resume()
     assert browser.tools[0]["output"] == "fired"

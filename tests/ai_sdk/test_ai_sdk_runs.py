@@ -14,7 +14,7 @@ import sayso.demo
 from sayso.agent.models import ModelError, ModelReply, TextDelta
 from sayso.stores.base import Store
 from sayso.stores.memory import MemoryStore
-from sayso.testing import FakeClock, ScriptedModel, call, say
+from sayso.testing import FakeClock, ScriptedModel, call, person, say
 
 
 class Breaking(ScriptedModel):
@@ -269,12 +269,12 @@ async def test_the_recipes_yes_speaks_of_the_first_revision_only(store: Store) -
         raise AssertionError("nobody has seen this")
 
     model = ScriptedModel([call("push", {"target": "x"}), say("Done.")])
-    ana = sayso.Reviewer("ana", assurance="token", role="chat")
+    ana = person(store, "ana", role="chat")
     browser = Browser(sayso.Agent("a", model=model, tools=[push], store=store), by=ana, recipe=True)
     await browser.say("go")
     inbox = sayso.Inbox(store)
     (request,) = (await inbox.pending()).items
-    ben = sayso.Reviewer("ben", assurance="token")
+    ben = person(store, "ben")
     await inbox.decide(request.id, request.edit({"target": "y"}), by=ben)
     await browser.answer("Yes, confirmed.")
     assert browser.tools[0]["input"] == {"target": "y"}

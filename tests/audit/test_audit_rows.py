@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from audit_world import SERVER_KEY, World, edited, opened, places, plain
 
-from sayso import Reviewer
 from sayso.inbox.people import create_token, revoke_token
 from sayso.rows import SYSTEM_THREAD, Event
+from sayso.testing import person
 
 CALL = [
     ("args = replace(args, 'ana', 'eve')", "args"),
@@ -148,7 +148,7 @@ def test_a_quorum_that_was_not_reached_is_named(tmp_path: Path) -> None:
     with opened(World(tmp_path, SERVER_KEY)) as server:
         send = server.gate.guard(needs_approval=True, quorum=2)(server.send.__wrapped__)
         request = server.ask("order-1", lambda: send("ana@example.com"))
-        server.approve(request, by=Reviewer("ana", assurance="token"))
+        server.approve(request, by=person(server.store, "ana"))
         assert server.verify().ok
 
         def change(event: Event) -> Event:

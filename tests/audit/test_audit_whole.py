@@ -16,7 +16,6 @@ from sayso import (
     Policy,
     Question,
     Rejected,
-    Reviewer,
     Rule,
 )
 from sayso.audit import verify
@@ -25,7 +24,7 @@ from sayso.engine.commands import Note, Record, Recover, Start
 from sayso.rows import CallStatus
 from sayso.stores.memory import MemoryStore
 from sayso.stores.sqlite import SqliteStore
-from sayso.testing import FakeClock
+from sayso.testing import FakeClock, person
 
 
 class Interrupted(BaseException):
@@ -104,7 +103,7 @@ class Everything:
 
     def quorum(self) -> None:
         send = self.tool(quorum=2, expires_in=60)
-        ana, bob = Reviewer("ana", assurance="token"), Reviewer("bob", assurance="token")
+        ana, bob = person(self.store, "ana"), person(self.store, "bob")
         request = self.ask("quorum", lambda: send("a"))
         self.decide(request, request.approve(), ana)
         self.decide(request, request.edit({"to": "b"}), bob)

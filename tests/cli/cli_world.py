@@ -15,8 +15,8 @@ import pexpect
 from typer.testing import CliRunner
 
 from sayso import Gate, Inbox, Paused, Request
-from sayso.channels.desk import os_user
 from sayso.cli.main import app
+from sayso.inbox import os_user
 
 ME = os_user().name
 CONTROLS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")

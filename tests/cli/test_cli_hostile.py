@@ -115,7 +115,9 @@ def test_deciding_commands_print_it_inert(evil: World) -> None:
     digest = evil.json("show", granted)["digest"]
     inert(evil.cli("approve", granted, "--digest", digest, "--always", "exact"))
     inert(evil.cli("grants"))
-    evil.token(f"name {EVIL}", "--group", EVIL)
+    for hidden in ((f"name {EVIL}",), ("ana", "--group", EVIL)):  # a name has nothing hidden in it
+        inert(evil.cli("token", "create", *hidden, code=6))
+    evil.token("<b>ana</b>", "--group", "{{7*7}}")
     inert(evil.cli("token", "list"))
     rules = evil.folder / "p.toml"
     words = json.dumps("".join(char for char in EVIL if char <= "\uffff" and char != "\x7f"))

@@ -8,7 +8,7 @@ import threading
 import pexpect
 from cli_world import World
 
-from sayso import Inbox, Reviewer
+from sayso import Inbox, Reviewer, testing
 
 
 def test_a_decision_made_elsewhere_closes_the_prompt(world: World) -> None:
@@ -27,7 +27,7 @@ def test_an_edit_made_elsewhere_is_shown_before_anything_is_decided(world: World
     person.sees("uit > ")
     inbox = Inbox(world.url)
     edit = world.get(request).edit({"to": "eve@example.com"})
-    inbox.decide_sync(request, edit, by=Reviewer("Ben", assurance="token"))
+    inbox.decide_sync(request, edit, by=testing.person(inbox.store, "Ben"))
     inbox.close()
     card = person.at_prompt("a")
     assert re.search(r"\+ to: +eve@example.com", card)

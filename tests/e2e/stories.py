@@ -19,8 +19,9 @@ from typing import Any, ClassVar
 
 from places import open_at
 
-from sayso import Gate, Inbox, Paused, Reviewer, SaysoError, schema
+from sayso import Gate, Inbox, Paused, SaysoError, schema
 from sayso.gate.guard import this_call
+from sayso.testing import person
 from sayso.types import Decision, Request
 
 RUN = "order-17"
@@ -81,7 +82,8 @@ class World:
         return what
 
     def decide(self, request: Request, decision: Decision, by: str = "ana", **more: Any) -> None:
-        who = Reviewer(by, assurance="token")
+        # Two people have to prove that they are two; one name in code is enough elsewhere.
+        who = person(self.store, by) if request.quorum > 1 else by
         self.inbox.decide_sync(request.id, decision, by=who, **more)
         append(self.folder / "acks", request.id, decision.type, by)
 

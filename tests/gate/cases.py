@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from sayso import Gate, Inbox, Paused, Reviewer
+from sayso import Gate, Inbox, Paused, Reviewer, testing
+from sayso.inbox import os_user
 from sayso.stores.base import Store
 from sayso.types import Decision, Request
 
@@ -52,9 +53,11 @@ class Case:
         (request,) = self.inbox.pending_sync(**filters).items
         return request
 
-    def decide(self, decision: Decision, by: str | Reviewer = "ana", **more: Any) -> Request:
+    def decide(self, decision: Decision, by: By = "ana", **more: Any) -> Request:
         """Answer the request that the decision was made for."""
         assert decision.request is not None
+        if isinstance(by, Somebody):
+            by = by.at(self.store)
         return self.inbox.decide_sync(decision.request, decision, by=by, **more)
 
     def approved(self, call: Callable[[], Any], run: str = RUN, **options: Any) -> Request:
@@ -66,9 +69,28 @@ class Case:
         return [event.type for event in self.store.chain(run)]
 
 
-def person(name: str, *groups: str, assurance: str = "token") -> Reviewer:
+class Somebody(NamedTuple):
+    """A person, who comes through the door that gives this assurance."""
+
+    name: str
+    groups: tuple[str, ...]
+    assurance: str
+
+    def at(self, store: Store) -> Reviewer:
+        """The same person at the door of a store."""
+        if self.assurance == "code":
+            return Reviewer(self.name, self.groups)
+        if self.assurance == "os-user":
+            return os_user()
+        return testing.person(store, self.name, *self.groups, assurance=self.assurance)
+
+
+By: TypeAlias = str | Reviewer | Somebody
+
+
+def person(name: str, *groups: str, assurance: str = "token") -> Somebody:
     """Somebody who has proved who they are."""
-    return Reviewer(name, groups, assurance)
+    return Somebody(name, groups, assurance)
 
 
 def soon(look: Callable[[], Any], seconds: float = 20.0) -> Any:

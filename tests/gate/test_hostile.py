@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cases import RUN, Case
 
-from sayso import Gate, InvalidCall, Option, Question, text
+from sayso import Gate, InvalidCall, InvalidDecision, Option, Question, text
 from sayso.errors import InvalidPolicy, SaysoError, StoreError
 from sayso.policy import Policy, Rule
 
@@ -146,10 +146,11 @@ def test_hostile_text_in_every_field_is_kept_as_it_is(case: Case) -> None:
 def test_hostile_words_of_people_are_kept_as_they_are(case: Case) -> None:
     request = case.paused(lambda: case.gate.confirm_sync(HOSTILE, {HOSTILE: [HOSTILE]}))
     assert request.args == {"text": HOSTILE, "details": {HOSTILE: [HOSTILE]}}
-    name = HOSTILE.strip()
-    decided = case.decide(request.reject(HOSTILE), name)
+    with pytest.raises(InvalidDecision, match="leave that out"):
+        case.decide(request.reject(HOSTILE), HOSTILE)  # but a name has nothing hidden in it
+    decided = case.decide(request.reject(HOSTILE), "<b>ana</b> {{7*7}}")
     assert decided.decision is not None
-    assert (decided.decision.by, decided.decision.message) == (name, HOSTILE)
+    assert (decided.decision.by, decided.decision.message) == ("<b>ana</b> {{7*7}}", HOSTILE)
     assert case.enter(lambda: case.gate.confirm_sync(HOSTILE, {HOSTILE: [HOSTILE]})) is False
 
 

@@ -21,7 +21,7 @@ def judged(case: Case, **terms: Any) -> Inbox:
 
 def edit(case: Case, inbox: Inbox, **options: Any) -> Request:
     request = case.paused(lambda: case.paying(**options)("bo"))
-    return inbox.decide_sync(request.id, request.edit({"amount": 9}), by=ANA)
+    return inbox.decide_sync(request.id, request.edit({"amount": 9}), by=ANA.at(case.store))
 
 
 def test_an_edit_that_the_policy_forbids_is_refused_at_once(case: Case) -> None:

@@ -16,7 +16,6 @@ from sayso import (
     InvalidDecision,
     Reject,
     Respond,
-    Reviewer,
     SaysoError,
 )
 from sayso.types import Request
@@ -49,7 +48,6 @@ MALFORMED: dict[str, Callable[[Request], tuple[Any, dict[str, Any]]]] = {
     "by a number": lambda r: (r.approve(), {"by": 5}),
     "by a list": lambda r: (r.approve(), {"by": ["ana"]}),
     "by half a character": lambda r: (r.approve(), {"by": HALF}),
-    "by a reviewer of half a character": lambda r: (r.approve(), {"by": Reviewer(HALF)}),
     "by too much": lambda r: (r.approve(), {"by": HUGE}),
     "by a token that is none": lambda r: (r.approve(), {"token": "sayso_none"}),
     "by an empty token": lambda r: (r.approve(), {"token": ""}),

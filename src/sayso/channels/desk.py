@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,19 +13,6 @@ from sayso.stores.base import Subscription
 from sayso.types import Decision, Request, Reviewer
 
 _EARLIER = 100
-
-
-def os_user() -> Reviewer:
-    """Whoever runs this process, by the system's word and not by a variable."""
-    try:
-        import pwd
-
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except (ImportError, KeyError):
-        import getpass
-
-        name = getpass.getuser() if os.name == "nt" else f"uid:{os.getuid()}"
-    return Reviewer(name, assurance="os-user")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from functools import cache
 from queue import SimpleQueue
 from typing import Any
 
-from sayso.channels.desk import Desk, os_user
+from sayso.channels.desk import Desk
 from sayso.channels.layout import name
 from sayso.channels.prompt import ask
 from sayso.channels.screen import Screen, can_prompt
 from sayso.forking import call_in_child, fork_safe_lock
-from sayso.inbox import Inbox
+from sayso.inbox import Inbox, os_user
 from sayso.stores.base import Store
 from sayso.types import Request, Reviewer
 

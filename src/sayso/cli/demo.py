@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sayso import text
-from sayso.channels.desk import os_user
 from sayso.channels.layout import Line, name
 from sayso.channels.screen import Screen, can_prompt
 from sayso.cli import options
 from sayso.cli.exits import Exit, Usage
 from sayso.cli.opening import Caller
 from sayso.cli.serving import PORT, NoAuth, Port, link, open_browser
+from sayso.inbox import os_user
 
 if TYPE_CHECKING:
     from sayso.demo import Effects

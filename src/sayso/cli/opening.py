@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sayso.channels.desk import Desk, os_user
+from sayso.channels.desk import Desk
 from sayso.cli.exits import Usage
 from sayso.errors import NotAllowed, NotFound, StoreError
-from sayso.inbox import Inbox, authenticate
+from sayso.inbox import Inbox, authenticate, os_user
 from sayso.types import Request, Reviewer
 
 TOKEN = "SAYSO_TOKEN"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sayso.channels.desk import os_user
 from sayso.cli import options
 from sayso.cli.exits import Usage
+from sayso.inbox import os_user
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from dataclasses import replace
 from sayso.engine.asking import doubt_envelope, envelope, signed
 from sayso.engine.closing import overdue
 from sayso.engine.commands import Decide
-from sayso.engine.grants import groups_of, store_grant
+from sayso.engine.grants import known_people, store_grant
 from sayso.engine.running import resume
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import (
@@ -24,7 +24,7 @@ from sayso.errors import (
     NotAllowed,
 )
 from sayso.rows import Call, CallStatus
-from sayso.types import ASSURANCE, Decided, Verdict, Vote, moment
+from sayso.types import ASSURANCE, Decided, Verdict, Vote, moment, plain_name
 
 _STEP_UP = {
     "os-user": "decide on the command line",
@@ -121,15 +121,23 @@ def _check_runs(work: UnitOfWork, call: Call) -> None:
 def check_reviewer(work: UnitOfWork, call: Call, command: Decide) -> None:
     """Whether this person may decide this request; the one place that says so."""
     by, terms = command.by, call.terms
-    if by.role == "agent":
+    known = known_people(work)
+    if by.role == "agent" or any(person.role == "agent" for person in known):
         raise NotAllowed("an agent cannot decide; ask a person")
-    groups = {f"group:{name}" for name in (*by.groups, *groups_of(work))}
+    if by.name == plain_name(call.agent):
+        raise NotAllowed(
+            f"{by.name} is the agent that asks for {call.id}, and an agent cannot decide: give the "
+            "person or the agent another name"
+        )
+    # What somebody says of themselves in code counts only where the store knows nothing of them.
+    said = by.groups if not known or by.assurance not in ("code", "os-user") else ()
+    stored = (name for person in known for name in person.groups)
+    groups = {f"group:{name}" for name in (*said, *stored)}
     if terms.reviewers and by.name not in terms.reviewers and not groups & set(terms.reviewers):
         raise NotAllowed(
             f"{by.name} may not decide {call.id}: it is for {', '.join(terms.reviewers)}"
         )
-    requester = call.requester
-    if not terms.requester_decides and requester and by.name == requester:
+    if not terms.requester_decides and by.name == plain_name(call.requester):
         raise NotAllowed(f"{by.name} asked for {call.id}; somebody else has to decide it")
     # A quorum is of people who proved who they are: a name in code, or a login, could be anybody's.
     least = terms.assurance

@@ -9,7 +9,7 @@ from sayso.engine.commands import AddGrant, AddPrincipal, Note, RevokeGrant, Rev
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Conflict, NotFound
 from sayso.rows import Call, Principal
-from sayso.types import ASSURANCE, Grant, Terms
+from sayso.types import ASSURANCE, Grant, Terms, plain_name
 
 #: Beside a grant's scope, which is a schema: whom the rule asked when it was given, and how sure we
 #: were of who gave it.
@@ -47,7 +47,7 @@ def surroundings(call: Call) -> object:
 def speaks_for(grant: Grant, call: Call) -> bool:
     """Whether whoever gave it could say yes to this call, too, and as surely as its rule wants."""
     terms, by = call.terms, grant.by
-    if not terms.requester_decides and by == call.requester:
+    if not terms.requester_decides and by == plain_name(call.requester):
         return False
     under = json.loads(grant.scope).get(UNDER, {})
     if under.get("binds") != surroundings(call):
@@ -114,13 +114,12 @@ def principal_bytes(principal: Principal) -> bytes:
     return json.dumps(["token", *parts]).encode()
 
 
-def groups_of(work: UnitOfWork) -> list[str]:
-    """The groups of whoever decides, by their live tokens; a row not ours counts for none."""
+def known_people(work: UnitOfWork) -> list[Principal]:
+    """What the store knows of who decides: their live tokens. A row not ours counts for none."""
     return [
-        group
+        person
         for person in work.people
         if person.live(work.now) and work.deps.verify(principal_bytes(person), person.signature)
-        for group in person.groups
     ]
 
 

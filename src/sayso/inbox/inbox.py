@@ -100,6 +100,7 @@ class Inbox:
 
     def _reveal(self, request_id: str, by: str) -> None:
         call = self._call(request_id)
+        by = reviewer_of(self.store, by, None).name
         body = {"request": call.id, "digest": call.digest}
         self.store.transact(Note(thread=call.thread, type="revealed", actor=by, body=body))
 
@@ -183,7 +184,7 @@ class Inbox:
     ) -> Request:
         """Answer a request. The digest is what was seen; ``request.approve()`` carries it along.
 
-        ``by`` is a name (recorded with assurance ``code``) or a ``Reviewer``; ``token`` names and
+        ``by`` is a name or a ``Reviewer``, recorded with assurance ``code``; ``token`` names and
         proves a person. ``grant`` turns an approval into a standing yes: ``{"scope": "exact" |
         "any" | schema, "uses": n, "ends_in": seconds}``.
         """
@@ -289,11 +290,10 @@ class Inbox:
         await hop(self._cancel, target, by, message, superseded)
 
     def _cancel(self, target: str, by: str, message: str, superseded: bool) -> None:
-        reason, by = checked_text(message, "message"), checked_text(by, "by")
+        reason, by = checked_text(message, "message"), reviewer_of(self.store, by, None).name
         call, run = self.store.call(checked_text(target, "target")), self.store.run(target)
         if call is None and run is None:
             raise NotFound(f"no request and no run {target!r:.80}")
-        by = reviewer_of(self.store, by, None).name
         if call is not None:
             place = {"thread": call.thread, "run": call.run, "call": call.id}
             self.store.transact(Cancel(**place, by=by, reason=reason, superseded=superseded))
@@ -309,6 +309,7 @@ class Inbox:
 
     async def revoke(self, grant_id: str, *, by: str = "code") -> Grant:
         """End a standing yes."""
+        by = reviewer_of(self.store, by, None).name
         (grant,) = await write(self.store, RevokeGrant(grant=grant_id, by=by))
         revoked: Grant = grant
         return revoked

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sayso.rows import Call, Run
 from sayso.stores.base import Query, Store
-from sayso.types import Request, Reviewer
+from sayso.types import Request, Reviewer, plain_name
 from sayso.views import is_request
 
 #: What is shown instead of words that are for others.
@@ -39,7 +39,7 @@ def audience_of(calls: Iterable[Call | Request]) -> Audience:
         everybody = everybody or not wanted
         names.update(wanted)
         if call.requester:
-            names.add(call.requester)
+            names.add(plain_name(call.requester))
         if call.decision is not None:
             names.add(call.decision.by)
     return Audience(everybody, frozenset(names))
@@ -65,7 +65,7 @@ def audience_of_run(store: Store, run: Run) -> Audience:
     if outer is not None:
         return audience_of_run(store, outer)
     found = audience_of(asked) if asked else Audience(not run.requester, frozenset())
-    return found._replace(names=found.names | {run.requester} - {""})
+    return found._replace(names=found.names | {plain_name(run.requester)} - {""})
 
 
 def requests_in(store: Store, thread: str) -> list[Call]:
@@ -80,7 +80,7 @@ def may_see(by: Reviewer, call: Call | Request) -> bool:
     if by.role == "agent":
         return call.agent == by.name
     if by.role == "chat":
-        return bool(call.requester) and call.requester == by.name
+        return plain_name(call.requester) == by.name
     return not _wanted(call) or audience_of((call,)).holds(names_of(by))
 
 

@@ -24,6 +24,7 @@ from sayso.types import (
     Risk,
     ToolCall,
     Verdict,
+    checked_name,
 )
 
 Args: TypeAlias = dict[str, Json]
@@ -290,13 +291,21 @@ def allowed_decisions(value: Iterable[str]) -> tuple[str, ...]:
 
 
 def _reviewers(value: object, quorum: int) -> tuple[str, ...]:
-    listed = some_names(value, "reviewers", "for everybody")
+    listed = _people(some_names(value, "reviewers", "for everybody"))
     groups = [name for name in listed if name.startswith("group:")]
     if "group:" in groups:
         raise InvalidPolicy("reviewers: write the group's name after group:, as in group:finance")
     if not groups and len(listed) < quorum:
         raise InvalidPolicy(f"quorum={quorum}: there are only {len(listed)} reviewers to reach it")
     return listed
+
+
+def _people(listed: tuple[str, ...]) -> tuple[str, ...]:
+    """Names in the form in which people and groups are known, each once."""
+    try:
+        return tuple(dict.fromkeys(map(checked_name, listed)))
+    except ValueError as error:
+        raise InvalidPolicy(f"reviewers={listed!a:.200}: {error}") from None
 
 
 def _level(value: object) -> str:

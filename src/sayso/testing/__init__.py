@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sayso.testing.checks import check_store
     from sayso.testing.clock import FakeClock
     from sayso.testing.openai_server import FakeOpenAI
-    from sayso.testing.reviewer import ScriptedReviewer
+    from sayso.testing.reviewer import ScriptedReviewer, person
     from sayso.testing.scripted_model import ScriptedModel, call, calls, refuse, say
     from sayso.testing.store_suite import StoreSuite
     from sayso.testing.story.stage import Called, Cast, Stage
@@ -38,6 +38,7 @@ __all__ = [
     "call",
     "calls",
     "check_store",
+    "person",
     "refuse",
     "say",
 ]
@@ -50,6 +51,7 @@ _HOMES = {
     "FakeOpenAI": "sayso.testing.openai_server",
     "ScriptedModel": "sayso.testing.scripted_model",
     "ScriptedReviewer": "sayso.testing.reviewer",
+    "person": "sayso.testing.reviewer",
     "Stage": "sayso.testing.story.stage",
     "StoreSuite": "sayso.testing.store_suite",
     "call": "sayso.testing.scripted_model",

@@ -1,4 +1,4 @@
-"""A person who follows a script: decides requests in tests as soon as the gate tells of them."""
+"""People for tests: one with a real token, and one who decides by a script."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from sayso.errors import SaysoError
-from sayso.inbox import Inbox
+from sayso.inbox import Inbox, authenticate, create_token
 from sayso.stores.base import Store
 from sayso.types import Decision, Request, Reviewer
 
@@ -20,6 +20,25 @@ Answer: TypeAlias = (
 
 #: How long whoever asks for the results waits for answers that are still being given.
 _PATIENCE = 5.0
+
+
+def person(
+    store: Store, name: str, *groups: str, role: str = "reviewer", assurance: str = "token"
+) -> Reviewer:
+    """Somebody who has proved who they are: give it as ``by=``.
+
+    They get a real token in the store (``assurance="token"``), or sign in with a one-time link
+    (``"session"``).
+    """
+    token, _ = create_token(store, name, by="tests", role=role, groups=groups)
+    if assurance == "token":
+        return authenticate(store, token)
+    if assurance != "session":
+        raise ValueError(f"assurance={assurance!r}: use token or session")
+    from sayso.server.access.signing_in import new_link, sign_in, who_is
+
+    secret, _ = sign_in(store, new_link(store, name, role=role))
+    return who_is(store, secret, session=True)[0]
 
 
 class ScriptedReviewer:

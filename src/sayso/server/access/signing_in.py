@@ -11,7 +11,7 @@ import secrets
 
 from sayso.engine.commands import AddPrincipal, RevokePrincipal
 from sayso.errors import Conflict, NotAllowed, Unauthenticated
-from sayso.inbox.people import LINK, SESSION, genuine_principal, token_hash
+from sayso.inbox.people import LINK, SESSION, genuine_principal, proven, token_hash
 from sayso.rows import Principal
 from sayso.stores.base import Store
 from sayso.types import Micros, Reviewer
@@ -66,24 +66,13 @@ def who_is(store: Store, secret: str, *, session: bool) -> tuple[Reviewer, Princ
             if session
             else "this token is unknown, revoked or past its end: ask for another one"
         )
-    if principal.id.startswith(LINK):
-        raise Unauthenticated("this is a link's secret: open the link in a browser")
-    parent = principal.id.removeprefix(SESSION).split(".")[0]
-    if session and not parent.startswith(LINK) and not _is_live(store, parent):
-        raise Unauthenticated("the token that you signed in with was revoked: ask for another one")
-    assurance = "session" if session else "token"
-    return Reviewer(principal.person, principal.groups, assurance, principal.role), principal
+    return proven(store, principal.token_hash), principal
 
 
 def _live(store: Store, secret: str) -> Principal | None:
     principal = store.principal(token_hash(secret))
     ours = principal is not None and genuine_principal(store, principal)
     return principal if ours and principal is not None and principal.live(store.now()) else None
-
-
-def _is_live(store: Store, principal_id: str) -> bool:
-    now = store.now()
-    return any(p.id == principal_id and p.live(now) for p in store.principals())
 
 
 def _added(

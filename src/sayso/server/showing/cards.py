@@ -16,7 +16,7 @@ from sayso.inbox.seeing import may_see, names_of
 from sayso.rows import Call
 from sayso.server.showing.shown import abilities, drawn
 from sayso.server.wire.answers import as_json
-from sayso.types import Request, Reviewer
+from sayso.types import Request, Reviewer, plain_name
 
 #: How many pages are looked through for somebody who may see few of the requests.
 _PAGES = 20
@@ -94,4 +94,4 @@ def _for_reader(card: Card, by: Reviewer) -> str:
 
 def _for(by: Reviewer, item: Request) -> bool:
     """Whether it is for this person in particular, and not for everybody."""
-    return item.requester == by.name or not names_of(by).isdisjoint(item.reviewers)
+    return plain_name(item.requester) == by.name or not names_of(by).isdisjoint(item.reviewers)

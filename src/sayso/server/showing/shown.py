@@ -12,7 +12,7 @@ from typing import Any
 from sayso import codec, text
 from sayso.hiding import hidden
 from sayso.inbox.seeing import names_of
-from sayso.types import ASSURANCE, Json, Request, Reviewer
+from sayso.types import ASSURANCE, Json, Request, Reviewer, plain_name
 from sayso.views import request_json
 
 _SUMMARY = 160
@@ -155,7 +155,7 @@ def abilities(request: Request, by: Reviewer) -> tuple[list[str], str]:
         return [], f"it is {request.status}"
     if request.reviewers and names_of(by).isdisjoint(request.reviewers):
         return [], f"it is for {', '.join(request.reviewers)}"
-    if not request.requester_decides and request.requester == by.name:
+    if not request.requester_decides and plain_name(request.requester) == by.name:
         return [], "you asked for it, and somebody else has to decide"
     if request.quorum > 1 and ASSURANCE.index(by.assurance) < ASSURANCE.index("token"):
         return [], "it needs more than one person, and each has to be signed in"

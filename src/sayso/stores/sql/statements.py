@@ -104,9 +104,9 @@ CHECK_TABLES = "SELECT count(*) FROM " + ", ".join(
     f"(SELECT {columns} FROM {table} LIMIT 0) AS of_{table}"
     for table, columns in {
         "meta": "key, value",
-        "thread": f"{_THREAD}, created",
+        "thread": f"{THREAD}, created",
         "message": "thread, seq, run, body",
-        "run": _RUN,
+        "run": RUN,
         "call": f"n, {_NEW_CALL}",
         "search_key": "id, kind, agent, tool, risk, words",
         "search_word": "word, search_key",

@@ -1,0 +1,252 @@
+"""How surely we know who decides is earned by a door, never passed in; and a name is one person."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sayso import Gate, Inbox, InvalidDecision, NotAllowed, Paused, Policy, Request, Reviewer, Rule
+from sayso.errors import InvalidPolicy
+from sayso.inbox import create_token, os_user, revoke_token
+from sayso.server.access.signing_in import new_link, sign_in, sign_out, who_is
+from sayso.stores import open_store
+from sayso.stores.base import Store
+from sayso.testing import person
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with closing(open_store("memory://")) as opened:
+        yield opened
+
+
+def wide(name: str) -> str:
+    """The same letters, full width: they look alike, and NFKC makes them one."""
+    return "".join(chr(ord(letter) + 0xFEE0) for letter in name)
+
+
+def asked(store: Store, *, agent: str = "bot", requester: str = "", **options: Any) -> Request:
+    """A request under these terms."""
+    gate = Gate(store, agent=agent, wait=0)
+
+    @gate.guard(needs_approval=True, **options)
+    def pay(to: str) -> None: ...
+
+    with pytest.raises(Paused) as caught, gate.run("r", requester=requester):
+        pay("bo")
+    (request,) = caught.value.requests
+    return request
+
+
+def decide(store: Store, request: Request, by: Any = None, **more: Any) -> Request:
+    return Inbox(store).decide_sync(request.id, request.approve(), by=by, **more)
+
+
+# -- assurance
+
+
+@pytest.mark.parametrize("assurance", ["os-user", "token", "session"])
+def test_a_reviewer_made_in_code_fills_no_quorum(store: Store, assurance: str) -> None:
+    request = asked(store, quorum=2)
+    for name in ("ana", "bob"):
+        with pytest.raises(NotAllowed, match="assurance"):
+            decide(store, request, Reviewer(name, assurance=assurance))
+    assert Inbox(store).get_sync(request.id).status == "pending"
+
+
+def test_a_reviewer_made_in_code_is_recorded_as_that(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "sayso.inbox"):
+        done = decide(store, asked(store), Reviewer("ana", assurance="session"))
+    assert done.decision is not None
+    assert done.decision.assurance == "code"
+    assert "counts as 'code'" in caplog.text
+
+
+def test_nor_does_one_copied_from_a_door(store: Store) -> None:
+    ana = person(store, "ana")
+    request = asked(store, quorum=2)
+    decide(store, request, ana)
+    # Whatever is written over a proven person, the row behind it says who it is.
+    for forged in (replace(ana, name="bob"), replace(ana, assurance="session", name="bob")):
+        assert [vote.by for vote in decide(store, request, forged).votes] == ["ana"]
+    plain = Reviewer("bob", ana.groups, ana.assurance, ana.role)
+    with pytest.raises(NotAllowed, match="assurance"):
+        decide(store, request, plain)
+
+
+def test_tokens_fill_a_quorum(store: Store) -> None:
+    request = asked(store, quorum=2)
+    token, _ = create_token(store, "ana", by="ops")
+    assert decide(store, request, token=token).status == "pending"
+    done = decide(store, request, person(store, "bob"))
+    assert (done.status, [vote.assurance for vote in done.votes]) == ("approved", ["token"] * 2)
+
+
+def test_a_proof_is_looked_at_again_with_each_decision(store: Store) -> None:
+    token, row = create_token(store, "ana", by="ops")
+    ana, _ = who_is(store, token, session=False)
+    revoke_token(store, row.id, by="ops")
+    with pytest.raises(NotAllowed, match="revoked"):
+        decide(store, asked(store), ana)
+
+
+def test_a_session_is_worth_what_opened_it(store: Store) -> None:
+    token, row = create_token(store, "ana", by="ops")
+    pasted, _ = sign_in(store, token)
+    linked, _ = sign_in(store, new_link(store, "bob"))
+    ana, bob = (who_is(store, secret, session=True)[0] for secret in (pasted, linked))
+    assert (ana.assurance, bob.assurance) == ("token", "session")
+    request = asked(store, assurance="session")
+    with pytest.raises(NotAllowed, match="needs a decision with assurance 'session'"):
+        decide(store, request, ana)
+    revoke_token(store, row.id, by="ops")
+    with pytest.raises(NotAllowed, match="revoked"):
+        decide(store, request, ana)
+    sign_out(store, linked)
+    with pytest.raises(NotAllowed):
+        decide(store, request, bob)
+    assert Inbox(store).get_sync(request.id).status == "pending"
+
+
+def test_a_session_or_a_link_is_no_token(store: Store) -> None:
+    link = new_link(store, "ana")
+    session, _ = sign_in(store, new_link(store, "ana"))
+    for secret in (link, session):
+        with pytest.raises(NotAllowed, match="token"):
+            decide(store, asked(store), token=secret)
+
+
+def test_the_user_of_the_system_is_who_runs_the_process(store: Store) -> None:
+    me = os_user()
+    done = decide(store, asked(store, assurance="os-user"), replace(me, name="ana"))
+    assert done.decision is not None
+    assert (done.decision.by, done.decision.assurance) == (me.name, "os-user")
+
+
+# -- groups and roles
+
+
+def test_what_the_store_knows_of_a_person_is_not_widened_in_code(store: Store) -> None:
+    create_token(store, "ana", by="ops", groups=("ops",))
+    request = asked(store, reviewers="group:finance")
+    with pytest.raises(NotAllowed, match="group:finance"):
+        decide(store, request, Reviewer("ana", groups=("finance",)))
+    with pytest.raises(NotAllowed, match="group:finance"):
+        decide(store, request, replace(person(store, "ana"), groups=("finance",)))
+    create_token(store, "ana", by="ops", groups=("finance",))
+    assert decide(store, request, "ana").status == "approved"
+
+
+def test_of_people_whom_only_the_code_knows_its_word_counts_as_code(store: Store) -> None:
+    request = asked(store, reviewers="group:finance")
+    done = decide(store, request, Reviewer("zoe", groups=("finance",)))
+    assert done.decision is not None
+    assert (done.status, done.decision.assurance) == ("approved", "code")
+
+
+def test_nobody_decides_in_the_name_of_a_group(store: Store) -> None:
+    request = asked(store, reviewers="group:finance")
+    with pytest.raises(InvalidDecision, match="group"):
+        decide(store, request, "group:finance")
+
+
+# -- agents
+
+
+def test_nobody_decides_under_the_name_of_the_agent_that_asks(store: Store) -> None:
+    request = asked(store, agent="mailer")
+    for by in ("mailer", wide("mailer"), Reviewer("mailer"), person(store, "mailer")):
+        with pytest.raises(NotAllowed, match="agent"):
+            decide(store, request, by)
+    odd = asked(store, agent="mai\u200bler", requester="x")
+    with pytest.raises(NotAllowed, match="agent"):
+        decide(store, odd, "mailer")
+
+
+def test_nobody_decides_under_the_name_of_any_agent_with_a_token(store: Store) -> None:
+    request = asked(store)
+    create_token(store, "robot", by="ops", role="agent")
+    for by in ("robot", Reviewer("robot", role="admin"), person(store, "ana", role="agent")):
+        with pytest.raises(NotAllowed, match="agent"):
+            decide(store, request, by)
+
+
+@pytest.mark.parametrize(("first", "second"), [("agent", "reviewer"), ("chat", "agent")])
+def test_a_name_is_an_agents_or_a_persons(store: Store, first: str, second: str) -> None:
+    _, row = create_token(store, "robin", by="ops", role=first)
+    with pytest.raises(NotAllowed, match="robin"):
+        create_token(store, wide("robin"), by="ops", role=second)
+    revoke_token(store, row.id, by="ops")
+    create_token(store, "robin", by="ops", role=second)
+
+
+# -- names
+
+
+ALIKE = ["ana", wide("ana"), "\U0001d41a\U0001d427\U0001d41a"]
+PADDED = [" ana ", "ana\u00a0", "\tana\n"]
+HIDDEN = ["ana\u200b", "a\u00adna", "\u202eana", "ana\x00", "ana\n\x07", "a\u3164na", "ana\ufe0f"]
+
+
+def test_one_person_is_one_vote_however_the_name_is_written(store: Store) -> None:
+    request = asked(store, quorum=2)
+    for name in ALIKE + PADDED:
+        token, row = create_token(store, name, by="ops")
+        assert row.person == "ana"
+        assert decide(store, request, token=token).status == "pending"
+    assert len(Inbox(store).get_sync(request.id).votes) == 1
+
+
+@pytest.mark.parametrize("name", HIDDEN, ids=ascii)
+def test_a_name_has_nothing_hidden_in_it(store: Store, name: str) -> None:
+    request = asked(store)
+    with pytest.raises(NotAllowed, match="U\\+"):
+        create_token(store, name, by="ops")
+    with pytest.raises(InvalidDecision, match="U\\+"):
+        decide(store, request, name)
+    with pytest.raises(ValueError, match="U\\+"):
+        Reviewer(name)
+    with pytest.raises(InvalidPolicy, match="U\\+"):
+        Rule(reviewers=(name, "bo"))
+    with pytest.raises(InvalidDecision, match="U\\+"):
+        Inbox(store).cancel_sync(request.id, by=name)
+    assert Inbox(store).get_sync(request.id).status == "pending"
+    assert store.principals() == []
+
+
+@pytest.mark.parametrize("name", ["engine", "clock", "policy", "policy:x", "agent:bot", "worker:1"])
+def test_nobody_decides_in_the_name_of_a_part_of_ours(store: Store, name: str) -> None:
+    with pytest.raises(InvalidDecision, match="no person"):
+        decide(store, asked(store), name)
+
+
+@pytest.mark.parametrize("name", ALIKE + PADDED + HIDDEN, ids=ascii)
+def test_who_asked_does_not_decide_under_a_name_that_looks_the_same(
+    store: Store, name: str
+) -> None:
+    request = asked(store, requester=name, requester_decides=False)
+    with pytest.raises(NotAllowed, match="ana asked for"):
+        decide(store, request, "ana")
+    with pytest.raises(NotAllowed, match="ana asked for"):
+        decide(store, request, person(store, "ana"))
+
+
+@pytest.mark.parametrize("name", ALIKE, ids=ascii)
+def test_a_rule_means_the_person_however_the_name_is_written(store: Store, name: str) -> None:
+    (rule,) = Policy([Rule(reviewers=(name, f"group:{wide('fin')}"))]).rules
+    assert rule.reviewers == ("ana", "group:fin")
+    _, row = create_token(store, "zoe", by="ops", groups=(wide("fin"),))
+    assert row.groups == ("fin",)
+    assert decide(store, asked(store, reviewers=name), "ana").status == "approved"
+
+
+def test_reviewers_of_a_quorum_are_different_people() -> None:
+    with pytest.raises(InvalidPolicy, match="only 1 reviewers"):
+        Rule(reviewers=("ana", wide("ana")), quorum=2)
