@@ -90,6 +90,20 @@ class Call(NamedTuple):
     seq: int = 0
     mac: str = ""
 
+    @property
+    def is_read(self) -> bool:
+        """Whether running it changes nothing, so that it may run as often as it takes."""
+        return self.terms.effect == "read"
+
+    @property
+    def under_way(self) -> bool:
+        """Whether an attempt was started, and neither recorded nor settled since.
+
+        A read may be under way in several processes at once, and is ready all the while.
+        """
+        reads = self.is_read and self.status is CallStatus.READY and self.attempt > 0
+        return reads or self.status is CallStatus.RUNNING
+
 
 class Run(NamedTuple):
     """One execution of an agent; also its own entry in the queue.

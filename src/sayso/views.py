@@ -148,8 +148,8 @@ def _execution(call: Call) -> Execution:
     started = call.status in (*_SETTLED, CallStatus.IN_DOUBT)
     result: Json = None
     if call.result is not None:
-        # Why it failed, or was called off, is told in words.
-        worded = call.status in (CallStatus.FAILED, CallStatus.CANCELLED)
+        # Why it failed, or was called off, is told in words; also why a read is to be tried again.
+        worded = call.status in (CallStatus.FAILED, CallStatus.CANCELLED, CallStatus.READY)
         result = call.result if worded else codec.loads(call.result)
     kept = call.status is not CallStatus.DONE or call.result is not None
     return Execution(str(call.status) if started else "none", call.attempt, result, kept)

@@ -17,6 +17,7 @@ from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
 import sayso
+from sayso import Policy, Rule
 from sayso.adapters.langchain import GuardedAgent, guard, node, resume
 from sayso.agent.resumable import Resumable
 from sayso.gate.guard import this_call
@@ -359,6 +360,56 @@ def test_people_see_what_other_middleware_made_of_a_call_and_a_retry_is_none(wor
     assert agent.resume_sync("t").output == "Done."
     assert ran == ["HARD"]
     assert "no bank today" in world.told()[0]
+
+
+@pytest.mark.parametrize("verdict", ["allow", "ask"])
+@pytest.mark.parametrize("record", ["all", "asked"])
+def test_a_tool_that_a_rule_calls_a_read_may_be_retried(
+    world: World, verdict: str, record: Any
+) -> None:
+    ran: list[str] = []
+
+    def web_search(query: str) -> str:
+        """Search."""
+        ran.append(query)
+        if len(ran) < 3:
+            raise RuntimeError("no answer")
+        return f"found {query}"
+
+    rule = Rule("web_search", verdict=verdict, effect="read", record=record)
+    retry = ToolRetryMiddleware(max_retries=3, initial_delay=0.0, jitter=False)
+    search: Any = [("c1", "web_search", {"query": "tea"})]
+    bare = world.agent(search, "Done.", tools=[web_search], middleware=[retry])
+    agent = guard(bare, world.gate, Policy([rule]))
+    result = agent.run_sync("go", thread="t")
+    if verdict == "ask":
+        world.decide()
+        result = agent.resume_sync("t")
+    assert (result.status, result.output) == ("done", "Done.")
+    assert ran == ["tea"] * 3
+    assert "found tea" in world.told()[0]
+    rows = world.gate.store.calls_of(result.run)
+    left_out = record == "asked" and verdict == "allow"
+    assert [row.status for row in rows if row.tool == "web_search"] == ["done"] * (not left_out)
+
+
+def test_a_read_that_fails_to_the_end_does_not_keep_the_run_open(world: World) -> None:
+    ran: list[str] = []
+
+    def web_search(query: str) -> str:
+        """Search."""
+        ran.append(query)
+        raise RuntimeError("no answer")
+
+    retry = ToolRetryMiddleware(max_retries=2, initial_delay=0.0, jitter=False)
+    search: Any = [("c1", "web_search", {"query": "tea"})]
+    bare = world.agent(search, "Sorry.", tools=[web_search], middleware=[retry])
+    agent = guard(bare, world.gate, Policy([Rule("web_search", effect="read")]))
+    agent.run_sync("go", thread="t")
+    world.decide()
+    result = agent.resume_sync("t")
+    assert (result.status, result.output, len(ran)) == ("done", "Sorry.", 3)
+    assert "no answer" in world.told()[0]
 
 
 def test_a_stream_ends_with_the_interrupt(world: World) -> None:

@@ -178,7 +178,35 @@ def _agent(life: Life, store: SqliteStore) -> sayso.Agent:
     return sayso.Agent("mortal", model=model, tools=[pay, look], store=store)
 
 
-STORIES = {"plain": _agent, "nested": _nested, "asking": _asking}
+def _reading(life: Life, store: SqliteStore) -> sayso.Agent:
+    """An agent that reads twice at once, once with a yes and once without."""
+
+    async def read(ctx: sayso.Context, what: str) -> str:
+        life.passes(f"{what} before")
+        life.writes("effects", "read", what, ctx.attempt)
+        life.passes(f"{what} after")
+        return f"seen {what}"
+
+    @sayso.tool(effect="read")
+    async def look(ctx: sayso.Context) -> str:
+        """Look."""
+        return await read(ctx, "look")
+
+    @sayso.tool(effect="read", needs_approval=True)
+    async def open_letter(ctx: sayso.Context) -> str:
+        """Open a letter."""
+        return await read(ctx, "letter")
+
+    def speak(messages: Any) -> Any:
+        life.passes("model")
+        answered = any(message["role"] == "tool" for message in messages)
+        return say("Done.") if answered else calls(call("look"), call("open_letter"))
+
+    tools = [look, open_letter]
+    return sayso.Agent("reader", model=ScriptedModel(speak), tools=tools, store=store)
+
+
+STORIES = {"plain": _agent, "nested": _nested, "asking": _asking, "reading": _reading}
 
 
 class Nursery:

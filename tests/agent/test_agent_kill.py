@@ -155,6 +155,31 @@ def test_killed_inside_an_inner_agent_or_a_tool_that_asks(
         check_record(folder)
 
 
+def test_a_read_killed_anywhere_is_never_in_doubt(tmp_path: Path, nursery: Nursery) -> None:
+    """Nobody has to settle it: whoever comes back reads again, under the same approval."""
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    came = nursery.play(whole, kill=None, later=0.0, story="reading")
+    assert came is not None
+    again = 0
+    for number in range(1, len(came["points"]) + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert nursery.play(folder, kill=number, later=0.0, story="reading") is None
+        came = nursery.play(folder, kill=None, later=HOUR, story="reading")
+        assert came is not None
+        assert (came["status"], came["doubts"]) == ("done", [])
+        assert [said for role, said in came["said"] if role == "tool"] == [
+            "seen look",
+            "seen letter",
+        ]
+        effects = Counter(what for _, what, _ in lines(folder / "effects"))
+        again += max(effects.values()) > 1
+        assert len(lines(folder / "acks")) <= 1
+        check_record(folder)
+    assert again >= 2
+
+
 def running(folder: Path) -> list[str]:
     """The tools that had started and may not simply start again."""
     store = SqliteStore(folder / "a.db")

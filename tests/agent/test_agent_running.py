@@ -149,9 +149,10 @@ async def test_a_pause_never_cancels_a_sibling_in_mid_effect(world: World) -> No
     assert (told(agent), world.ran) == (["because", "slow"], [("slow", None)])
 
 
-async def cut_short(agent: sayso.Agent, started: threading.Event) -> None:
+async def cut_short(agent: sayso.Agent, started: threading.Event, *, resume: bool = False) -> None:
     """Cancel a run as soon as its tool has started."""
-    task = asyncio.create_task(agent.run("go", thread="t"))
+    work = agent.resume("t") if resume else agent.run("go", thread="t")
+    task = asyncio.create_task(work)
     while not started.is_set():
         await asyncio.sleep(0.005)
     task.cancel()
@@ -249,3 +250,47 @@ async def test_a_long_start_is_not_hidden_from_the_clock(world: World) -> None:
     assert (await agent.run("go", thread="t")).status == "done"
     (found,) = [c for c in world.store.calls_of(world.store.last_run("t").id)]  # type: ignore[union-attr]
     assert (found.status, found.attempt) == (CallStatus.DONE, 1)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_a_read_that_was_cut_short_is_simply_read_again(world: World, asks: bool) -> None:
+    attempts: list[int] = []
+    started = threading.Event()
+
+    @sayso.tool(effect="read", needs_approval=asks)
+    async def search(ctx: sayso.Context, what: str) -> str:
+        """Search."""
+        attempts.append(ctx.attempt)
+        started.set()
+        if len(attempts) == 1:
+            await asyncio.sleep(60)
+        return f"found {what}"
+
+    agent = world.agent(call("search", {"what": "tea"}), say("Done."), tools=[search])
+    if asks:
+        result = await agent.run("go", thread="t")
+        await world.inbox.decide(
+            result.interruptions[0].id, result.interruptions[0].approve(), by="ana"
+        )
+    await cut_short(agent, started, resume=asks)
+    result = await agent.resume("t")
+    assert (result.status, told(agent)) == ("done", ["found tea"])
+    assert attempts == [1, 2]
+    assert "in_doubt" not in [event.type for _, event in world.store.events()]
+
+
+async def test_a_read_that_fails_is_told_to_the_model_and_not_repeated(world: World) -> None:
+    ran: list[str] = []
+
+    @sayso.tool(effect="read")
+    def search(what: str) -> str:
+        """Search."""
+        ran.append(what)
+        raise RuntimeError("no answer")
+
+    agent = world.agent(call("search", {"what": "tea"}), say("Sorry."), tools=[search])
+    result = await agent.run("go", thread="t")
+    assert (result.status, ran) == ("done", ["tea"])
+    assert "no answer" in error_in(told(agent)[0])
+    (found,) = world.store.calls_of(result.run)
+    assert (found.status, found.attempt) == (CallStatus.FAILED, 1)

@@ -77,6 +77,28 @@ async def test_async_functions_wait_together(server: Server, people: People) -> 
         assert {call.decision.by for call in seen if call.decision} == {"ana"}
 
 
+def test_one_approval_covers_the_retries_of_a_read(
+    serve: Any, people: People, gate_to: Gates
+) -> None:
+    server = serve(policy=sayso.Policy([sayso.Rule("search", effect="read")]))
+    gate, ran = gate_to(server.url), list[str]()
+
+    @gate.guard
+    def search(query: str) -> str:
+        ran.append(query)
+        if len(ran) < 3:
+            raise TimeoutError("no answer")
+        return f"found {query}"
+
+    people.will(yes)
+    with gate.run("look"):
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                search("tea")
+        assert search("tea") == "found tea"
+    assert (ran, len(people.inbox.history_sync().items)) == (["tea"] * 3, 1)
+
+
 async def test_asking_and_approving(server: Server, people: People) -> None:
     async with RemoteGate(server.url, token=people.token("bot")) as gate:
         question = Question("Which size?", [Option("small", 1), Option("large", 2)])

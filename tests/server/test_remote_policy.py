@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -51,6 +52,26 @@ def test_an_agent_can_only_raise_what_its_tool_is(
     agent = server.client(server.token("bot", "agent"))
     body = {} if said is None else {"effect": said}
     assert opened(agent, **body)["effect"] == effect
+
+
+def test_a_claimed_read_has_no_lease_and_may_be_claimed_again(serve: Serve) -> None:
+    server = serve(policy=Policy([Rule("refund", verdict="allow", effect="read")]))
+    agent = server.client(server.token("bot", "agent"))
+    path = f"/api/requests/{opened(agent)['id']}"
+    first = agent.post(f"{path}/claim", json={"lease": 0.01}).json()
+    time.sleep(0.05)
+    assert agent.post(f"{path}/renew", json={"token": first["token"]}).json() == {"ours": True}
+    failed = {"token": first["token"], "attempt": 1, "ok": False, "result": "no answer"}
+    told = agent.post(f"{path}/result", json=failed).json()["execution"]
+    assert (told["status"], told["result"]) == ("ready", "no answer")
+    second, third = (agent.post(f"{path}/claim").json() for _ in range(2))
+    assert (second["attempt"], third["attempt"]) == (2, 3)
+    done = {"token": second["token"], "attempt": 2, "result": "sunny"}
+    told = agent.post(f"{path}/result", json=done).json()["execution"]
+    assert (told["status"], told["result"]) == ("done", "sunny")
+    late = {"token": third["token"], "attempt": 3, "result": "rain"}
+    assert agent.post(f"{path}/result", json=late).status_code == 409
+    assert agent.post(f"{path}/claim").status_code == 409
 
 
 def test_an_effect_that_is_none_is_refused_by_its_field(serve: Serve) -> None:

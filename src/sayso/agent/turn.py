@@ -175,8 +175,7 @@ class Turn:
             call = by_key.get(self.key(slot))
             if call is not None:
                 before = 0 if slot.call is None else slot.call.attempt
-                live = call.status in (CallStatus.RUNNING, CallStatus.READY)
-                slot.ours = live and call.attempt == before + 1 and call.token == token
+                slot.ours = call.under_way and call.attempt == before + 1 and call.token == token
                 slot.call, slot.asks, slot.inner = call, [], ()
 
     # -- looking

@@ -147,7 +147,7 @@ def _asked(facts: Facts, event: Event, body: Body) -> None:
     _made(facts, event, body)
     facts.asked, facts.expires = True, body["expires"]
     facts.decision, facts.by_rule, facts.grant = None, False, None
-    facts.votes = []
+    facts.votes, facts.result = [], None
 
 
 def _made(facts: Facts, event: Event, body: Body) -> None:

@@ -102,7 +102,7 @@ def row_of(request: Request, args: Body | None = None, attempt: int = 0) -> Call
         args=codec.canonical(dict(request.args if args is None else args)).decode(),
         args_hash="",
         nonce="",
-        terms=Terms(),
+        terms=Terms(effect=request.effect),
         created=_micros(request.created_at),
         requester=request.requester,
         status=CallStatus(status),

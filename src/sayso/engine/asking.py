@@ -120,5 +120,6 @@ def ask_again(work: UnitOfWork, call: Call, reason: str) -> Call:
         decision=None,
         grant=None,
         valid_until=None,
+        result=None,
     )
     return ask(work, call, "reasked", reason=reason)

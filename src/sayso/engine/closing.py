@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sayso.engine.commands import Cancel, Expire, Recover
-from sayso.engine.running import doubt_call, is_read, settle, wake
+from sayso.engine.running import doubt_call, settle, wake
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.rows import LIVE, Call, CallStatus, Run
 
@@ -70,7 +70,7 @@ def recover(work: UnitOfWork, command: Recover) -> tuple[Call, ...]:
     """
     doubted = []
     for call in list(work.calls.values()):
-        if call.status in (CallStatus.READY, CallStatus.RUNNING) and not is_read(call):
+        if call.status in (CallStatus.READY, CallStatus.RUNNING) and not call.is_read:
             reason = "the store was restored from a backup"
             doubted.append(doubt_call(work, call, reason, retry=False))
     work.put_run(work.the_run()._replace(owner=None, ready_at=None))

@@ -33,7 +33,7 @@ class NewCall:
     preview: str = ""
     #: What came of a read that needed nobody and has run already: whether it succeeded, and its
     #: result or error. It is recorded in the commit that proposes it.
-    outcome: tuple[bool, str] | None = None
+    outcome: tuple[bool, str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from sayso.engine.running import (
     begin,
     check_token,
     close_read,
-    is_read,
     lease_run,
     reads_under_lease,
     settle,
@@ -149,7 +148,7 @@ def _allowed(
     type: str,
     by: str,
     grant: str | None = None,
-    outcome: tuple[bool, str] | None = None,
+    outcome: tuple[bool, str | None] | None = None,
 ) -> Call:
     call = _digested(work, call)
     decision = Decided(
@@ -181,9 +180,9 @@ def _allowed(
     return begin(work, call, command.owner)
 
 
-def _read_already(work: UnitOfWork, call: Call, outcome: tuple[bool, str]) -> Call:
+def _read_already(work: UnitOfWork, call: Call, outcome: tuple[bool, str | None]) -> Call:
     """Record what a read gave that ran before it was proposed."""
-    if not is_read(call):
+    if not call.is_read:
         raise InvalidCall(f"{call.tool} is no read: it is proposed before it runs", "outcome")
     return close_read(work, call, 0, *outcome)
 

@@ -141,7 +141,7 @@ def start(work: UnitOfWork, command: Start) -> tuple[Call, ...]:
     _check_seen(calls, command.seen)
     if command.exactly and len(ready) < len(calls):
         raise Conflict(f"a call of run {command.run} is not ready any more: read it again")
-    only_reads = all(map(is_read, ready))
+    only_reads = all(call.is_read for call in ready)
     if not ready or not (only_reads or lease_run(work, command.owner, command.lease)):
         return tuple(calls)
     started = tuple(
@@ -168,7 +168,7 @@ def begin(work: UnitOfWork, call: Call, owner: str) -> Call:
     stale = _stale(work, call)
     if stale:
         return ask_again(work, call, stale)
-    return start_read(work, call, owner) if is_read(call) else start_call(work, call)
+    return start_read(work, call, owner) if call.is_read else start_call(work, call)
 
 
 def _stale(work: UnitOfWork, call: Call) -> str:
@@ -214,11 +214,6 @@ def start_call(work: UnitOfWork, call: Call) -> Call:
 # -- reads: they change nothing, so they take no lease, and stay ready until they are recorded
 
 
-def is_read(call: Call) -> bool:
-    """Whether running the call changes nothing, so that it may run as often as it takes."""
-    return call.terms.effect == "read"
-
-
 def start_read(work: UnitOfWork, call: Call, owner: str) -> Call:
     """Count an attempt of a read. It stays ready, and several may run at once.
 
@@ -244,7 +239,7 @@ def reads_under_lease(work: UnitOfWork, call: Call) -> bool:
     """Whether a read was started by the process that holds the run."""
     run = work.the_run()
     ours = call.token != 0 and call.token == run.token and run.leased(work.now)
-    return is_read(call) and call.status is CallStatus.READY and ours
+    return call.is_read and call.status is CallStatus.READY and ours
 
 
 def record_read(work: UnitOfWork, call: Call, command: Record) -> Call:
@@ -278,7 +273,7 @@ def _stop_read(work: UnitOfWork, call: Call, attempt: int, error: str | None) ->
 def record(work: UnitOfWork, command: Record) -> Call:
     """Store an outcome by the attempt's own token; a late one closes a doubt nobody settled."""
     call = work.the_call(command.call)
-    if is_read(call):
+    if call.is_read:
         return record_read(work, call, command)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
     if not ours or call.status not in (CallStatus.RUNNING, CallStatus.IN_DOUBT):
@@ -319,7 +314,7 @@ def complete(work: UnitOfWork, command: Complete) -> Call:
     if call.status is not CallStatus.READY or not lease_run(work, command.owner, command.lease):
         return call
     call = begin(work, call, command.owner)
-    if is_read(call) and call.status is CallStatus.READY:
+    if call.is_read and call.status is CallStatus.READY:
         call = close_read(work, call, call.attempt, True, command.result)
         settle(work)
         return call
@@ -333,7 +328,7 @@ def suspend(work: UnitOfWork, command: Suspend) -> Call:
     """Put a started call back: it paused by itself, so nothing is in doubt."""
     call = work.the_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
-    reads = is_read(call) and call.status is CallStatus.READY
+    reads = call.is_read and call.status is CallStatus.READY
     if ours and (reads or call.status is CallStatus.RUNNING):
         if reads:
             held = work.the_run().leased(work.now) and not reads_under_lease(work, call)
@@ -435,5 +430,5 @@ def finish(work: UnitOfWork, command: Finish) -> Run:
 def _close_reads(work: UnitOfWork) -> None:
     """Give up the reads that were tried and gave nothing: no caller will try them again."""
     for call in list(work.calls.values()):
-        if call.status is CallStatus.READY and is_read(call) and call.attempt:
+        if call.status is CallStatus.READY and call.is_read and call.attempt:
             close_read(work, call, call.attempt, False, call.result or "it gave no result")

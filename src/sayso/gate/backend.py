@@ -9,7 +9,7 @@ else.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
@@ -21,6 +21,7 @@ from sayso.engine.commands import (
     Complete,
     Finish,
     MarkInDoubt,
+    NewCall,
     Propose,
     Reask,
     Record,
@@ -28,18 +29,18 @@ from sayso.engine.commands import (
     Start,
     Suspend,
 )
-from sayso.errors import Conflict, Denied, InvalidCall, Leased, StoreError
+from sayso.errors import Cancelled, Conflict, Denied, InvalidCall, Leased, StoreError
 from sayso.gate.lease import RunLease, leased
 from sayso.gate.outcomes import not_run
 from sayso.gate.plan import Plan, judged_call
 from sayso.gate.recheck import raised_terms, recheck
 from sayso.gate.reentrancy import refuse_own_run
 from sayso.gate.verify import verify
-from sayso.rows import LIVE, Call, CallStatus
+from sayso.rows import LIVE, Call, CallStatus, RunStatus
 from sayso.stores.base import Due, Store
 from sayso.stores.inner import close_due, release_lapsed
 from sayso.twin import News, hop, look, write, write_start, write_whole
-from sayso.types import Request
+from sayso.types import Micros, Request
 from sayso.views import request_of
 
 #: How long a waiter trusts the news before it looks by itself.
@@ -83,6 +84,9 @@ class Step(NamedTuple):
 
     call: Call
     started: bool = False
+    #: Of a read that needs nobody, and has no row yet: writes one when it has run, with its result.
+    #: Returns the row, of another process if that was faster.
+    write: Callable[[str | None], Awaitable[Call]] | None = None
 
 
 class Lease(Protocol):
@@ -175,9 +179,31 @@ class Backend(Protocol):
 
 
 def begun(started: Call, before: Call) -> bool:
-    """Whether a start has begun an attempt. A read stays ready while it runs."""
-    live = (CallStatus.RUNNING, CallStatus.READY)
-    return started.status in live and started.attempt == before.attempt + 1
+    """Whether a start has begun an attempt."""
+    return started.under_way and started.attempt == before.attempt + 1
+
+
+def _unwritten(new: NewCall, entry: RunEntry, agent: str, now: Micros) -> Call:
+    """What a read that has no row yet is told of itself."""
+    return Call(
+        id=new.id,
+        run=entry.name,
+        thread=entry.thread,
+        key=new.key,
+        kind=new.kind,
+        agent=agent,
+        tool=new.tool,
+        tool_digest=new.tool_digest,
+        args=new.args,
+        args_hash=new.args_hash,
+        nonce=new.nonce,
+        terms=new.terms,
+        created=now,
+        requester=entry.requester,
+        binds=new.binds,
+        note=new.note,
+        attempt=1,
+    )
 
 
 def moved(one: Call, other: Call) -> bool:
@@ -267,6 +293,16 @@ class StoreBackend:
     async def propose(self, entry: RunEntry, plan: Plan) -> Step:
         new = await judged_call(plan)
         starts = plan.run is not None and new.terms.verdict == "allow"
+        if starts and new.terms.effect == "read":
+            return await self._read_first(entry, plan, new)
+        commands = self._proposal(entry, plan, new, entry.owner if starts else None)
+        results = await self._start(entry, {new.id}, *commands)
+        (call,) = results[-1]
+        return Step(call, call.id == new.id and call.attempt == 1)
+
+    def _proposal(
+        self, entry: RunEntry, plan: Plan, new: NewCall, owner: str | None = None
+    ) -> list[Command]:
         command = Propose(
             thread=entry.thread,
             run=entry.name,
@@ -274,14 +310,28 @@ class StoreBackend:
             calls=(new,),
             tools=() if plan.tool is None else (plan.tool,),
             requester=entry.requester,
-            owner=entry.owner if starts else None,
+            owner=owner,
             lease=round(self.lease_length * 1_000_000),
             hold=entry.hold,
         )
-        reopen = (Reopen(thread=entry.thread, run=entry.name),) if entry.opens() else ()
-        results = await self._start(entry, {new.id}, *reopen, command)
-        (call,) = results[-1]
-        return Step(call, call.id == new.id and call.attempt == 1)
+        reopen = [Reopen(thread=entry.thread, run=entry.name)] if entry.opens() else []
+        return [*reopen, command]
+
+    async def _read_first(self, entry: RunEntry, plan: Plan, new: NewCall) -> Step:
+        """Let a read run before it is written: until it has a result there is nothing to keep."""
+        run = None if entry.fresh else await look(self.store, self.store.run, entry.name)
+        if run is not None and (run.stop or run.status is RunStatus.CANCELLED):
+            raise Cancelled(f"run {run.id} was cancelled: {run.stop}; start another run")
+
+        async def write(result: str | None) -> Call:
+            ran = replace(new, outcome=(True, result))
+            commands = [*self._proposal(entry, plan, ran), *self._ends(entry, "done")]
+            results = await write_whole(self.store, *commands)
+            (row,) = results[-1 - entry.alone]
+            written: Call = row
+            return written
+
+        return Step(_unwritten(new, entry, plan.agent, self.store.now()), True, write)
 
     # -- looking and waiting
 

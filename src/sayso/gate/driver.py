@@ -17,7 +17,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,7 +116,9 @@ class Driver:
     async def _result(self, entry: RunEntry, course: _Course) -> Any:
         plan, found = course.plan, await self.backend.find(entry, course.plan)
         if found is None:
-            call, started = await self.backend.propose(entry, plan)
+            call, started, write = await self.backend.propose(entry, plan)
+            if write is not None:
+                return await self._read(entry, plan, call, write)
             if call.status is CallStatus.ASKED:
                 call = await self._tell(entry, course, call)
         else:
@@ -137,7 +139,7 @@ class Driver:
         if plan.run is None:
             row = await self.backend.confirm(entry, plan, call)
         else:
-            row, started = await self.backend.begin(entry, plan, call)
+            row, started, _ = await self.backend.begin(entry, plan, call)
         if row.status is CallStatus.ASKED:
             row = await self._tell(entry, course, row)
         return row, started
@@ -167,10 +169,41 @@ class Driver:
         if ended.paused is not None:
             raise Paused(entry.name, ended.paused.requests)
         if ended.error is not None:
+            if ended.call.status is CallStatus.READY:  # a read: the same call again tries it again
+                entry.still_waits(course.plan.key)
             raise ended.error
         if ended.call.status is CallStatus.DONE:
             return ended.value
         return await self.result(entry, course.plan)  # the lease had lapsed: it is in doubt
+
+    async def _read(
+        self,
+        entry: RunEntry,
+        plan: Plan,
+        call: Call,
+        write: Callable[[str | None], Awaitable[Call]],
+    ) -> Any:
+        """Run a read that needs nobody: no lease, no doubt, and a row only of a result, if at all.
+
+        What it raises is nobody's business but the caller's, who may make the same call again.
+        """
+        effect = plan.run
+        assert effect is not None
+        try:
+            with entry.inside(call), working(self.backend.place, call.run, call.id):
+                value = await effect(call)
+        except Exception:
+            entry.still_waits(plan.key)
+            raise
+        if call.terms.record == "asked":
+            return value
+        text, why = _dumped(plan, value)
+        row = await write(text)
+        if row.id != call.id:  # another process stored its result first
+            return await self._ended(plan, row)
+        if text is None:
+            raise ResultNotKept(_not_kept(call, why), value)
+        return plan.load(text)
 
     async def _ended(self, plan: Plan, call: Call) -> Any:
         """Return the result of a closed row, or raise the error that it means."""
@@ -211,7 +244,8 @@ class Driver:
                 row = await self.backend.suspend(call, elsewhere=elsewhere)
                 return Ended(call=row, paused=error)
             if isinstance(error, Exception):
-                row = await self.backend.end(entry, call, False, told(error), retry=plan.retry)
+                retry = plan.retry and not entry.alone
+                row = await self.backend.end(entry, call, False, told(error), retry=retry)
                 return Ended(call=row, error=error)
             await self.backend.doubt(call, f"interrupted by {type(error).__name__}")
             raise
@@ -220,17 +254,14 @@ class Driver:
                 f"{call.id} runs in the process that this one was forked from, and is recorded "
                 "there: end a forked child with os._exit()"
             )
-        text, why = None, "it has no JSON form"
-        try:
-            text = plan.dump(value)
-        except Exception as error:  # the effect has happened, whatever its result is
-            why = told(error)
+        text, why = _dumped(plan, value)
         row = await self.backend.end(entry, call, True, text, why=why if text is None else "")
         if text is None or (row.status is CallStatus.DONE and row.result is None):
-            lost = ResultNotKept(f"{call.id} ran, but its result could not be stored: {why}", value)
-            return Ended(call=row, error=lost)
+            return Ended(call=row, error=ResultNotKept(_not_kept(call, why), value))
+        if row.is_read and row.status is CallStatus.DONE:
+            text = row.result  # of whichever attempt was recorded first
         # What is returned now is what every later entry will get.
-        return Ended(call=row, value=plan.load(text))
+        return Ended(call=row, value=plan.load(text or "null"))
 
     # -- telling people
 
@@ -265,6 +296,18 @@ class Driver:
     def interactive(self) -> bool:
         """Whether one of the channels has a person in front of it."""
         return any(map(is_interactive, self.channels))
+
+
+def _dumped(plan: Plan, value: Any) -> tuple[str | None, str]:
+    """A result as JSON text, or why it has none: it has happened, whatever its result is."""
+    try:
+        return plan.dump(value), "it has no JSON form"
+    except Exception as error:
+        return None, told(error)
+
+
+def _not_kept(call: Call, why: str) -> str:
+    return f"{call.id} ran, but its result could not be stored: {why}"
 
 
 def _as_raised(raises: Sequence[type[Exception]], failed: CallFailed) -> Exception:

@@ -374,6 +374,8 @@ async def claim(service: Service, call: Call, agent: str, body: ClaimBody) -> Ca
 
 def renew(service: Service, call: Call, token: int) -> bool:
     """A sign of life: from now on, the claim holds as long again as it asked for."""
+    if call.is_read:
+        return call.under_way  # it has no lease that could end
     run = service.store.run(call.run)
     lease = _lease_of(None if run is None else run.owner, call.id)
     (ours,) = service.store.transact(
@@ -392,7 +394,9 @@ async def report(service: Service, call: Call, body: ResultBody) -> Call:
     """Record what came of a claimed call."""
     # Each attempt has a token of its own; who says which one it was says the same twice.
     attempt = call.attempt if body.attempt is None else body.attempt
-    if not call.attempt or (call.token, call.attempt) != (body.token, attempt):
+    # A read may have been claimed by several, and the first result counts.
+    this = call.attempt >= attempt if call.is_read else call.attempt == attempt
+    if not call.attempt or not this or call.token != body.token:
         raise Conflict(f"{call.id} was not claimed with this token: it is {call.status}")
     backend, said = service.gate.backend, str(body.result).replace("\0", "\\x00")
     if body.outcome == "paused":
@@ -405,9 +409,7 @@ async def report(service: Service, call: Call, body: ResultBody) -> Call:
         result, why = None, said
     if call.status is (CallStatus.DONE if ok else CallStatus.FAILED) and call.result == result:
         return call  # said twice
-    if call.status not in (CallStatus.RUNNING, CallStatus.IN_DOUBT) and not (
-        call.status is CallStatus.READY and call.terms.effect == "read"
-    ):
+    if not call.under_way and call.status is not CallStatus.IN_DOUBT:
         raise Conflict(f"{call.id} is {call.status}: its result was recorded before")
     entry = RunScope(service.gate.driver, call.run, call.requester, thread=call.thread)
     recorded = await backend.end(entry, call, ok, result, why=why, retry=True)

@@ -151,7 +151,7 @@ class World:
         binds: str = "",
         note: str = "",
         preview: str = "",
-        outcome: tuple[bool, str] | None = None,
+        outcome: tuple[bool, str | None] | None = None,
         verdict: str = "ask",
         **terms: Any,
     ) -> NewCall:
