@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         UnknownKey,
     )
     from sayso.gate import Gate
+    from sayso.gate.gate import catch_paused
     from sayso.inbox import Inbox
     from sayso.policy import Policy, Rule
     from sayso.types import (
@@ -95,6 +96,7 @@ _HOMES = {
         "UnknownKey",
     ),
     "sayso.gate": ("Gate",),
+    "sayso.gate.gate": ("catch_paused",),
     "sayso.inbox": ("Inbox",),
     "sayso.policy": ("Policy", "Rule"),
     "sayso.types": (
@@ -167,6 +169,7 @@ __all__ = [
     "Verdict",
     "ask_user",
     "ask_user_for",
+    "catch_paused",
     "tool",
 ]
 

@@ -19,6 +19,7 @@ from sayso.agent.offloop import called
 from sayso.agent.turn import Slot, Turn
 from sayso.engine.commands import Reask
 from sayso.errors import Paused
+from sayso.gate.backend import Cleared
 from sayso.gate.driver import Ended
 from sayso.gate.lease import RunLease
 from sayso.gate.plan import Plan
@@ -29,37 +30,29 @@ from sayso.types import Json
 from sayso.views import decision_made
 
 
-async def cleared(turn: Turn) -> list[Call]:
+async def cleared(turn: Turn) -> list[Cleared]:
     """Re-check what may start. Return the calls that may; the others were asked again or closed."""
     backend, ready = turn.job.gate.backend, []
     for slot in turn.startable:
-        assert slot.call is not None
+        call, tool = slot.call, slot.tool
+        assert call is not None
         if slot.hosted is not None:
             # The provider runs it: its approval is all that there is to carry out.
-            plan = hosted_plan(turn.job, slot.call.key, slot.hosted, slot.call.args)
-            slot.call = await _said_yes(turn, plan, slot.call)
-            continue
-        tool = slot.tool
-        if tool is None or tool.function is None:
-            gone = called_off(slot.call, f"the tool {slot.call.tool} is not there any more")
-            slot.call = await backend.send(slot.call, gone)
-            continue
-        outdated = await backend.clear(
-            plan_of(turn.job, slot.call.key, tool, slot.call.args), slot.call
-        )
-        if outdated is None:
-            ready.append(slot.call)
+            checked = await backend.clear(
+                hosted_plan(turn.job, call.key, slot.hosted, call.args), call
+            )
+            if isinstance(checked, Cleared):
+                checked = await backend.complete(scope_of(call, turn.job), checked)
+        elif tool is None or tool.function is None:
+            gone = called_off(call, f"the tool {call.tool} is not there any more")
+            checked = await backend.send(call, gone)
         else:
-            slot.call = outdated
+            checked = await backend.clear(plan_of(turn.job, call.key, tool, call.args), call)
+        if isinstance(checked, Cleared):
+            ready.append(checked)
+        else:
+            slot.call = checked
     return ready
-
-
-async def _said_yes(turn: Turn, plan: Plan, call: Call) -> Call:
-    backend = turn.job.gate.backend
-    outdated = await backend.clear(plan, call)
-    if outdated is not None:
-        return outdated
-    return await backend.complete(scope_of(call, turn.job), call)
 
 
 async def show_again(turn: Turn) -> None:

@@ -300,7 +300,7 @@ class Conversation:
         """Whether some process works on this thread's run right now."""
         store = self.agent.store
         run = store.live_run(self.thread)
-        return run is not None and run.owner is not None and (run.ready_at or 0) > store.now()
+        return run is not None and run.leased(store.now())
 
     def _stop(self) -> None:
         """Call the run off; a call that has begun is given time to end."""

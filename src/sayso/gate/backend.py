@@ -89,6 +89,12 @@ class Step(NamedTuple):
     write: Callable[[str | None], Awaitable[Call]] | None = None
 
 
+class Cleared(NamedTuple):
+    """A row that the re-check has just let through. Nothing else can be started."""
+
+    call: Call
+
+
 class Lease(Protocol):
     """The lease of an attempt that runs here."""
 
@@ -232,8 +238,9 @@ class StoreBackend:
 
     # -- the commands, each built here only
 
-    def start(self, calls: Sequence[Call], owner: str, lease: float | None = None) -> Start:
-        """Begin calls that ``clear`` has let through; Conflict if one has moved since."""
+    def start(self, cleared: Sequence[Cleared], owner: str, lease: float | None = None) -> Start:
+        """Begin calls of one run; Conflict if one has moved since it was cleared."""
+        calls = [one.call for one in cleared]
         length = self.lease_length if lease is None else lease
         return Start(
             thread=calls[0].thread,
@@ -378,33 +385,37 @@ class StoreBackend:
 
     # -- starting
 
-    async def clear(self, plan: Plan, call: Call) -> Call | None:
-        """Re-check one ready call. Return nothing if it may start as it is.
+    async def clear(self, plan: Plan, call: Call) -> Cleared | Call:
+        """Re-check one ready call, and clear it for a start.
 
-        Else it was asked about again or called off, and the row after that is returned.
+        If it may not start as it is, it was asked about again or called off, and the row after that
+        is returned.
         """
         verify(self.store, call)
         outdated = await recheck(plan, call)
         if outdated is None:
-            return None
+            return Cleared(call)
         if isinstance(outdated, Reask) and plan.preview is not None:
             args = call.args if outdated.args is None else outdated.args
             outdated = replace(outdated, preview=await plan.preview(args, call.rev + 1))
         return await self.send(call, outdated)
 
-    async def start_cleared(self, entry: RunEntry, call: Call, lease: float | None = None) -> Call:
-        """Start one call that ``clear`` has let through; Conflict if it has moved since."""
-        results = await self._start(entry, {call.id}, self.start([call], entry.owner, lease))
+    async def start_cleared(
+        self, entry: RunEntry, cleared: Cleared, lease: float | None = None
+    ) -> Call:
+        """Start one call; Conflict if it has moved since it was cleared."""
+        command = self.start([cleared], entry.owner, lease)
+        results = await self._start(entry, {cleared.call.id}, command)
         (row,) = results[-1]
         started: Call = row
         return started
 
     async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
-        outdated = await self.clear(plan, call)
-        if outdated is not None:
-            return Step(self._asked_again(outdated))
+        cleared = await self.clear(plan, call)
+        if not isinstance(cleared, Cleared):
+            return Step(self._asked_again(cleared))
         try:
-            started = await self.start_cleared(entry, call)
+            started = await self.start_cleared(entry, cleared)
         except Conflict:
             return Step(await self.look(call))  # another process was faster
         if begun(started, call):
@@ -415,11 +426,14 @@ class StoreBackend:
         return Step(started)
 
     async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
-        outdated = await self.clear(plan, call)
-        return await self.complete(entry, call) if outdated is None else self._asked_again(outdated)
+        cleared = await self.clear(plan, call)
+        if not isinstance(cleared, Cleared):
+            return self._asked_again(cleared)
+        return await self.complete(entry, cleared)
 
-    async def complete(self, entry: RunEntry, call: Call) -> Call:
-        """Carry out an approval that ``clear`` has let through."""
+    async def complete(self, entry: RunEntry, cleared: Cleared) -> Call:
+        """Carry out an approval that has no effect of its own."""
+        call = cleared.call
         command = Complete(
             thread=call.thread,
             run=call.run,

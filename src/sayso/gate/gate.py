@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
 from sayso import codec, text
-from sayso.errors import InvalidCall, NotFound, Rejected
+from sayso.errors import InvalidCall, NotFound, Paused, Rejected
 from sayso.gate.backend import StoreBackend
 from sayso.gate.driver import Driver
 from sayso.gate.judge import judge
@@ -312,6 +313,55 @@ class Gate:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def catch_paused(function: Any = None, /, *, result: Callable[[Paused], Any] | None = None) -> Any:
+    """Turn ``Paused`` into a result, at the edge of a server that is not Sayso's.
+
+    ``Paused`` is a ``BaseException``, so that no framework takes it for a failed tool. A server
+    that runs handlers in a task group, as MCP servers do, would end with the first paused call.
+    Put this directly below the server's own decorator::
+
+        @mcp.tool()
+        @sayso.catch_paused
+        async def refund(order: str) -> str: ...
+
+    The caller gets a sentence that names the requests, or what ``result`` makes of the pause. It
+    can make the same call again once they are decided: inside ``gate.run(...)``, that is the same
+    call.
+    """
+    make = result or _paused_text
+
+    def wrap(target: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(target):
+
+            @functools.wraps(target)
+            async def caught(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return await target(*args, **kwargs)
+                except Paused as paused:
+                    return make(paused)
+
+        else:
+
+            @functools.wraps(target)
+            def caught(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return target(*args, **kwargs)
+                except Paused as paused:
+                    return make(paused)
+
+        return caught
+
+    return wrap if function is None else wrap(function)
+
+
+def _paused_text(paused: Paused) -> str:
+    waiting = ", ".join(f"{r.id} ({text.inline(r.tool or r.kind)})" for r in paused.requests)
+    return (
+        f"Waiting for a person to decide {waiting or 'a request'}. Nothing has run. Make the same "
+        "call again once it is decided."
+    )
 
 
 def _key_function(key: object) -> Callable[[dict[str, Json]], str] | None:

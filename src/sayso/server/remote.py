@@ -17,7 +17,7 @@ from typing import Any
 from sayso import codec, schema
 from sayso.engine.commands import Finish, Propose, Renew, Reopen
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
-from sayso.gate.backend import begun
+from sayso.gate.backend import Cleared, begun
 from sayso.gate.judge import judge
 from sayso.gate.options import checked_words, terms_from
 from sayso.gate.plan import Plan, new_call
@@ -362,11 +362,11 @@ async def claim(service: Service, call: Call, agent: str, body: ClaimBody) -> Ca
     backend, driver = service.gate.backend, service.gate.driver
     entry = RunScope(driver, call.run, call.requester, thread=call.thread, owner=owner)
     plan = _claimed(service, call, call.agent, body)
-    outdated = await backend.clear(plan, call)
-    if outdated is not None:
-        why = outdated.result or "it is asked about again, because what it depends on changed"
+    cleared = await backend.clear(plan, call)
+    if not isinstance(cleared, Cleared):
+        why = cleared.result or "it is asked about again, because what it depends on changed"
         raise Conflict(f"{call.id} cannot be claimed: {why}")
-    started = await backend.start_cleared(entry, call, lease)
+    started = await backend.start_cleared(entry, cleared, lease)
     if not begun(started, call):
         raise Conflict(f"{call.id} cannot be claimed now: it is {started.status}; wait again")
     return started

@@ -343,9 +343,9 @@ class MemoryStore:
             and call.expires_at <= now
         ]
         lapsed = [
-            (run.ready_at, Due(run.thread, run.id, None))
+            (run.ready_at or 0, Due(run.thread, run.id, None))
             for run in list(self._runs.values())
-            if run.owner is not None and run.ready_at is not None and run.ready_at <= now
+            if run.owner is not None and run.due(now)
         ]
         first = [sorted(due, key=lambda pair: pair[0])[:limit] for due in (expired, lapsed)]
         return [due for found in first for _, due in found]
@@ -359,9 +359,9 @@ class MemoryStore:
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
         now = self.now()
         due = [
-            (run.ready_at, run)
+            (run.ready_at or 0, run)
             for run in list(self._runs.values())
-            if run.agent in agents and run.ready_at is not None and run.ready_at <= now
+            if run.agent in agents and run.due(now)
         ]
         return [run for _, run in sorted(due, key=lambda pair: pair[0])[:limit]]
 

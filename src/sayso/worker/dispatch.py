@@ -83,7 +83,7 @@ class Relay:
                 due = await hop(self._store.ready, self._worker.names, _MOST)
                 late = self._store.now() - round(self._scan * 1_000_000)
                 for run in due:
-                    if (run.ready_at or 0) <= late and self._worker.busy < self._worker.concurrency:
+                    if run.due(late) and self._worker.busy < self._worker.concurrency:
                         log.warning("run %s is due for long: taken without the dispatcher", run.id)
                         self._worker.begin(run)
             except Exception as error:

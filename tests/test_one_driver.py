@@ -1,0 +1,77 @@
+"""The life of a call is written once. What that means is read off the source here."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import sayso
+
+SOURCE = Path(sayso.__file__).parent
+#: A suite for stores sends every command by itself.
+APART = SOURCE / "testing"
+
+
+@cache
+def everything() -> list[tuple[str, ast.AST]]:
+    """Every node of the source, with the file that it is in."""
+    found: list[tuple[str, ast.AST]] = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        if APART not in path.parents:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            found += [(str(path.relative_to(SOURCE)), node) for node in ast.walk(tree)]
+    return found
+
+
+def nodes(kind: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+    """The nodes of one kind."""
+    return ((path, node) for path, node in everything() if isinstance(node, kind))
+
+
+def built(name: str) -> list[str]:
+    """Where something of this name is constructed."""
+    found = []
+    for path, node in nodes(ast.Call):
+        assert isinstance(node, ast.Call)
+        called = node.func
+        label = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
+        if label == name:
+            found.append(path)
+    return found
+
+
+@pytest.mark.parametrize("command", ["Start", "Complete", "Record", "MarkInDoubt", "Suspend"])
+def test_what_moves_an_attempt_is_built_in_one_place(command: str) -> None:
+    assert built(command) == ["gate/backend.py"]
+
+
+def test_only_the_recheck_clears_a_call_for_its_start() -> None:
+    """``start`` and ``complete`` take a ``Cleared`` row, and only ``clear`` makes one."""
+    assert built("Cleared") == ["gate/backend.py"]
+    assert Counter(built("recheck")) == {"gate/backend.py": 1}
+
+
+def test_whether_a_lease_has_lapsed_is_asked_in_one_place() -> None:
+    """``Run.leased``, ``Run.lapsed`` and ``Run.due``; the stores ask the database the same."""
+    compared = {
+        path
+        for path, node in nodes(ast.Compare)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute) and part.attr == "ready_at"
+        if not all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)  # type: ignore[attr-defined]
+    }
+    assert compared == {"rows.py"}
+
+
+def test_every_path_goes_through_the_driver() -> None:
+    """What runs an effect is the driver, and all that ask have their calls from it."""
+    doors = ("gate", "agent", "client", "server", "worker", "adapters")
+    runs = {path for path in built("execute") if path.startswith(doors)}
+    assert runs == {"gate/driver.py", "agent/execution.py"}
+    asks = {path for path in built("result") if path.startswith(("gate", "client", "agent"))}
+    assert {"gate/gate.py", "gate/guard.py", "gate/foreign.py", "client/gate.py"} <= asks
