@@ -298,6 +298,11 @@ def test_every_term_is_bound_or_left_out_on_purpose() -> None:
         {"terms": Terms(requester_decides=False)},
         {"terms": Terms(assurance="token")},
         {"terms": Terms(risk=Risk("high"))},
+        {"terms": Terms(risk=Risk("low", ("it moves money",)))},
+        {"note": "trust me"},
+        {"preview": "1"},
+        {"tool": "other"},
+        {"thread": "t2"},
         {"terms": Terms(effect="idempotent")},
     ],
     ids=str,
@@ -306,8 +311,8 @@ def test_another_call_has_another_envelope(change: dict[str, Any]) -> None:
     assert envelope(a_call(**change)) != envelope(a_call())
 
 
-@pytest.mark.parametrize("change", [{"note": "trust me"}, {"preview": "1"}, {"result": "1"}])
-def test_the_agents_own_words_are_outside(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize("change", [{"result": "1"}, {"status": CallStatus.DONE}, {"attempt": 2}])
+def test_what_becomes_of_a_call_is_outside(change: dict[str, Any]) -> None:
     assert envelope(a_call(**change)) == envelope(a_call())
 
 

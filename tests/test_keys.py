@@ -272,7 +272,7 @@ def test_the_module_prints_keys() -> None:
     private, public, row = run("-m", "sayso.keys", "ed25519").split()
     assert public == public_key(private)
     assert row == row_key(private)
-    assert re.fullmatch(r"row:[\w-]{43}", run("-m", "sayso.keys", "row").strip())
+    assert re.fullmatch(r"row:[0-9a-f]{8}\.[\w-]{43}", run("-m", "sayso.keys", "row").strip())
 
 
 def test_the_row_key_of_a_key_made_before_can_be_printed() -> None:
@@ -325,7 +325,7 @@ def test_a_row_key_never_verifies_a_decision_nor_a_link() -> None:
     assert not ring.verify(DATA, mac(ring))
     assert not ring.check_link(DATA, mac(ring))
     # Not even where somebody uses the same bytes for both.
-    body = row.partition(":")[2]
+    body = row.partition(".")[2]
     both = Keyring.parse(f"hmac:{body}", rows=row)
     assert len({both.sign(DATA), mac(both), both.link(DATA)}) == 3
     assert not both.verify(DATA, mac(both))
@@ -354,7 +354,9 @@ def test_a_row_key_that_is_not_here_is_told_from_a_forged_mac() -> None:
     assert not any(HMAC.check_row(DATA, text) for text in ("", "x", "00000000.x", mac(HMAC)[1:]))
 
 
-@pytest.mark.parametrize("text", ["row:c2hvcnQ", "ed25519:" + "A" * 43, "short", "row:!", "é" * 40])
+@pytest.mark.parametrize(
+    "text", ["row:c2hvcnQ", "row:zz." + "A" * 43, "ed25519:" + "A" * 43, "short", "row:!", "é" * 40]
+)
 def test_a_row_key_that_cannot_be_used_is_refused(text: str) -> None:
     with pytest.raises(KeyMissing, match=r"SAYSO_ROW_KEY, key 1 cannot be used") as refused:
         Keyring.parse(new_key(), rows=text)

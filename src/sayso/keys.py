@@ -70,18 +70,21 @@ class RowKey:
     _outer: hashlib._Hash = field(repr=False)
 
     @classmethod
-    def from_secret(cls, secret: bytes) -> RowKey:
+    def from_secret(cls, secret: bytes, key_id: str | None = None) -> RowKey:
         """Hash both pads of HMAC-SHA-256 once, which halves the cost of each MAC."""
         key = hmac.digest(secret, _ROW, "sha256").ljust(_BLOCK, b"\0")
         inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key))
         outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key))
-        public = hmac.digest(secret, _ID, "sha256")
-        return cls(_key_id("row", public), f"row:{_encode(secret)}", inner, outer)
+        key_id = key_id or _key_id("row", hmac.digest(secret, _ID, "sha256"))
+        return cls(key_id, f"row:{key_id}.{_encode(secret)}", inner, outer)
 
     @classmethod
-    def derived(cls, secret: bytes) -> RowKey:
-        """Derive the row key that goes with the secret part of a decision key."""
-        return cls.from_secret(hmac.digest(secret, _ROW, "sha256"))
+    def derived(cls, secret: bytes, key_id: str) -> RowKey:
+        """Derive the row key that goes with a decision key.
+
+        It has the id of that key, which is what somebody who misses it has to look for.
+        """
+        return cls.from_secret(hmac.digest(secret, _ROW, "sha256"), key_id)
 
     def mac(self, data: bytes) -> str:
         """Return the MAC of ``data``."""
@@ -105,7 +108,8 @@ class HmacKey:
     def from_secret(cls, secret: bytes) -> HmacKey:
         """Derive a key for each domain, so that no prefix has to be hashed on every call."""
         public, sign, link = (hmac.digest(secret, name, "sha256") for name in (_ID, _SIGN, _LINK))
-        return cls(_key_id("hmac", public), RowKey.derived(secret), sign, link)
+        key_id = _key_id("hmac", public)
+        return cls(key_id, RowKey.derived(secret, key_id), sign, link)
 
     def sign(self, data: bytes) -> str:
         """Give the signature of ``data``."""
@@ -141,7 +145,7 @@ class Ed25519Key:
         private = Ed25519PrivateKey.from_private_bytes(seed)
         public = private.public_key()
         key_id = _key_id("ed25519", public.public_bytes_raw())
-        return cls(key_id, RowKey.derived(seed), public, private)
+        return cls(key_id, RowKey.derived(seed, key_id), public, private)
 
     @classmethod
     def from_public(cls, raw: bytes) -> Ed25519Key:
@@ -421,6 +425,8 @@ def _parse_key(text: str, source: str) -> Key:
 
 def _parse_row_key(text: str, source: str, decision_keys: Sequence[str]) -> RowKey:
     kind, colon, body = text.partition(":")
+    key_id, dot, rest = body.partition(".") if kind == "row" else ("", "", "")
+    body = rest if dot else body
     secret = (_decode(body.rstrip("=")) or b"") if colon else text.encode("ascii", "ignore")
     if text in decision_keys:
         raise KeyMissing(
@@ -428,12 +434,14 @@ def _parse_row_key(text: str, source: str, decision_keys: Sequence[str]) -> RowK
             "what it prints"
         )
     known = kind in ("row", "hmac") if colon else text.isascii()
+    if dot and (len(key_id) != _ID_LENGTH or not _is_hex(key_id)):
+        known = False
     if not known or len(secret) < _MINIMUM:
         raise KeyMissing(
             f"{source} cannot be used: run `python -m sayso.keys row` and use what it prints "
-            f"(row:<base64url of {_MINIMUM} random bytes>)"
+            f"(row:<key id>.<base64url of {_MINIMUM} random bytes>)"
         )
-    return RowKey.from_secret(secret)
+    return RowKey.from_secret(secret, key_id if dot else None)
 
 
 def _key_id(kind: str, public: bytes) -> str:

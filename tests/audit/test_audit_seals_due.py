@@ -17,7 +17,7 @@ from audit_world import SERVER_KEY
 
 from sayso.audit import verify
 from sayso.engine.commands import Note
-from sayso.keys import Keyring, new_key, public_key
+from sayso.keys import Keyring, new_key, public_key, row_key
 from sayso.stores import open_store, seals
 from sayso.stores.base import Store
 from sayso.stores.postgres import PostgresStore
@@ -58,7 +58,8 @@ def database(worker_id: str) -> Iterator[str]:
 def write(url: str, key: str, name: str, events: int) -> subprocess.Popen[bytes]:
     """Start a process that writes, and does not live to close its store."""
     command = [sys.executable, "-c", WRITER, url, name, str(events)]
-    return subprocess.Popen(command, env={**os.environ, "SAYSO_KEY": key}, stderr=subprocess.PIPE)
+    keys = {"SAYSO_KEY": key, "SAYSO_ROW_KEY": row_key(SERVER_KEY)}
+    return subprocess.Popen(command, env={**os.environ, **keys}, stderr=subprocess.PIPE)
 
 
 def killed(*writers: subprocess.Popen[bytes]) -> bytes:
@@ -69,7 +70,7 @@ def killed(*writers: subprocess.Popen[bytes]) -> bytes:
 
 
 def opened(url: str, key: str) -> Store:
-    return open_store(url, keys=Keyring.parse(key))
+    return open_store(url, keys=Keyring.parse(key, rows=row_key(SERVER_KEY)))
 
 
 def test_six_processes_that_are_killed_one_after_the_other(url: str) -> None:

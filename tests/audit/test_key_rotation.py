@@ -32,7 +32,7 @@ K1, K2, K3 = new_key(), new_key(), new_key()
 PAIR = new_key("ed25519")
 _numbers = count(1)
 
-Opener = Callable[[str], Store]
+Opener = Callable[..., Store]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -251,7 +251,9 @@ async def test_a_worker_without_the_key_tries_again_and_leaves_word(
     machine: Opener, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("sayso.worker.backoff._FIRST", 0.01)
-    old, new = machine(K1), machine(f"{K2},{K1}")
+    rows = row_key()  # all machines share it, so that only the decision is of an unknown key
+    monkeypatch.setenv("SAYSO_ROW_KEY", rows)
+    old, new = machine(K1, rows), machine(f"{K2},{K1}", rows)
     result = await clerk(old).run("go", thread="t")
     (request,) = result.interruptions
     await Inbox(new).decide(request.id, request.approve(), by="ana")
@@ -274,7 +276,7 @@ async def test_a_worker_without_the_key_tries_again_and_leaves_word(
     assert "clerk" in broken["text"]
     assert f"unknown key {key}" in broken["text"]
 
-    late = machine(f"{K1},{K2}")
+    late = machine(f"{K1},{K2}", rows)
     worker = Worker([clerk(late)], late)
     working = asyncio.create_task(worker.run())
     async with asyncio.timeout(30):
@@ -283,6 +285,20 @@ async def test_a_worker_without_the_key_tries_again_and_leaves_word(
     worker.stop()
     await working
     assert doctored(url, f"{K1},{K2}", monkeypatch)["broken"]["state"] == "ok"
+
+
+async def test_a_worker_that_cannot_check_a_row_leaves_it_alone(
+    machine: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = machine(K1), machine(f"{K2},{K1}")
+    result = await clerk(old).run("go", thread="t")
+    (request,) = result.interruptions
+    await Inbox(new).decide(request.id, request.approve(), by="ana")
+    assert old.ready(["clerk"]) == []
+    (key,) = ids(K2)
+    assert f"run {result.run} was not used: unknown key {key}" in caplog.text
+    refused(lambda: old.run(result.run))
+    assert [run.id for run in machine(f"{K1},{K2}").ready(["clerk"])] == [result.run]
 
 
 def test_doctor_says_which_keys_open_rows_need(

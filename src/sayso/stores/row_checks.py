@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 from sayso import codec
 from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
 from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
-from sayso.errors import KeyMissing, Tampered, UnknownKey
+from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
 from sayso.rows import Call, StoredMessage
 
 log = logging.getLogger("sayso.stores")
+_MOST_TOLD = 1000
 
 R = TypeVar("R", bound=AuthenticRow)
 Decode = Callable[[Sequence[Any]], R]
@@ -70,6 +71,8 @@ class RowDecoder:
 
     def __init__(self, keys: Keyring) -> None:
         self._keys = keys
+        #: What the log was told already: workers read the same lists again and again.
+        self._told: set[str] = set()
 
     def one(self, decode: Decode[R], row: Sequence[Any]) -> R:
         """Return a row that was asked for by name; ``Tampered`` if it is not as we wrote it."""
@@ -96,15 +99,35 @@ class RowDecoder:
         """Return rows that belong together: one bad row refuses them all."""
         return [self.one(decode, row) for row in rows]
 
+    def genuine(self, decode: Decode[R], rows: Iterable[Sequence[Any]]) -> list[R]:
+        """Return the rows that could count for a decision; a changed one counts for nothing.
+
+        One that was written under an unknown key may well be genuine, so it raises ``UnknownKey``.
+        """
+        found: list[R] = []
+        for row in rows:
+            try:
+                found.append(self.one(decode, row))
+            except Tampered as error:
+                self._tell("it does not count", error)
+        return found
+
     def listed(self, decode: Decode[R], rows: Iterable[Sequence[Any]]) -> list[R]:
         """Return the rows of a list, without the bad ones, which are logged."""
         found: list[R] = []
         for row in rows:
             try:
                 found.append(self.one(decode, row))
-            except (Tampered, KeyMissing) as error:
-                log.warning("left out of a list: %s", error)
+            except (Tampered, UnknownKey) as error:
+                self._tell("left out of a list", error)
         return found
+
+    def _tell(self, what: str, error: Exception) -> None:
+        if str(error) not in self._told:
+            if len(self._told) >= _MOST_TOLD:
+                self._told.clear()
+            self._told.add(str(error))
+            log.warning("%s: %s", what, error)
 
 
 class _Unchecked(RowDecoder):

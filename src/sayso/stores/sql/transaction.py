@@ -91,10 +91,10 @@ class SqlTransaction:
         for call in (call for reply in calls for call in decode.each(call_from, reply.fetchall())):
             self._calls[call.id] = self._read[call.id] = work.calls[call.id] = call
         grants += self._ask_spent(work, needs)
-        for grant in (g for reply in grants for g in decode.listed(grant_from, reply.fetchall())):
+        for grant in (g for reply in grants for g in decode.genuine(grant_from, reply.fetchall())):
             work.grants[grant.id] = grant
         if people is not None:
-            work.people = tuple(decode.listed(principal_from, people.fetchall()))
+            work.people = tuple(decode.genuine(principal_from, people.fetchall()))
         if token is not None:
             work.principal = next(iter(decode.each(principal_from, token.fetchall())), None)
         if system is not None:

@@ -106,7 +106,7 @@ class SqliteTransaction(SqlTransaction):
         work = UnitOfWork(now=self._clock(), deps=self._deps, thread=its, run=run, calls=found)
         if needs.person is not None:
             rows = self._execute(sql.LOAD_PEOPLE, (needs.person,)).fetchall()
-            work.people = tuple(self._decode.listed(principal_from, rows))
+            work.people = tuple(self._decode.genuine(principal_from, rows))
         self._threads[thread], self._run, self._calls = its, run, dict(found)
         return work
 
