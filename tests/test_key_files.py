@@ -146,3 +146,20 @@ def test_many_processes_that_start_at_once_make_one_key(tmp_path: Path) -> None:
     assert len(answers) == 1
     assert len(set(answers.pop().split())) == 20
     assert {file.name for file in tmp_path.iterdir()} == {f"{n}.db.key" for n in range(20)}
+
+
+def test_a_store_that_another_process_is_making_has_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, key, lexists = tmp_path / "store.db", new_key(), os.path.lexists
+
+    def make_meanwhile(file: str) -> bool:
+        found = lexists(file)
+        if not path.exists():
+            Path(file).write_text(key)
+            Path(file).chmod(0o600)
+            path.write_text("rows")
+        return found
+
+    monkeypatch.setattr(os.path, "lexists", make_meanwhile)
+    assert Keyring.beside(path).primary_id == Keyring.parse(key).primary_id

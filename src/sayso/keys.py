@@ -243,7 +243,8 @@ class Keyring:
         file = f"{real}.key"
         try:
             if not os.path.lexists(file):
-                if os.path.exists(real) and os.path.getsize(real) > 0:
+                has_rows = os.path.exists(real) and os.path.getsize(real) > 0
+                if has_rows and not os.path.lexists(file):  # else both were made just now
                     raise KeyMissing(
                         f"{real} is there, and its key file {file} is not: bring the file back, "
                         f"or put the key into {ENVIRONMENT}"

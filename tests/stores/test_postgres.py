@@ -217,11 +217,26 @@ def test_a_standby_that_takes_over_is_noticed_by_the_next_change(open_pg: PgOpen
     store = open_pg()
     world = a_world(store)
     call = world.decide(world.ask())
-    identity = list(store._place._identity)
-    store._place._identity = (identity[0], "00000000", *identity[2:])
+    store._place._known = "00000000" + store._place._known[8:]  # the timeline that it was
     with pytest.raises(StoreError, match="sayso recover"):
         world.start(call)
     assert world.start(call)[0].status == "running", "another connection, and all is well"
+
+
+def test_what_another_process_has_noticed_stops_the_next_start(
+    open_pg: PgOpener, place: Place
+) -> None:
+    """A connection that is made for the start says so, and that start does not happen."""
+    store = open_pg()
+    world = a_world(store)
+    call = world.decide(world.ask())
+    pretend_restored(place)
+    open_pg()
+    store._pool.renew()
+    with pytest.raises(StoreError, match="sayso recover"):
+        world.start(call)
+    assert store.restored()
+    assert world.call(call).status == "ready"
 
 
 # -- in a transaction of somebody else

@@ -58,14 +58,15 @@ Probe = Callable[[Callable[[str, Sequence[Any]], list[Any]]], bool]
 class Session:
     """An open transaction: a way to send statements, and what the server says of it."""
 
-    def __init__(self, execute: Execute, store: str, timeline: str, clock: Clock) -> None:
+    def __init__(self, execute: Execute, store: str, lineage: str, clock: Clock) -> None:
         self.execute = execute
         self._store = store
         self._clock = clock
-        self._timeline = timeline
+        self._lineage = lineage
         self.xid = ""
         self.pid = 0
-        self.timeline = ""
+        #: Which tables these are, for ``Place.check``.
+        self.lineage = ""
 
     def lock(self, *threads: str) -> None:
         """Take these threads, before the transaction gets its number.
@@ -78,7 +79,7 @@ class Session:
 
     def _locked(self, threads: Sequence[str], *first: str) -> Reply:
         """One statement, whose columns are made from left to right: the time is that of after."""
-        facts = FACTS.format(self._timeline)
+        facts = FACTS.format(self._lineage)
         columns = ", ".join((*first, *[LOCK] * len(threads), facts))
         values = [value for thread in threads for value in (self._store, thread)]
         return self.execute(f"SELECT {columns}", values)
@@ -90,7 +91,7 @@ class Session:
     def facts(self, reply: Reply | None = None) -> Micros:
         """The time, once everything is locked."""
         row = (reply or self.ask_facts()).fetchone()
-        at, self.xid, self.pid, self.timeline = row[-4:]
+        at, self.xid, self.pid, self.lineage = row[-4:]
         self._clock.learn(at)
         return int(at)
 
@@ -103,11 +104,11 @@ class Attempt(Session):
         connection: Connection,
         translate: Translate,
         store: str,
-        timeline: str,
+        lineage: str,
         clock: Clock,
     ) -> None:
         self._pipe = Pipe(connection, translate)
-        super().__init__(self._pipe.send, store, timeline, clock)
+        super().__init__(self._pipe.send, store, lineage, clock)
         #: Whether it takes moments, so that one which takes long is of a client that is frozen.
         self.brief = False
         self._connection = connection

@@ -113,8 +113,13 @@ class OwnTransaction(SqlReads):
             )
         try:
             with self._connection.transaction():
-                timeline, clock = self._store._place.timeline, self._store._time
-                return body(Session(self._execute, self.incarnation, timeline, clock))
+                place, clock = self._store._place, self._store._time
+                session = Session(self._execute, self.incarnation, place.lineage, clock)
+                result = body(session)
+                if not session.xid:
+                    session.facts()
+                place.check(session.lineage)
+                return result
         except psycopg.Error as error:
             raise explained(error, self.url) from error
 

@@ -19,8 +19,17 @@ from psycopg import errors
 
 from sayso.errors import StoreError
 from sayso.keys import Keyring
-from sayso.stores.postgres.wire import Connection, Translate, quoted
-from sayso.stores.sql.migrate import check_key, check_version, migrate, version_of
+from sayso.stores.postgres.wire import GONE, Connection, Translate, gone, quoted
+from sayso.stores.sql import statements
+from sayso.stores.sql.migrate import (
+    another,
+    check_key,
+    check_version,
+    damaged,
+    migrate,
+    read_meta,
+    version_of,
+)
 
 #: The first eight digits of the name of a log file are the timeline.
 TIMELINE = "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
@@ -28,6 +37,10 @@ _IDENTITY = (
     f"SELECT (SELECT system_identifier FROM pg_control_system())::text, {TIMELINE}, "
     "(SELECT oid FROM pg_database WHERE datname = current_database())::text, "
     "$1::regclass::oid::text"
+)
+#: The timeline, the number of a table, and what the table says of the store.
+_LINEAGE = (
+    "concat({}, ' ', (SELECT concat(tableoid, ' ', value) FROM meta WHERE key = 'incarnation'))"
 )
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('sayso'), hashtext($1))"
 _TABLES = (
@@ -56,8 +69,12 @@ class Place:
         self._translate = translate
         self._url = url
         self.incarnation = ""
-        self.timeline = "''"
+        #: Reads which tables these are. What a transaction has read from cannot be dropped before
+        #: the transaction is over.
+        self.lineage = _LINEAGE.format("''")
         self._identity: tuple[str, ...] = ()
+        #: What ``lineage`` gave on the last connection that was made.
+        self._known = ""
         self.behind = False
 
     def set_up(self, connection: Connection, keys: Keyring) -> None:
@@ -76,6 +93,10 @@ class Place:
             connection.execute("SELECT set_config('search_path', $1, true)", (path,))
             with connection.pipeline():
                 migrate(version, "postgres", self._execute(connection), keys.primary_id)
+            try:
+                connection.execute(self._translate(statements.CHECK_TABLES))
+            except GONE as error:
+                raise damaged(self._url, str(error).splitlines()[0]) from error
         facts = self._facts(connection)
         ids = [key.id for key in keys.keys]
         check_key(facts["key"], ids, self._execute(connection), self._url)
@@ -94,21 +115,39 @@ class Place:
         return execute
 
     def _facts(self, connection: Connection) -> dict[str, str]:
-        rows = connection.execute(self._translate("SELECT key, value FROM meta")).fetchall()
-        return {row[0]: row[1] for row in rows}
+        return read_meta(self._execute(connection), self._url)
 
     # -- going back in time
 
     def greet(self, connection: Connection) -> None:
         """Look whether this is still the database that it was; each new connection is asked."""
-        identity = self._ask_identity(connection)
+        try:
+            identity, facts = self._ask_identity(connection), self._facts(connection)
+        except GONE as error:
+            raise gone(error, self._url) from error
+        if facts["incarnation"] != self.incarnation:
+            raise another(self._url)
         if identity and identity != self._identity:
             with connection.transaction():
                 connection.execute(_LOCK, (self._schema,))
                 self._compare(connection, identity)
             self._identity = identity
-            self.timeline = TIMELINE
+            self.lineage = _LINEAGE.format(TIMELINE)
+        row = connection.execute(self._translate(f"SELECT {self.lineage}")).fetchone()
+        self._known = row[0] if row else ""
         self.behind = self.behind or "restored" in self._facts(connection)
+
+    def check(self, lineage: str) -> None:
+        """Refuse to write to other tables than those that were opened, and look anew at them."""
+        if lineage == self._known:
+            return
+        incarnation = lineage.rpartition(" ")[2]
+        if not incarnation:
+            raise damaged(self._url, "its table meta has no 'incarnation'")
+        if incarnation != self.incarnation:
+            raise another(self._url)
+        self.behind = True  # as far as is known: ``still_behind`` finds out
+        raise restored(self._url)
 
     def _ask_identity(self, connection: Connection) -> tuple[str, ...]:
         table = f"{quoted(self._schema)}.event"
@@ -145,9 +184,10 @@ class Place:
         self._execute(connection)("DELETE FROM meta WHERE key = ?", ("restored",))
         self.behind = False
 
-    def is_another(self, timeline: str) -> bool:
-        """Whether a transaction found itself on another timeline than the one we know."""
-        return bool(self._identity) and timeline != self._identity[1]
+
+def restored(url: str) -> StoreError:
+    """The error for a database that went back in time."""
+    return StoreError(f"{url} was restored or taken over by a standby: run `sayso recover` first")
 
 
 def split(url: str) -> tuple[str, str | None]:

@@ -32,7 +32,7 @@ from sayso.stores.postgres.attempt import FREE, Attempt, is_over, probe_of, unkn
 from sayso.stores.postgres.clock import Clock
 from sayso.stores.postgres.own import OwnTransaction
 from sayso.stores.postgres.pipe import Pipe
-from sayso.stores.postgres.place import Place, refused, shown, split
+from sayso.stores.postgres.place import Place, refused, restored, shown, split
 from sayso.stores.postgres.pool import FIRST_NAP, LONGEST_NAP, Pool
 from sayso.stores.postgres.stream import HORIZON, Stream, horizon_of
 from sayso.stores.postgres.transaction import PgTransaction, news
@@ -194,12 +194,15 @@ class PostgresStore(SqlReads):
         """Try until it is known to be done, or known not to be."""
 
         def before(attempt: Attempt) -> None:
-            self._check_timeline(attempt)
+            self._check_lineage(attempt)
             self._cross(name, "before")
 
         end, nap = time.monotonic() + self._patience, 0.0
+        knew = self._place.behind
         while True:
             with self._pool.connection(end) as connection:
+                if self._place.behind and not knew:
+                    raise restored(self.url)  # so says the connection that was just made
                 attempt = self._attempt(connection)
                 attempt.brief = brief
                 try:
@@ -221,15 +224,14 @@ class PostgresStore(SqlReads):
 
     def _attempt(self, connection: Connection) -> Attempt:
         place = self._place
-        return Attempt(connection, self._translate, place.incarnation, place.timeline, self._time)
+        return Attempt(connection, self._translate, place.incarnation, place.lineage, self._time)
 
-    def _check_timeline(self, attempt: Attempt) -> None:
-        """A standby took over: the next connection finds out all about it."""
-        if self._place.is_another(attempt.timeline):
+    def _check_lineage(self, attempt: Attempt) -> None:
+        try:
+            self._place.check(attempt.lineage)
+        except StoreError:
             self._pool.renew()
-            raise StoreError(
-                f"{self.url} was restored or taken over by a standby: run `sayso recover` first"
-            )
+            raise
 
     def _cross(self, name: str, when: str) -> None:
         if self.boundary is not None:

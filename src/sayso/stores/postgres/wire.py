@@ -91,6 +91,8 @@ _PASSING = (
 _UNPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 #: What is said against the values of one statement.
 _UNFIT = (psycopg.DataError, psycopg.ProgrammingError, errors.ProgramLimitExceeded)
+#: Tables that were there are not, or not as they were.
+GONE = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 #: With these a session ends: connection exceptions, and a server that shuts down.
 _PARTING = ("080", "57P")
 #: Classes of errors that trying again does not mend: who are you, what database.
@@ -248,8 +250,19 @@ def is_hopeless(error: psycopg.Error) -> bool:
 def explained(error: psycopg.Error, url: str) -> SaysoError:
     """What to tell the caller."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, GONE):
+        return gone(error, url)
     if isinstance(error, errors.UniqueViolation):
         return Conflict(f"another live run or call is in the way: {text}")
     if isinstance(error, _UNFIT):
         return StoreError(f"that cannot be kept: {text}")
     return StoreError(f"{url} could not be read or written: {text}")
+
+
+def gone(error: psycopg.Error, url: str) -> StoreError:
+    """The error for tables that somebody has dropped or changed while they were in use."""
+    text = str(error).strip().splitlines()[0]
+    return StoreError(
+        f"the tables of {url} were dropped or changed while this process used them ({text}): "
+        "restore them from a backup, or restart every process to begin with an empty store"
+    )
