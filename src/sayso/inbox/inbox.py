@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 from sayso import codec
 from sayso.engine.commands import Cancel, Decide, Note, RevokeGrant
@@ -27,10 +29,23 @@ from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.stores.inner import call_off, close_overdue, expire
 from sayso.twin import News, hop, look, twin, write, write_made
-from sayso.types import Decision, Edit, Grant, Reject, Request, Respond, Reviewer, Terms
+from sayso.types import (
+    Decision,
+    Edit,
+    Grant,
+    Json,
+    Reject,
+    Request,
+    Respond,
+    Reviewer,
+    Terms,
+    moment,
+)
 from sayso.views import is_request, request_of
 
 SWEEP, MAX_SWEEPS = 100, 50
+#: How long a waiter trusts the store's news before it looks by itself.
+_LOOK_AGAIN = 30.0
 
 #: The policy's second look at edited arguments; the gate takes another before the start.
 Judge = Callable[[Call, Mapping[str, Any]], Terms]
@@ -43,6 +58,12 @@ class Page:
     items: tuple[Request, ...]
     next: str | None
 
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -51,6 +72,14 @@ class Outcome:
     id: str
     request: Request | None
     error: SaysoError | None
+
+
+class Who(TypedDict, total=False):
+    """Who decides: a name, or a token that proves one; and where."""
+
+    by: str | Reviewer | None
+    token: str | None
+    channel: str
 
 
 class Inbox:
@@ -78,21 +107,52 @@ class Inbox:
         """Requests of any ``status``: a public name, ``closed`` or ``any``; the same filters."""
         return await hop(self._page, filters)
 
-    async def get(self, request_id: str) -> Request:
-        """One request, whole."""
-        call, request = await look(self.store, self._read, request_id)
-        if request is None:
+    async def get(self, request: Request | str) -> Request:
+        """Return a request as it is now, by its id or by an earlier copy."""
+        call, found = await look(self.store, self._read, _id_of(request))
+        if found is None:
             call = await hop(expire, self.store, call)
-            request = await look(self.store, self.request_of, call)
-        return request
+            found = await look(self.store, self.request_of, call)
+        return found
+
+    async def wait(self, request: Request | str, timeout: float | None = None) -> Request:
+        """Wait until a request is no longer pending, and return it as it is then.
+
+        It may have been decided, have expired, or have been cancelled: ``status`` says which. A
+        vote that leaves the request pending is not the end. Raises ``TimeoutError`` if the request
+        is still pending after ``timeout`` seconds; ``None`` waits for as long as it takes.
+        """
+        ends = None if timeout is None else time.monotonic() + _checked_timeout(timeout)
+        found = await self.get(request)
+        if found.status != "pending":
+            return found
+        with contextlib.closing(News(self.store, found.thread)) as news:
+            while True:
+                found = await self.get(found.id)
+                if found.status != "pending":
+                    return found
+                left = None if ends is None else ends - time.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError(
+                        f"{found.id} is still pending after {timeout:g} seconds: decide it "
+                        "(`sayso inbox`), or wait longer"
+                    )
+                await news.wait(self._nap(found, left))
+
+    def _nap(self, request: Request, left: float | None) -> float:
+        """Until the next moment at which the clock alone can change something."""
+        naps = [_LOOK_AGAIN] if left is None else [_LOOK_AGAIN, left]
+        if request.expires_at is not None:
+            naps.append((request.expires_at - moment(self.store.now())).total_seconds() + 0.001)
+        return max(min(naps), 0.001)
 
     async def find(self, prefix: str) -> Request:
         """The one request whose id begins like this, for people who type."""
         return await self.get(await look(self.store, self._named, prefix))
 
-    async def events(self, request_id: str) -> list[Event]:
-        """What happened to one request, in order."""
-        return await hop(lambda: self.events_of(self._call(request_id)))
+    async def events(self, request: Request | str) -> list[Event]:
+        """Return what happened to a request, in order."""
+        return await hop(lambda: self.events_of(self._call(_id_of(request))))
 
     async def reveal(self, request_id: str, *, by: str) -> None:
         """Write down that somebody is about to see what is masked elsewhere."""
@@ -173,7 +233,7 @@ class Inbox:
 
     async def decide(
         self,
-        request_id: str,
+        request: Request | str,
         decision: Decision,
         *,
         by: str | Reviewer | None = None,
@@ -182,12 +242,18 @@ class Inbox:
         channel: str = "python",
         grant: Mapping[str, Any] | None = None,
     ) -> Request:
-        """Answer a request. The digest is what was seen; ``request.approve()`` carries it along.
+        """Answer a request, given as itself or by its id.
+
+        The decision is bound to what was seen: to the ``request`` that you pass, or to
+        ``seen_digest``; ``request.approve()`` carries it along.
 
         ``by`` is a name or a ``Reviewer``, recorded with assurance ``code``; ``token`` names and
         proves a person. ``grant`` turns an approval into a standing yes: ``{"scope": "exact" |
         "any" | schema, "uses": n, "ends_in": seconds}``.
         """
+        request_id = _id_of(request)
+        if isinstance(request, Request) and seen_digest is None:
+            seen_digest = request.digest
         named = (request_id, decision, by, seen_digest, token, channel, grant)
         try:
             if isinstance(decision, Edit):  # the policy judges it, however long
@@ -258,6 +324,41 @@ class Inbox:
             grant=None if grant is None else new_grant(call, grant, by, self.store.now()),
         )
 
+    # The short forms. With an id, they are bound to the request as it is at that moment.
+
+    async def approve(
+        self,
+        request: Request | str,
+        *,
+        grant: Mapping[str, Any] | None = None,
+        **who: Unpack[Who],
+    ) -> Request:
+        """Approve a request exactly as shown; ``grant`` also approves calls like it."""
+        shown = await self._shown(request)
+        return await self.decide(shown, shown.approve(), grant=grant, **who)
+
+    async def edit(
+        self, request: Request | str, args: Mapping[str, Any], **who: Unpack[Who]
+    ) -> Request:
+        """Approve a request with these arguments; those left out stay as shown."""
+        shown = await self._shown(request)
+        return await self.decide(shown, shown.edit(args), **who)
+
+    async def reject(
+        self, request: Request | str, message: str = "", **who: Unpack[Who]
+    ) -> Request:
+        """Reject a request, and say why."""
+        shown = await self._shown(request)
+        return await self.decide(shown, shown.reject(message), **who)
+
+    async def respond(self, request: Request | str, value: Json, **who: Unpack[Who]) -> Request:
+        """Answer a question, or give the result of a call in place of running it."""
+        shown = await self._shown(request)
+        return await self.decide(shown, shown.respond(value), **who)
+
+    async def _shown(self, request: Request | str) -> Request:
+        return request if isinstance(request, Request) else await self.get(request)
+
     async def decide_many(
         self,
         decisions: Iterable[Decision],
@@ -284,10 +385,15 @@ class Inbox:
         return outcomes
 
     async def cancel(
-        self, target: str, *, by: str = "code", message: str = "", superseded: bool = False
+        self,
+        target: Request | str,
+        *,
+        by: str = "code",
+        message: str = "",
+        superseded: bool = False,
     ) -> None:
-        """Call off one request by its id, or a whole run by its name."""
-        await hop(self._cancel, target, by, message, superseded)
+        """Cancel one request, or a whole run by its name."""
+        await hop(self._cancel, _id_of(target), by, message, superseded)
 
     def _cancel(self, target: str, by: str, message: str, superseded: bool) -> None:
         reason, by = checked_text(message, "message"), reviewer_of(self.store, by, None).name
@@ -342,9 +448,14 @@ class Inbox:
     history_sync = twin(history)
     search_sync = twin(search)
     get_sync = twin(get)
+    wait_sync = twin(wait)
     find_sync = twin(find)
     events_sync = twin(events)
     decide_sync = twin(decide)
+    approve_sync = twin(approve)
+    edit_sync = twin(edit)
+    reject_sync = twin(reject)
+    respond_sync = twin(respond)
     decide_many_sync = twin(decide_many)
     cancel_sync = twin(cancel)
     grants_sync = twin(grants)
@@ -359,3 +470,14 @@ class Inbox:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _id_of(request: object) -> str:
+    return checked_text(request.id if isinstance(request, Request) else request, "id")
+
+
+def _checked_timeout(timeout: object) -> float:
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not number or not math.isfinite(timeout) or timeout < 0:  # type: ignore[arg-type,operator]
+        raise InvalidCall(f"timeout={timeout!r}: give seconds, or None to wait", "timeout")
+    return float(timeout)  # type: ignore[arg-type]
