@@ -167,9 +167,7 @@ class Matrix:
             other = self._partner(table, of, row)
             if other is not None:
                 both = None if stories is None else stories | (self._stories(table, other) or set())
-                yield Case(
-                    *(table, "swap", "", of, both), (lambda: self._swap(table, row, other),)
-                )
+                yield Case(*(table, "swap", "", of, both), (lambda: self._swap(table, row, other),))
             yield from self._put_back(table, of, row, stories)
 
     def _samples(self, table: str) -> Iterator[tuple[str, Row]]:

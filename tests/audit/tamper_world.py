@@ -82,7 +82,9 @@ class SqliteDatabase:
 
     def columns(self) -> dict[str, list[str]]:
         with self._connected() as db:
-            names = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type='table'")]
+            names = [
+                row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type='table'")
+            ]
             return {
                 name: [row["name"] for row in db.execute(f"PRAGMA table_info({name})")]
                 for name in sorted(names)
@@ -434,7 +436,9 @@ class Outcome:
 
 #: The stories that are entered again, and what their code does.
 ENTERED: dict[str, Callable[[Faces], Any]] = {
-    **{name: lambda f: f.send("al") for name in ("asked", "ready", "done", "rejected", "responded")},
+    **{
+        name: lambda f: f.send("al") for name in ("asked", "ready", "done", "rejected", "responded")
+    },
     **{name: lambda f: f.send("bo") for name in ("asked2", "ready2", "done2")},
     **{name: lambda f: f.send("al") for name in ("edited", "cancelled", "stopped", "superseded")},
     "unsealed": lambda f: f.send("al"),

@@ -22,7 +22,7 @@ from sayso.engine.command import Needs
 from sayso.engine.commands import Note
 from sayso.errors import Conflict, InvalidCall, NotFound
 from sayso.keys import Keyring
-from sayso.rows import Call, Event, Principal, Run, Thread, Tool
+from sayso.rows import Call, Event, Message, Principal, Run, Thread, Tool
 from sayso.stores.seals import Seal
 from sayso.types import Grant, Micros
 
@@ -158,6 +158,12 @@ class Store(Protocol):
     def tool(self, digest: str) -> Tool | None: ...
     def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
         """What was said on a thread after a number, and the message with the number ``also``."""
+        ...
+
+    def stored_messages(
+        self, thread: str, after: int = 0, limit: int = 1000
+    ) -> list[tuple[int, Message]]:
+        """A page of what was said on a thread, with the run that each message belongs to."""
         ...
 
     def page(self, query: Query) -> list[tuple[int, Call]]:

@@ -12,7 +12,18 @@ from sayso.engine import Command, UnitOfWork
 from sayso.engine.command import Needs
 from sayso.errors import Conflict
 from sayso.keys import Keyring
-from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Event, Principal, Run, Thread, Tool
+from sayso.rows import (
+    LIVE,
+    SYSTEM_THREAD,
+    Call,
+    CallStatus,
+    Event,
+    Message,
+    Principal,
+    Run,
+    Thread,
+    Tool,
+)
 from sayso.stores.base import (
     Boundary,
     Cursor,
@@ -250,6 +261,12 @@ class MemoryStore:
     def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
         said = list(self._messages.get(thread, ()))
         return [(seq, body) for seq, _, body in said if seq > after or seq == also]
+
+    def stored_messages(
+        self, thread: str, after: int = 0, limit: int = 1000
+    ) -> list[tuple[int, Message]]:
+        said = list(self._messages.get(thread, ()))
+        return [(seq, Message(run, body)) for seq, run, body in said if seq > after][:limit]
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
         found = [

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sayso.rows import Call, Event, Principal, Run, RunStatus, Thread, Tool
+from sayso.rows import Call, Event, Message, Principal, Run, RunStatus, Thread, Tool
 from sayso.stores.base import NEVER, Due, Query, age_key, age_start
 from sayso.stores.listing import OPEN, after_prefix
 from sayso.stores.seals import Seal
@@ -100,6 +100,12 @@ class SqlReads:
         else:
             rows = self._rows(sql.LOAD_MESSAGES, (thread, after))
         return [(row[0], row[1]) for row in rows]
+
+    def stored_messages(
+        self, thread: str, after: int = 0, limit: int = 1000
+    ) -> list[tuple[int, Message]]:
+        rows = self._rows(sql.LOAD_STORED_MESSAGES, (thread, after, limit))
+        return [(row[0], Message(row[1], row[2])) for row in rows]
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
         return Pages(self._rows, self._dialect, query).page()

@@ -54,6 +54,9 @@ LOAD_MESSAGES_ALSO = (
     "SELECT seq, body FROM message WHERE thread = ? AND seq = ? "
     "UNION ALL SELECT seq, body FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
 )
+LOAD_STORED_MESSAGES = (
+    "SELECT seq, run, body FROM message WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
+)
 LOAD_CHAIN = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
 LOAD_GRANT = f"SELECT {GRANT} FROM grants WHERE id = ?"
 LOAD_GRANTS_FOR = (
