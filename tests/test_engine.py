@@ -346,7 +346,7 @@ def test_settle(
         assert got == ("running", owner, lease), "who works keeps the lease"
     elif stop:
         assert got == ("cancelled", None, None)
-        assert [event.type for event in work.events] == ["run_cancelled"]
+        assert [fact.type for fact in work.facts] == ["run_cancelled"]
     elif ready:
         assert got == ("running", None, NOW), "something can go on, so it is due"
     elif waiting:

@@ -156,7 +156,7 @@ def test_a_quorum_that_was_not_reached_is_named(tmp_path: Path) -> None:
 
         server.rewrite("order-1", plain, change)
         report = server.verify()
-        assert places(report) == [("order-1", 2)]
+        assert {*places(report)} == {("order-1", 2)}
         assert "quorum" in report.problems[0].what
 
 

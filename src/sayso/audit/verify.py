@@ -16,7 +16,7 @@ from sayso.audit.report import MOST_PROBLEMS, Problem, Problems, Report
 from sayso.audit.seals import Seals
 from sayso.audit.system import SystemFacts, standing_problems
 from sayso.audit.walk import Walk
-from sayso.rows import SYSTEM_THREAD, Call, Event, Thread
+from sayso.rows import SYSTEM_THREAD, Call, Event, Run, Thread
 from sayso.stores.base import Query, Store
 
 _TRIES = 10
@@ -34,7 +34,8 @@ class _Audit:
         self._seals = Seals(rows, self._problems)
         self._system = SystemFacts(rows, self._seals)
         self._threads: set[str] = set()
-        self._runs: Counter[str] = Counter()
+        self._runs: set[str] = set()
+        self._calls_of: Counter[str] = Counter()
         self._spent: Counter[str] = Counter()
         self._events = self._unsealed = 0
 
@@ -48,6 +49,7 @@ class _Audit:
         self._missing_threads()
         self._lone_events()
         self._lone_calls()
+        self._lone_runs()
         self._standing()
         return Report(
             threads=len(self._threads),
@@ -82,6 +84,7 @@ class _Audit:
         self._events += walk.events
         self._unsealed += walk.unsealed
         self._runs.update(walk.runs)
+        self._calls_of.update(walk.calls)
         self._spent.update(walk.spent)
         self._problems.merge(walk.problems)
 
@@ -117,13 +120,30 @@ class _Audit:
     def _lone_calls(self) -> None:
         try:
             for _, call in pages(self._calls, lambda pair: pair[0], 0, PAGE):
-                self._runs[call.run] -= 1
-            for run, count in self._runs.items():
+                self._calls_of[call.run] -= 1
+            for run, count in self._calls_of.items():
                 for call in self._store.calls_of(run) if count < 0 else ():
                     self._made(call)
         except Unreadable as error:
             if not self._problems.found:
                 self._say_of_table(f"the calls after number {error.after} cannot be read: {error}")
+
+    def _lone_runs(self) -> None:
+        after: str | None = None
+        try:
+            while page := self._store.runs(after=after, limit=PAGE):
+                after = page[-1][0]
+                for _, run in page:
+                    if run.id not in self._runs and not self._began(run):
+                        what = f"run {run.id} is in the table, and nobody began it"
+                        self._say_of_table(what, run.thread)
+        except (*DAMAGE, Unreadable) as error:
+            if not self._problems.found:
+                self._say_of_table(f"the runs cannot be read: {error}")
+
+    def _began(self, run: Run) -> bool:
+        """Whether it has begun since its thread was read."""
+        return any(event.run == run.id for event in chain_of(self._store, run.thread))
 
     def _calls(self, after: int, limit: int) -> list[tuple[int, Call]]:
         return self._store.page(Query(status="all", after=after, limit=limit))

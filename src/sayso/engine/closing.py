@@ -54,6 +54,8 @@ def stop_run(work: UnitOfWork, reason: str, to: CallStatus, by: str) -> None:
         if call.status in _CLOSABLE:
             _close(work, call, to, by, reason)
     settle(work)
+    if work.the_run().status in LIVE:
+        work.emit("stopping", actor=by, reason=reason)
 
 
 def _close(work: UnitOfWork, call: Call, to: CallStatus, by: str, reason: str) -> None:

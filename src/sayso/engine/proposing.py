@@ -54,7 +54,7 @@ def _open_run(work: UnitOfWork, command: Propose) -> Run:
         raise InvalidCall("names that begin with @ are kept for the store itself", "thread")
     work.new_run = True
     if not work.thread.owner:
-        work.thread = work.thread._replace(owner=command.requester)
+        work.own(command.requester)
     return work.put_run(
         Run(
             id=command.run,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sayso.engine.moves import moved, run_moved
 from sayso.engine.row_macs import row_mac
@@ -60,6 +60,17 @@ class EngineDeps:
     salt: Callable[[], str]
 
 
+class Fact(NamedTuple):
+    """An event before it is chained: only at the end of a transaction is it known what is in it."""
+
+    type: str
+    actor: str
+    run: str
+    call: str
+    body: dict[str, Any]
+    system: bool = False
+
+
 @dataclass(slots=True)
 class UnitOfWork:
     """One transaction's rows, and what became of them."""
@@ -83,6 +94,10 @@ class UnitOfWork:
     principals: list[Principal] = field(default_factory=list)
     tools: list[Tool] = field(default_factory=list)
     messages: list[StoredMessage] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+    #: What the chain has to tell of rows that have no events of their own (``_tell_of_rows``).
+    writes: dict[str, Any] = field(default_factory=dict)
+    #: The facts as they are written, once the work is closed.
     events: list[Event] = field(default_factory=list)
 
     @property
@@ -110,6 +125,10 @@ class UnitOfWork:
     def put_run(self, run: Run) -> Run:
         """Change the run."""
         self.run_touched = self.run_touched or run != self.run
+        for name in ("stop", "snapshot", "output"):
+            now = getattr(run, name)
+            if now != (getattr(self.run, name) if self.run is not None else None) and now != "":
+                self.writes[name] = None if now is None else _sha256(now)
         self.run = run
         return run
 
@@ -156,38 +175,67 @@ class UnitOfWork:
             # The row is written again, so that it knows of its last event (``check_not_put_back``).
             self.touched_calls.setdefault(call.id, call)
         run = call.run if call is not None else (self.run.id if self.run is not None else "")
-        self.thread, event = self._chain(
-            self.thread, type, actor, run, call.id if call is not None else "", body
-        )
-        self.events.append(event)
+        self.facts.append(Fact(type, actor, run, call.id if call is not None else "", body))
 
     def emit_system(self, type: str, *, actor: str, **body: Any) -> None:
         """Add a fact that belongs to no conversation."""
         if self.thread.id == SYSTEM_THREAD:
             self.emit(type, actor=actor, **body)
-            return
-        system = self.system or Thread(id=SYSTEM_THREAD)
-        self.system, event = self._chain(system, type, actor, "", "", body)
-        self.events.append(event)
+        else:
+            self.facts.append(Fact(type, actor, "", "", body, system=True))
 
-    def _chain(
-        self, thread: Thread, type: str, actor: str, run: str, call: str, body: Mapping[str, object]
-    ) -> tuple[Thread, Event]:
+    def own(self, owner: str) -> None:
+        """Give the thread to a person, for good."""
+        self.thread = self.thread._replace(owner=owner)
+        if owner:
+            self.writes["owner"] = owner
+
+    def _tell_of_rows(self) -> None:
+        """Put messages, runs and owners into the chain: they change without events of their own.
+
+        They go with the first fact of the transaction. Where there is none, they are one.
+        """
+        run = self.run
+        if self.new_run and run is not None:
+            self.writes["run"] = [run.agent, run.agent_digest, run.requester, run.parent_call]
+        if self.messages:
+            first, last = self.messages[0].seq, self.messages[-1].seq
+            self.writes["messages"] = [first, last, messages_hash(self.messages)]
+        if not self.writes:
+            return
+        place = next((n for n, fact in enumerate(self.facts) if not fact.system), None)
+        if place is None:
+            type = "began" if self.new_run else "said" if self.messages else "saved"
+            self.emit(type, actor=f"agent:{run.agent}" if run is not None else "engine")
+            place = len(self.facts) - 1
+        fact = self.facts[place]
+        self.facts[place] = fact._replace(body={**fact.body, "writes": self.writes})
+
+    def _chain(self, thread: Thread, fact: Fact) -> Thread:
         seq = thread.seq + 1
         # The salt keeps a nulled body from being guessed by its digest; it is nulled with the body.
-        text = _body({**body, "salt": self.deps.salt()})
-        digest = hashlib.sha256(text.encode()).hexdigest()
+        text = _body({**fact.body, "salt": self.deps.salt()})
         event = Event(
-            thread.id, seq, self.now, type, actor, text, digest, hash="", run=run, call=call
+            *(thread.id, seq, self.now, fact.type, fact.actor, text, _sha256(text)),
+            hash="",
+            run=fact.run,
+            call=fact.call,
         )
         event = event._replace(hash=self.deps.link(link_bytes(thread.head, event)))
-        return thread._replace(seq=seq, head=event.hash), event
+        self.events.append(event)
+        return thread._replace(seq=seq, head=event.hash)
 
     def close(self) -> None:
-        """Authenticate every row to be written; called once, after the last command.
+        """Chain the facts and authenticate every row to be written; called once, at the end.
 
         Only here is it known where the chain ends, and each row says how far it had come.
         """
+        self._tell_of_rows()
+        for fact in self.facts:
+            if fact.system:
+                self.system = self._chain(self.system or Thread(id=SYSTEM_THREAD), fact)
+            else:
+                self.thread = self._chain(self.thread, fact)
         mac, seq = self.deps.mac, self.thread.seq
         if self.moves_thread:
             self.thread = self._authentic(self.thread)
@@ -260,6 +308,15 @@ def check_not_put_back(
             f"from {where} on, so that nobody can say what became of it. Run `sayso audit verify`, "
             "then bring them back from a backup, or ask again in a new run"
         )
+
+
+def messages_hash(messages: Iterable[StoredMessage]) -> str:
+    """What the chain holds of messages: a hash over their numbers, runs and bodies."""
+    return _sha256(_parts([[said.seq, said.run, said.body] for said in messages]))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def link_bytes(previous: str, event: Event) -> bytes:

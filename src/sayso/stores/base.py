@@ -22,7 +22,7 @@ from sayso.engine.command import Needs
 from sayso.engine.commands import Note
 from sayso.errors import Conflict, InvalidCall, NotFound
 from sayso.keys import Keyring
-from sayso.rows import Call, Event, Principal, Run, Thread, Tool
+from sayso.rows import Call, Event, Principal, Run, StoredMessage, Thread, Tool
 from sayso.stores.seals import Seal
 from sayso.types import Grant, Micros
 
@@ -152,6 +152,12 @@ class StoreReads(Protocol):
     def tool(self, digest: str) -> Tool | None: ...
     def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
         """What was said on a thread after a number, and the message with the number ``also``."""
+        ...
+
+    def stored_messages(
+        self, thread: str, after: int = 0, limit: int = 1000
+    ) -> list[StoredMessage]:
+        """A page of what was said on a thread, with the run that each message belongs to."""
         ...
 
     def page(self, query: Query) -> list[tuple[int, Call]]:

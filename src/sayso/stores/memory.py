@@ -268,6 +268,12 @@ class MemoryStore:
         said = list(self._messages.get(thread, ()))
         return [(m.seq, m.body) for m in said if m.seq > after or m.seq == also]
 
+    def stored_messages(
+        self, thread: str, after: int = 0, limit: int = 1000
+    ) -> list[StoredMessage]:
+        said = list(self._messages.get(thread, ()))
+        return [message for message in said if message.seq > after][:limit]
+
     def page(self, query: Query) -> list[tuple[int, Call]]:
         found = [
             (page_key(query, self._order[call.id], call.expires_at), call)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sayso.rows import Call, Event, Principal, Run, RunStatus, Thread, Tool
+from sayso.rows import Call, Event, Principal, Run, RunStatus, StoredMessage, Thread, Tool
 from sayso.stores.base import NEVER, Cursor, Due, Query, age_key, age_start
 from sayso.stores.listing import OPEN, after_prefix
 from sayso.stores.row_checks import UNCHECKED, RowDecoder
@@ -106,6 +106,12 @@ class SqlReads:
         else:
             rows = self._rows(sql.LOAD_MESSAGES, (thread, after))
         return [(m.seq, m.body) for m in self._decode.each(message_from, rows)]
+
+    def stored_messages(
+        self, thread: str, after: int = 0, limit: int = 1000
+    ) -> list[StoredMessage]:
+        rows = self._rows(sql.LOAD_STORED_MESSAGES, (thread, after, limit))
+        return self._decode.each(message_from, rows)
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
         return Pages(self._rows, self._dialect, self._decode, query).page()

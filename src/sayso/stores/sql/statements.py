@@ -58,6 +58,7 @@ LOAD_MESSAGES_ALSO = (
     f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq = ? "
     f"UNION ALL SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
 )
+LOAD_STORED_MESSAGES = f"{LOAD_MESSAGES} LIMIT ?"
 LOAD_CHAIN = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
 LOAD_EVENTS_SINCE = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq >= ? ORDER BY seq"
 LOAD_EVENTS_SINCE_CALLS = (
