@@ -88,6 +88,9 @@ class Everything:
         yes = self.ask("approval", lambda: self.gate.confirm_sync("Publish?", {"n": 1}))
         self.decide(yes, yes.approve())
         assert self.go("approval", lambda: self.gate.confirm_sync("Publish?", {"n": 1}))
+        self.ask("stricter", lambda: self.gate.confirm_sync("Drop it?"))
+        drop = self.ask("stricter", lambda: self.gate.confirm_sync("Drop it?", reviewers=["zoe"]))
+        self.decide(drop, drop.reject("no"), by="zoe")
 
     def endings(self) -> None:
         send = self.tool(expires_in=60)

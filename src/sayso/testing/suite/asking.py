@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sayso import codec
@@ -269,7 +271,23 @@ class Asking:
         with pytest.raises(Conflict):
             world.decide(call, by="bo", seen_digest=call.digest)
 
-    @pytest.mark.parametrize("state", ["asked", "running", "in_doubt", "done", "rejected"])
+    def test_a_pending_request_becomes_a_new_revision_of_itself(self, world: World) -> None:
+        """Stricter terms void the votes so far, and do not prolong the request."""
+        call = world.decide(world.ask(quorum=2, expires_in=60.0))
+        world.clock.advance(30)
+        terms = replace(call.terms, quorum=3)
+        (again,) = world.transact(
+            Reask(thread="t", run="r", call=call.id, reason="stricter", terms=terms)
+        )
+        assert again == world.call(call)
+        assert (again.status, again.rev, again.votes) == (CallStatus.ASKED, call.rev + 1, ())
+        assert (again.terms.quorum, again.expires_at) == (3, call.expires_at)
+        assert again.digest != call.digest
+        assert world.events() == ["asked", "voted", "tightened"]
+        with pytest.raises(Conflict, match="not what you saw"):
+            world.decide(call, by="bo", seen_digest=call.digest)
+
+    @pytest.mark.parametrize("state", ["running", "in_doubt", "done", "rejected"])
     def test_only_a_ready_call_is_asked_again(self, world: World, state: str) -> None:
         call = world.in_state(state)
         before = world.everything()

@@ -54,7 +54,7 @@ class Keeping:
 
     def _fill(self, world: World, text: str) -> None:
         some = text or "-"
-        word = some.strip() or "-"
+        person = "zoë"  # a person's name has nothing hidden in it
         thread, run, agent = f"t{some}", f"r{some}", f"a{some}"
         new = world.new(
             some,
@@ -67,7 +67,7 @@ class Keeping:
             rule=text,
             policy=text,
             description=text,
-            reviewers=(word, f"group:{some}"),
+            reviewers=(person, f"group:{some}"),
             risk=Risk("high", (text, text)),
         )
         options = {"requester": text, "agent_digest": text, "parent_call": text, "snapshot": text}
@@ -80,14 +80,14 @@ class Keeping:
         opened = world.run(run)
         assert (opened.requester, opened.parent_call, opened.snapshot) == (text, text, text)
         assert world.store.live_run(thread) == opened
-        (principal,) = [world.token(word, groups=(text, some), token_hash=f"h{some}")]
+        (principal,) = [world.token(person, groups=(text, some), token_hash=f"h{some}")]
         assert world.store.principal(f"h{some}") == principal
-        by = Reviewer(word, assurance="token")
+        by = Reviewer(person, assurance="token")
         decided = world.decide(call, "reject", by, message=text, channel=text)
         assert decided == world.call(call)
         assert decided.decision is not None
         assert (decided.decision.message, decided.decision.channel) == (text, text)
-        assert (decided.decision.by, world.body("decided")["message"]) == (word, text)
+        assert (decided.decision.by, world.body("decided")["message"]) == (person, text)
         started = world.running(owner=f"w{some}", **place)
         assert world.run(run).owner == f"w{some}"
         recorded = world.record(started, result=text, messages=(Message(run, text),), hold=True)
