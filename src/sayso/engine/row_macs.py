@@ -17,7 +17,6 @@ the thread's lock; a changed one only makes the next seal cover more or less.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -28,6 +27,7 @@ from sayso.rows import (
     StoredMessage,
     Thread,
     decision_text,
+    json_encoder,
     terms_text,
     votes_text,
 )
@@ -36,7 +36,7 @@ from sayso.types import Grant
 AuthenticRow: TypeAlias = Call | Run | Thread | StoredMessage | Grant | Principal
 
 # ASCII with every separator fixed: one value has one text, on every version of Python.
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+_encode = json_encoder(ensure_ascii=True)
 
 
 class Fields(NamedTuple):

@@ -8,7 +8,6 @@ field, and hashing, signing and schema matching come in as ``EngineDeps``.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -28,12 +27,13 @@ from sayso.rows import (
     StoredMessage,
     Thread,
     Tool,
+    json_encoder,
 )
 from sayso.types import Grant, Micros
 
 # Made once: ``json.dumps`` with options makes an encoder for every call.
-_body = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
-_parts = json.JSONEncoder(ensure_ascii=False).encode
+_body = json_encoder(sort_keys=True, separators=(", ", ": "))
+_parts = json_encoder(separators=(", ", ": "))
 
 #: Which counter of a run follows which open status of its calls.
 COUNTERS = {
