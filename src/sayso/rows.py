@@ -8,7 +8,7 @@ tuple is made and changed (``_replace``) in a fifth of the time.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from enum import StrEnum
 from functools import lru_cache
@@ -155,13 +155,40 @@ class Thread(NamedTuple):
 
     id: str
     owner: str = ""
+    #: The number of the last message, and which of them pruning took, as in ``1-4,9-12``.
     messages: int = 0
+    messages_pruned: str = ""
     seq: int = 0
     head: str = ""
     created: Micros = 0
     mac: str = ""
     #: How far the chain is sealed. Not under the MAC, because sealing writes it without the lock.
     sealed: int = 0
+
+    def kept_messages(self, first: int, last: int) -> list[int]:
+        """Return the numbers of the messages that must be there, between two numbers."""
+        numbers: list[int] = []
+        first = max(first, 1)
+        for gone, until in _ranges(self.messages_pruned):
+            numbers += range(first, min(gone, last + 1))
+            first = max(first, until + 1)
+        return [*numbers, *range(first, min(last, self.messages) + 1)]
+
+    def without_messages(self, numbers: Iterable[int]) -> Thread:
+        """Return the thread after these messages were pruned."""
+        gone: list[tuple[int, int]] = []
+        singles = [(number, number) for number in numbers]
+        for first, last in sorted([*_ranges(self.messages_pruned), *singles]):
+            if gone and first <= gone[-1][1] + 1:
+                gone[-1] = (gone[-1][0], max(last, gone[-1][1]))
+            else:
+                gone.append((first, last))
+        return self._replace(messages_pruned=",".join(f"{a}-{b}" for a, b in gone))
+
+
+def _ranges(text: str) -> list[tuple[int, int]]:
+    pairs = (part.split("-") for part in text.split(",") if part)
+    return [(int(first), int(last)) for first, last in pairs]
 
 
 class Tool(NamedTuple):

@@ -61,7 +61,7 @@ async def show_again(turn: Turn) -> None:
         assert slot.call is not None
         assert slot.tool is not None
         call = slot.call
-        shown = await preview_of(turn.job, slot.tool, call.args, call.rev)
+        shown = await preview_of(turn.job, slot.tool, call.args, call.rev + 1)
         command = Reask(thread=call.thread, run=call.run, call=call.id, reason="", preview=shown)
         slot.call = await turn.job.gate.backend.send(call, command)
 

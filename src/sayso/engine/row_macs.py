@@ -69,7 +69,7 @@ def _run(run: Run) -> tuple[object, ...]:
 
 def _thread(thread: Thread) -> tuple[object, ...]:
     return (
-        *(thread.id, thread.owner, thread.messages, thread.created),
+        *(thread.id, thread.owner, thread.messages, thread.messages_pruned, thread.created),
         *(thread.seq, thread.head),
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sayso.engine import Command, UnitOfWork
 from sayso.engine.command import Needs
+from sayso.engine.row_macs import row_mac
 from sayso.errors import Conflict
 from sayso.forking import no_fork, renew_in_child
 from sayso.keys import Keyring
@@ -220,8 +221,12 @@ class MemoryStore:
                 del self._calls[call.id], self._by_key[call.run, call.key]
                 counts["calls"] += 1
             for thread, said in self._messages.items():
-                self._messages[thread] = [m for m in said if m.run not in ids]
-                counts["messages"] += len(said) - len(self._messages[thread])
+                gone = [message.seq for message in said if message.run in ids]
+                if gone:
+                    row = self._threads[thread].without_messages(gone)
+                    self._threads[thread] = row._replace(mac=row_mac(row, self._deps.mac))
+                    self._messages[thread] = [m for m in said if m.run not in ids]
+                    counts["messages"] += len(gone)
             for run in over:
                 del self._runs[run.id]
             self.transact(pruned_note(before, by, forgotten, counts))

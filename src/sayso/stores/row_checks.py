@@ -69,6 +69,8 @@ def answer_wrong(keys: Keyring, call: Call) -> str:
 class RowDecoder:
     """Turns the rows of a database into values, each checked."""
 
+    checks = True
+
     def __init__(self, keys: Keyring) -> None:
         self._keys = keys
         #: What the log was told already: workers read the same lists again and again.
@@ -132,6 +134,8 @@ class RowDecoder:
 
 class _Unchecked(RowDecoder):
     """Gives the rows as they are, for the audit, which checks them itself."""
+
+    checks = False
 
     def __init__(self) -> None:
         pass

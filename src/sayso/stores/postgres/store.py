@@ -339,7 +339,7 @@ class PostgresStore(SqlReads):
 
         def body(attempt: Attempt) -> dict[str, int]:
             attempt.lock(SYSTEM_THREAD)
-            counts, note = prune(attempt.execute, before, by, POSTGRES)
+            counts, note = prune(attempt.execute, self._deps, self._decode, before, by, POSTGRES)
             transaction = self._transaction(attempt)
             _, work = run_commands(transaction, (note,))
             attempt.probe = probe_of(work)

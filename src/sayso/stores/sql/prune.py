@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from sayso.engine import EngineDeps
 from sayso.engine.commands import Note
+from sayso.engine.row_macs import row_mac
+from sayso.rows import Thread
 from sayso.stores.base import pruned_note
+from sayso.stores.row_checks import RowDecoder
+from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import SQLITE, Dialect, Execute
+from sayso.stores.sql.rowcodec import thread_from
 from sayso.types import Micros
 
 # A run is over when it ended, nothing has happened on its thread since the limit, and no call has
@@ -15,11 +21,11 @@ _OVER = (
     "AND NOT EXISTS (SELECT 1 FROM call WHERE call.id = run.parent_call "
     "AND call.status IN ('asked', 'ready', 'running', 'in_doubt'))"
 )
-_HOLD = "SELECT id FROM thread WHERE id = ?"
+_SAID = "SELECT seq FROM message WHERE thread = ? AND run = ?"
+_UNSAY = "DELETE FROM message WHERE thread = ? AND run = ?"
 _FORGET = {
     "bodies": "UPDATE event SET body = NULL WHERE thread = ? AND run = ? AND body IS NOT NULL",
     "calls": "DELETE FROM call WHERE thread = ? AND run = ?",
-    "messages": "DELETE FROM message WHERE thread = ? AND run = ?",
     "runs": "DELETE FROM run WHERE thread = ? AND id = ?",
 }
 # What was said of tools goes with the last call that showed it.
@@ -32,22 +38,35 @@ _ORPHANS = (
 
 
 def prune(
-    execute: Execute, before: Micros, by: str, dialect: Dialect = SQLITE
+    execute: Execute,
+    deps: EngineDeps,
+    decode: RowDecoder,
+    before: Micros,
+    by: str,
+    dialect: Dialect = SQLITE,
 ) -> tuple[dict[str, int], Note]:
-    """Null the bodies and drop the rows; give the counts, and the fact that makes it legal."""
-    counts = dict.fromkeys(_FORGET, 0)
-    forgotten = _over(execute, before)
-    if dialect.lock_free:
-        # Whatever a writer holds is left alone; what is held here is looked at once more.
-        free = {
-            thread
-            for thread in sorted({thread for thread, _ in forgotten})
-            if execute(_HOLD + dialect.lock_free, (thread,)).fetchall()
-        }
-        forgotten = [pair for pair in _over(execute, before) if pair[0] in free]
+    """Null the bodies and drop the rows; give the counts, and the fact that makes it legal.
+
+    A thread that a writer holds is left alone, and so is one whose row was changed by something
+    else: what is left of it is evidence.
+    """
+    counts = dict.fromkeys((*_FORGET, "messages"), 0)
+    threads: dict[str, Thread] = {}
+    for name in sorted({thread for thread, _ in _over(execute, before)}):
+        rows = execute(sql.LOAD_THREAD + dialect.lock_free, (name,)).fetchall()
+        threads.update({row.id: row for row in decode.listed(thread_from, rows)})
+    # What is held here is looked at once more.
+    forgotten = [pair for pair in _over(execute, before) if pair[0] in threads]
     for pair in forgotten:
+        said = [row[0] for row in execute(_SAID, pair).fetchall()]
+        if said:
+            threads[pair[0]] = threads[pair[0]].without_messages(said)
+            counts["messages"] += execute(_UNSAY, pair).rowcount
         for name, statement in _FORGET.items():
             counts[name] += execute(statement, pair).rowcount
+    for name in sorted({thread for thread, _ in forgotten}):
+        mac = row_mac(threads[name], deps.mac)
+        execute(sql.SAVE_PRUNED, (threads[name].messages_pruned, mac, name))
     for statement in _ORPHANS:
         execute(statement, ())
     return counts, pruned_note(before, by, forgotten, counts)

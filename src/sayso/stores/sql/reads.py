@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sayso.rows import Call, Event, Principal, Run, RunStatus, StoredMessage, Thread, Tool
 from sayso.stores.base import NEVER, Cursor, Due, Query, age_key, age_start
 from sayso.stores.listing import OPEN, after_prefix
-from sayso.stores.row_checks import UNCHECKED, RowDecoder
+from sayso.stores.row_checks import UNCHECKED, RowDecoder, tampered
 from sayso.stores.seals import Seal
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import Dialect, Execute
 from sayso.stores.sql.pages import END, WAITS, Pages
 from sayso.stores.sql.rowcodec import (
     call_from,
+    conversation_from,
     event_from,
     grant_from,
-    message_from,
     principal_from,
     run_from,
     thread_from,
@@ -64,10 +64,12 @@ class SqlReads:
         return None if row is None else self._decode.one(run_from, row)
 
     def last_run(self, thread: str) -> Run | None:
-        statement = "SELECT run FROM message WHERE thread = ? ORDER BY seq DESC LIMIT 1"
         live = self.live_run(thread)
-        spoke = self._row(statement, thread) if live is None else None
-        return live if spoke is None else self.run(spoke[0])
+        if live is not None:
+            return live
+        last = lambda row: row.kept_messages(row.messages, row.messages)  # noqa: E731
+        said = self._said(thread, last, sql.LOAD_LAST_MESSAGE)
+        return self.run(said[0].run) if said else None
 
     def call(self, call_id: str) -> Call | None:
         row = self._row(sql.LOAD_CALL, call_id)
@@ -101,11 +103,36 @@ class SqlReads:
         return tool
 
     def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
+        def kept(row: Thread) -> list[int]:
+            first = row.kept_messages(also, also) if 0 < also <= after else []
+            return [*first, *row.kept_messages(after + 1, row.messages)]
+
         if 0 < also <= after:
-            rows = self._rows(sql.LOAD_MESSAGES_ALSO, (thread, also, thread, after))
+            said = self._said(thread, kept, sql.LOAD_MESSAGES_ALSO, thread, also, thread, after)
         else:
-            rows = self._rows(sql.LOAD_MESSAGES, (thread, after))
-        return [(m.seq, m.body) for m in self._decode.each(message_from, rows)]
+            said = self._said(thread, kept, sql.LOAD_MESSAGES, thread, after)
+        return [(message.seq, message.body) for message in said]
+
+    def _said(
+        self, thread: str, kept: Callable[[Thread], list[int]], statement: str, *values: Any
+    ) -> list[StoredMessage]:
+        """Read some messages with their thread's row, from one moment.
+
+        The row proves which numbers ``kept`` there must be. If a message is missing, or is one too
+        many, they are refused together.
+        """
+        rows = self._rows(statement, (*values, thread))
+        if not rows:
+            if self._decode.checks and self._row(sql.HAS_MESSAGES, thread) is not None:
+                raise tampered(f"thread {thread}", "its row is missing, and it has messages")
+            return []
+        row, said = conversation_from(self._decode, rows)
+        there, wanted = {message.seq for message in said}, set(kept(row))
+        if self._decode.checks and there != wanted:
+            wrong = min(there ^ wanted)
+            what = "missing" if wrong in wanted else "not one that it has"
+            raise tampered(f"thread {thread}", f"message {wrong} of it is {what}")
+        return said
 
     def stored_messages(
         self, thread: str, after: int = 0, limit: int = 1000

@@ -24,6 +24,7 @@ from sayso.rows import (
     votes_from,
     votes_text,
 )
+from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
 from sayso.types import Grant
 
@@ -36,11 +37,12 @@ def thread_from(row: Row) -> Thread:
         id=row[0],
         owner=row[1],
         messages=row[2],
-        seq=row[3],
-        head=row[4],
-        created=row[5],
-        mac=row[6],
-        sealed=row[7],
+        messages_pruned=row[3],
+        seq=row[4],
+        head=row[5],
+        created=row[6],
+        mac=row[7],
+        sealed=row[8],
     )
 
 
@@ -170,6 +172,16 @@ def message_from(row: Row) -> StoredMessage:
     return StoredMessage(*row)
 
 
+def conversation_from(
+    decode: RowDecoder, rows: Sequence[Row]
+) -> tuple[Thread, list[StoredMessage]]:
+    """Rows of a thread joined with some of its messages, all of them checked."""
+    width = sql.THREAD.count(",") + 1
+    thread = decode.one(thread_from, rows[0][:width])
+    said = [row[width:] for row in rows if row[width] is not None]
+    return thread, decode.each(message_from, said)
+
+
 def _picked(columns: str, some: str) -> itemgetter[Any]:
     """Pick some of the values of a row, in another order."""
     names = columns.split(", ")
@@ -183,7 +195,7 @@ thread_changes = _picked(sql.THREAD, sql.THREAD_CHANGES)
 
 def thread_values(thread: Thread) -> tuple[Any, ...]:
     """A thread as the values of its columns."""
-    place = (thread.messages, thread.seq, thread.head)
+    place = (thread.messages, thread.messages_pruned, thread.seq, thread.head)
     return (thread.id, thread.owner, *place, thread.created, thread.mac, thread.sealed)
 
 

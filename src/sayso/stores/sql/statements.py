@@ -5,7 +5,7 @@ Placeholders are written ``?``; a store whose driver wants another mark translat
 
 from __future__ import annotations
 
-THREAD = "id, owner, messages, seq, head, created, mac, sealed"
+THREAD = "id, owner, messages, messages_pruned, seq, head, created, mac, sealed"
 RUN = (
     "id, thread, agent, agent_digest, requester, parent_call, status, stop, wake, token, owner, "
     "ready_at, asked, ready, running, in_doubt, snapshot, output, created, seq, mac"
@@ -53,12 +53,27 @@ LOAD_CALL_BY_KEY = f"SELECT {CALL} FROM call WHERE run = ? AND key = ?"
 LOAD_CALLS_OF_RUN = f"SELECT {CALL} FROM call WHERE run = ? ORDER BY n"
 LOAD_CALLS_AMONG = f"SELECT {CALL} FROM call WHERE run = ? AND key IN ({{}}) ORDER BY n"
 LOAD_CALLS_IN = f"SELECT {CALL} FROM call WHERE run = ? AND status IN ({{}}) ORDER BY n"
-LOAD_MESSAGES = f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
-LOAD_MESSAGES_ALSO = (
-    f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq = ? "
-    f"UNION ALL SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ? ORDER BY seq"
+# A conversation is read together with its thread, which says which messages there must be.
+_OF_THREAD = ", ".join(f"thread.{name}" for name in THREAD.split(", "))
+_OF_MESSAGE = ", ".join(f"said.{name}" for name in MESSAGE.split(", "))
+_CONVERSATION = (
+    f"SELECT {_OF_THREAD}, {_OF_MESSAGE} FROM thread LEFT JOIN ({{}}) AS said "
+    "ON said.thread = thread.id WHERE thread.id = ? ORDER BY said.seq"
 )
-LOAD_STORED_MESSAGES = f"{LOAD_MESSAGES} LIMIT ?"
+LOAD_MESSAGES = _CONVERSATION.format(f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ?")
+LOAD_MESSAGES_ALSO = _CONVERSATION.format(
+    f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq = ? "
+    f"UNION ALL SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ?"
+)
+LOAD_LAST_MESSAGE = (
+    f"SELECT {_OF_THREAD}, {_OF_MESSAGE} FROM thread LEFT JOIN message AS said "
+    "ON said.thread = thread.id AND said.seq = thread.messages WHERE thread.id = ?"
+)
+HAS_MESSAGES = "SELECT 1 FROM message WHERE thread = ? LIMIT 1"
+SAVE_PRUNED = "UPDATE thread SET messages_pruned = ?, mac = ? WHERE id = ?"
+LOAD_STORED_MESSAGES = (
+    f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
+)
 LOAD_CHAIN = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
 LOAD_EVENTS_SINCE = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq >= ? ORDER BY seq"
 LOAD_EVENTS_SINCE_CALLS = (

@@ -382,7 +382,8 @@ class SqliteStore(SqlReads):
         """Forget the contents of what ended before then."""
 
         def body(transaction: SqlTransaction) -> dict[str, int]:
-            counts, note = prune(self._ready().execute, before, by)
+            self._row_cache.forget()
+            counts, note = prune(self._ready().execute, self._deps, self._decode, before, by)
             _, work = run_commands(transaction, (note,))
             self._added += len(work.events)
             self._tool_cache.forget()

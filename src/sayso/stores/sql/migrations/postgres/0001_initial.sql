@@ -8,6 +8,7 @@ CREATE TABLE thread (
     id TEXT COLLATE "C" PRIMARY KEY,
     owner TEXT COLLATE "C" NOT NULL,
     messages BIGINT NOT NULL,
+    messages_pruned TEXT NOT NULL,
     seq BIGINT NOT NULL,
     head TEXT NOT NULL,
     created BIGINT NOT NULL,

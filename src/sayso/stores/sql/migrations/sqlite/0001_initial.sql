@@ -6,6 +6,7 @@ CREATE TABLE thread (
     id TEXT PRIMARY KEY,
     owner TEXT NOT NULL,
     messages INTEGER NOT NULL,
+    messages_pruned TEXT NOT NULL,
     seq INTEGER NOT NULL,
     head TEXT NOT NULL,
     created INTEGER NOT NULL,
