@@ -155,10 +155,22 @@ def check_run(run: Run, calls: list[Call], events: list[Event]) -> None:
         assert run.ready_at is not None, f"{run.id} has a running call and no lease"
     if run.ready and run.owner is None and run.status is RunStatus.RUNNING:
         assert run.ready_at is not None, f"{run.id} could go on, and is not due"
+    check_ends(events)
     for call in calls:
         assert (call.run, call.thread) == (run.id, run.thread)
         told = [event for event in events if event.call == call.id]
         assert replay(call, told) is call.status, f"{call.id}: its events end elsewhere"
+
+
+def check_ends(events: list[Event]) -> None:
+    """Nothing moves a finished run or its calls except a reopening; late results are facts."""
+    finished = False
+    for event in events:
+        if event.type in ("finished", "reopened"):
+            assert finished is (event.type == "reopened"), f"{event.run}: {event.type!r} twice"
+            finished = event.type == "finished"
+        else:
+            assert not finished or event.type in ("late", "broke"), f"{event.run}: {event}"
 
 
 def check_call(call: Call) -> None:
