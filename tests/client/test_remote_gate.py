@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -320,3 +321,21 @@ def test_a_function_that_waits_for_its_own_run_is_told(
     people.will(yes, yes)
     with pytest.raises(sayso.Conflict, match="run order-18 is what"), gate.run("order-18"):
         other()
+
+
+def test_a_thread_that_knows_nothing_of_the_run_is_refused(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    ran: list[Any] = []
+    gate = gate_to(server.url)
+    pay = paying(gate, ran)
+    lost = pytest.raises(sayso.InvalidCall, match=r"gate\.carry")
+    with lost, gate.run("order-17"), ThreadPoolExecutor() as pool:
+        list(pool.map(pay, ["ana", "bo"]))
+    assert (ran, people.inbox.store.runs()) == ([], [])
+    people.will(yes, yes)
+    for _ in range(2):
+        with gate.run("order-17"), ThreadPoolExecutor() as pool:
+            assert len(list(pool.map(gate.carry(pay), ["ana", "bo"]))) == 2
+    assert sorted(ran) == [("ana", 5), ("bo", 5)]
+    assert len(people.inbox.store.calls_of("order-17")) == 2

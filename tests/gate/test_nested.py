@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,50 @@ def test_a_function_that_asks_starts_again_at_its_top(case: Case) -> None:
     assert case.enter(order) == case.enter(order) == "large with olives"
     assert case.ran == ["top", "oven on", "top", "top", "order"]
     assert case.types().count("in_doubt") == 0
+
+
+def test_what_is_said_of_bodies_that_ask_is_so(case: Case) -> None:
+    """SECURITY.md, "Once": each of its sentences, in a call that a person has approved."""
+    page = Path(__file__).parents[2] / "SECURITY.md"
+    words = " ".join(page.read_text("utf-8").split())
+    assert "asks a person in its body and pauses there starts again at its top" in words
+    assert "Everything else above the question runs again, once for each pause." in words
+    assert "Once a call has ended, its body does not start again." in words
+
+    @case.gate.guard(needs_approval=False)
+    def charge() -> None:
+        case.ran.append("guarded")
+
+    @case.gate.guard(needs_approval=True)
+    def order() -> str:
+        case.ran.append("above")
+        case.gate.once_sync("step", lambda: case.ran.append("once"))
+        charge()
+        size = case.gate.ask_sync("Which size?")
+        sure = case.gate.confirm_sync("Sure?")
+        case.ran.append("below")
+        return f"{size} {sure}"
+
+    case.decide(case.paused(order).approve())
+    case.decide(case.paused(order).respond("large"))
+    case.decide(case.paused(order).approve())
+    assert case.enter(order) == case.enter(order) == "large True"
+    assert [case.ran.count(what) for what in ("above", "once", "guarded", "below")] == [3, 1, 1, 1]
+    assert "in_doubt" not in case.types()
+
+
+def test_a_body_that_waits_goes_on_where_it_is(case: Case) -> None:
+    @case.gate.guard(needs_approval=False)
+    def order() -> str:
+        case.ran.append("above")
+        return str(case.gate.ask_sync("Which size?", wait=None))
+
+    got: list[str] = []
+    thread = aside(lambda: got.append(case.enter(order)))
+    question = soon(lambda: case.inbox.pending_sync().items)[0]
+    case.decide(question.respond("large"))
+    thread.join(20)
+    assert (got, case.ran) == (["large"], ["above"])
 
 
 def test_a_function_that_asks_without_a_run_belongs_to_its_own(case: Case) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from sayso import codec
 from sayso.client.backend import HttpBackend
@@ -25,12 +25,14 @@ from sayso.gate.options import (
     terms_from,
 )
 from sayso.gate.plan import Plan
-from sayso.gate.scope import RunScope, current
+from sayso.gate.scope import RunScope, carry, current, root_context
 from sayso.twin import twin
 from sayso.types import Json, Question, Terms
 from sayso.views import kept_question
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 DEFAULT_LEASE = 30.0
 
@@ -54,6 +56,7 @@ class RemoteGate:
         lease: float = DEFAULT_LEASE,
         patience: float | None = DEFAULT_PATIENCE,
     ) -> None:
+        root_context()
         self.client = Client(url, token, agent=agent, patience=patience)
         self.agent = agent or "remote"
         self.driver = Driver(
@@ -66,6 +69,10 @@ class RemoteGate:
     def run(self, name: str, *, requester: str = "") -> RunScope:
         """Name the run that the calls inside ``with`` or ``async with`` belong to."""
         return RunScope(self.driver, name, requester)
+
+    def carry(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Bind a function to the run that is open here, so that a thread or pool can call it."""
+        return carry(self.driver, function)
 
     # -- guarding functions
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from sayso import codec, text
 from sayso.errors import InvalidCall, NotFound, Paused, Rejected
@@ -39,7 +39,7 @@ from sayso.gate.options import (
 )
 from sayso.gate.plan import Plan
 from sayso.gate.policies import PolicyInForce
-from sayso.gate.scope import RunScope, current
+from sayso.gate.scope import RunScope, carry, current, root_context
 from sayso.gate.telling import Channel
 from sayso.policy import Policy, Predicate
 from sayso.rows import Call
@@ -53,6 +53,7 @@ from sayso.views import kept_question
 log = logging.getLogger("sayso.gate")
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -78,6 +79,7 @@ class Gate:
         channels: Iterable[Channel] = (),
         lease: float = DEFAULT_LEASE,
     ) -> None:
+        root_context()
         self.store = open_store(store)
         self.agent = checked_name(agent, "agent")
         self.backend = StoreBackend(self.store, checked_lease(lease))
@@ -107,6 +109,15 @@ class Gate:
     def run(self, name: str, *, requester: str = "") -> RunScope:
         """Name the run that the calls inside ``with`` or ``async with`` belong to."""
         return RunScope(self.driver, name, requester)
+
+    def carry(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Bind a function to the run that is open here, so that a thread or pool can call it.
+
+        ``with gate.run("order-17"): pool.map(gate.carry(pay), orders)``. A new OS thread knows
+        nothing of the run, so a guarded call made there is refused without it. Tasks and
+        ``asyncio.to_thread`` need no ``carry``.
+        """
+        return carry(self.driver, function)
 
     # -- guarding functions
 

@@ -1,19 +1,36 @@
-"""The run that a call belongs to: named by ``gate.run("order-17")``, or made for one call alone."""
+"""The run that a call belongs to: named by ``gate.run("order-17")``, or made for one call alone.
+
+An open run is a context variable, so it reaches every function and task that is started inside it.
+It does not reach a new OS thread: pools and ``threading.Thread`` start with an empty context, and a
+call made there would get a run of its own, and happen again when the outer run is entered again.
+Whether such a thread works for an open run or for something else, nobody can tell. So while a run
+is open, a call from a thread that knows nothing of it is refused, with advice on how to carry the
+run over. Two kinds of code are known to be outside of the run, and are not refused:
+
+- code on the OS thread that entered the run, such as another task of the same event loop;
+- code whose context comes from the main thread or from a task, in whichever thread it runs
+  (``asyncio.to_thread``): had it been started inside a run, that run would be in its context.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import functools
 import heapq
+import inspect
 import re
 import secrets
+import threading
+import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, told
-from sayso.forking import generation
+from sayso.forking import call_in_child, fork_safe_lock, generation
 from sayso.gate.driver import Driver
 from sayso.gate.options import MAX_NAME, checked_words
 from sayso.rows import Call
@@ -23,6 +40,15 @@ _scopes: contextvars.ContextVar[tuple[RunScope, ...]] = contextvars.ContextVar(
     "sayso_scopes", default=()
 )
 
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Whether a context comes from where runs are entered, so that a run around it would be known.
+_rooted: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_rooted", default=False)
+
+#: Held while calls are counted: one run may be carried into many threads at once.
+_counting = fork_safe_lock()
 
 _MADE_FOR_ONE = re.compile("run_[0-9a-f]{16}")
 
@@ -81,6 +107,7 @@ class RunScope:
         #: Whether a new call was made in this entry.
         self._opened = False
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
+        self._open: _Open | None = None
         #: The process that entered it.
         self._entered_in = generation()
 
@@ -95,13 +122,14 @@ class RunScope:
         ``subject`` is the kind of call and its function: ``confirm``, ``ask``, ``call:pay``.
         """
         content = f"{subject}#{content}" if content else subject
-        if waiting := self._waiting.get(content):
-            number = heapq.heappop(waiting)
-        else:
-            number = self._counts[content]
-            self._counts[content] += 1
-        key = f"{self._prefix}{content}#{number}"
-        self._counted[key] = (content, number)
+        with _counting:
+            if waiting := self._waiting.get(content):
+                number = heapq.heappop(waiting)
+            else:
+                number = self._counts[content]
+                self._counts[content] += 1
+            key = f"{self._prefix}{content}#{number}"
+            self._counted[key] = (content, number)
         return key
 
     def named_key(self, subject: str, name: str) -> str:
@@ -113,9 +141,10 @@ class RunScope:
 
     def still_waits(self, key: str) -> None:
         """A call has paused: whoever calls the same again in this entry means that call."""
-        if key in self._counted:
-            content, number = self._counted.pop(key)
-            heapq.heappush(self._waiting.setdefault(content, []), number)
+        with _counting:
+            if key in self._counted:
+                content, number = self._counted.pop(key)
+                heapq.heappush(self._waiting.setdefault(content, []), number)
 
     @property
     def of_call(self) -> bool:
@@ -144,11 +173,13 @@ class RunScope:
             raise SaysoError(f"run {self.name!r} is entered already: call gate.run(...) again")
         self._token = _scopes.set((*_scopes.get(), self))
         self._entered_in = generation()
+        self._open = _Open(self)
         return self
 
     def opens(self) -> bool:
         """Whether this is the first new call of the entry, which may open a finished run again."""
-        first, self._opened = not self._opened, True
+        with _counting:
+            first, self._opened = not self._opened, True
         return first and not (self.fresh or self.hold or self.steps)
 
     def _of_body(self, call: Call) -> RunScope:
@@ -165,19 +196,28 @@ class RunScope:
         """
         scope = self if call is None else self._of_body(call)
         token = _scopes.set((*_scopes.get(), scope))
-        self.running += 1
+        # Calls that were made without a run are nothing to each other, in however many threads.
+        here = None if self.alone else _Open(self)
+        with _counting:
+            self.running += 1
         try:
             yield
         except BaseExceptionGroup as group:
             raise _ungrouped(group) from None
         finally:
-            self.running -= 1
+            with _counting:
+                self.running -= 1
+            if here is not None:
+                here.close()
             _scopes.reset(token)
 
     def _leave(self) -> None:
         if self._token is not None:
             _scopes.reset(self._token)
             self._token = None
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
     async def _exit(self, error: BaseException | None) -> None:
         self._leave()
@@ -213,12 +253,113 @@ def quoted(name: str) -> str:
     return name.replace("%", "%25").replace("/", "%2F")
 
 
-def current(driver: Driver) -> RunScope:
-    """The innermost open run on the driver's store or server; or a fresh one for one call alone."""
+class _Open:
+    """A run that is entered somewhere in this process, and by which OS thread."""
+
+    __slots__ = ("__weakref__", "place", "run", "thread")
+
+    def __init__(self, scope: RunScope) -> None:
+        self.place = scope.driver.backend.place
+        self.run = scope.name
+        self.thread = threading.get_ident()
+        with _opening:
+            _opened.add(self)
+
+    def close(self) -> None:
+        """The run is left."""
+        with _opening:
+            _opened.discard(self)
+
+
+_opening = fork_safe_lock()
+#: Weak, so that an entry whose code was dropped before its end is not open for ever.
+_opened: weakref.WeakSet[_Open] = weakref.WeakSet()
+
+
+def _forget_other_threads() -> None:
+    """A forked child has one thread, and only what that one has entered is open there."""
+    for one in tuple(_opened):
+        if one.thread != threading.get_ident():
+            _opened.discard(one)
+
+
+call_in_child(_forget_other_threads)
+
+
+def root_context() -> None:
+    """Mark this context, and all that come from it, as one in which an open run would be known.
+
+    Not that of a worker thread: it outlives its jobs, and the next one may belong to a run.
+    """
+    if threading.current_thread() is threading.main_thread() or on_loop():
+        _rooted.set(True)
+
+
+root_context()
+
+
+def known(driver: Driver) -> RunScope | None:
+    """The innermost open run on the driver's store or server that this context knows of."""
     for scope in reversed(_scopes.get()):
         if scope.driver.backend.place == driver.backend.place:
             return scope
+    return None
+
+
+def current(driver: Driver) -> RunScope:
+    """The innermost open run on the driver's store or server; or a fresh one for one call alone.
+
+    Raises ``InvalidCall`` where a run is open, and this thread cannot say whether it is part of it.
+    """
+    found = known(driver)
+    if found is not None:
+        return found
+    if not _rooted.get():
+        _refuse_lost(driver)
     return RunScope(driver, "run_" + secrets.token_hex(8), "", alone=True)
+
+
+def _refuse_lost(driver: Driver) -> None:
+    here, place = threading.get_ident(), driver.backend.place
+    with _opening:
+        others = sorted(o.run for o in _opened if o.thread != here and o.place == place)
+    if others:
+        name = threading.current_thread().name
+        raise InvalidCall(
+            f"the run {others[0]!r} is open, and the thread {name!r} does not know whether this "
+            "call belongs to it: threads do not get the context of the code that starts them. To "
+            "make the call part of that run, give the thread or pool `gate.carry(function)` "
+            "instead of the function, or use asyncio.to_thread. If it belongs to another run, "
+            "enter that one here: `with gate.run(...):`",
+            "run",
+        )
+
+
+def carry(driver: Driver, function: Callable[P, T]) -> Callable[P, T]:
+    """Bind a function to the run that is open here, for threads, pools and executors."""
+    if known(driver) is None:
+        raise InvalidCall(
+            "carry() takes the open run along, and none is open here: call it inside "
+            "`with gate.run('order-17'):`",
+            "run",
+        )
+    context = contextvars.copy_context()
+
+    # Each call gets a copy, since a context cannot be entered twice at the same time.
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def carried(*args: P.args, **kwargs: P.kwargs) -> Any:
+            loop = asyncio.get_running_loop()
+            return await loop.create_task(function(*args, **kwargs), context=context.copy())
+
+        return carried  # type: ignore[return-value]  # awaiting it gives the same
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        return context.copy().run(function, *args, **kwargs)
+
+    return called
 
 
 def open_scopes() -> tuple[RunScope, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 from sayso import codec
 from sayso.gate.foreign import ForeignThread
 from sayso.gate.gate import Gate
-from sayso.gate.scope import current, quoted
+from sayso.gate.scope import known, quoted
 from sayso.twin import look
 from sayso.types import Json
 
@@ -32,8 +32,8 @@ class Within:
 
 def within(gate: Gate) -> Within | None:
     """A place for an agent that is run here, if here is the body of a framework's call."""
-    scope = current(gate.driver)
-    if scope.alone or scope.steps or not scope.of_call:
+    scope = known(gate.driver)
+    if scope is None or scope.alone or scope.steps or not scope.of_call:
         return None
     return Within(scope.name, scope.thread, scope.key(f"agent:{quoted(gate.agent)}"))
 
