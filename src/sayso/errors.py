@@ -6,6 +6,7 @@
     │   ├── Denied           the policy said no; nobody was asked
     │   ├── Expired          nobody decided in time
     │   ├── Cancelled        the run or the request was called off
+    │   ├── DuplicateEffect  another call has had this effect, or may have; it says which
     │   └── Superseded       new input made the request pointless
     ├── NotFound             no request, run, thread, grant or token has that id
     ├── Conflict             what you saw is not what is there now
@@ -70,6 +71,20 @@ class Cancelled(Refused):
 
 class Superseded(Refused):
     """Newer input took the place of the request."""
+
+
+class DuplicateEffect(Refused):
+    """Another call has the effect of this one, by its key: done, running, or in doubt.
+
+    ``key`` is the key, ``first`` the id of the request that has it, ``request`` the one refused.
+    """
+
+    def __init__(
+        self, message: str, request: Request | None = None, *, key: str = "", first: str = ""
+    ) -> None:
+        super().__init__(message, request)
+        self.key = key
+        self.first = first
 
 
 class NotFound(SaysoError):

@@ -87,6 +87,8 @@ class Call(NamedTuple):
     attempt: int = 0
     token: int = 0
     result: str | None = None
+    #: What makes its effect unique in the store; see ``sayso.engine.effects``.
+    effect_key: str = ""
     #: The number of the thread's last event when this row was written.
     seq: int = 0
     mac: str = ""
@@ -148,6 +150,19 @@ class Run(NamedTuple):
     def due(self, now: Micros) -> bool:
         """Whether the run can be claimed: its time has come, and no lease is live."""
         return self.ready_at is not None and self.ready_at <= now
+
+
+class EffectKey(NamedTuple):
+    """An effect that has happened, or may have: no other call with its key starts."""
+
+    key: str
+    call: str
+    run: str
+    thread: str
+    agent: str
+    requester: str
+    created: Micros
+    mac: str = ""
 
 
 class Thread(NamedTuple):

@@ -51,6 +51,9 @@ EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "once")
 #: Which reads leave a row: all of them, or only those that a person was asked about.
 Recorded = Literal["all", "asked"]
 RECORDED: tuple[Recorded, ...] = ("asked", "all")
+#: What a call gets whose effect another call has had: an error, or the other's result.
+OnDuplicate = Literal["raise", "result"]
+ON_DUPLICATE: tuple[OnDuplicate, ...] = ("result", "raise")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -295,6 +298,9 @@ class Terms:
     effect: Effect = "once"
     #: Only of a read: nobody relies on it, so it is no part of the digest.
     record: Recorded = "all"
+    #: A template for the key of the effect; what people see is the call's own key.
+    effect_key: str = ""
+    on_duplicate: OnDuplicate = "raise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,8 +462,9 @@ class Request:
     #: What else its rule asks of who decides.
     requester_decides: bool = True
     assurance: str = "code"
-    #: What running it changes.
+    #: What running it changes, and the key that makes this effect unique in the store.
     effect: Effect = "once"
+    effect_key: str = ""
 
     def approve(self) -> Approve:
         """Yes to what this object shows."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from sayso import codec
 from sayso.engine.asking import doubt_envelope
+from sayso.engine.effects import shown_key
 from sayso.ordered import noted, restored
 from sayso.rows import Call, CallStatus, Tool
 from sayso.types import (
@@ -114,6 +115,7 @@ def request_of(call: Call, tool: Tool | None) -> Request:
         requester_decides=terms.requester_decides,
         assurance=terms.assurance,
         effect=terms.effect,
+        effect_key=shown_key(call.effect_key),
     )
 
 
@@ -198,6 +200,7 @@ def request_json(request: Request) -> dict[str, Json]:
         "requester_decides": request.requester_decides,
         "assurance": request.assurance,
         "effect": request.effect,
+        "effect_key": request.effect_key,
     }
 
 

@@ -28,6 +28,7 @@ _LEFT_OUT = (
     "requester_decides",
     "assurance",
     "effect",
+    "effect_key",
 )
 
 

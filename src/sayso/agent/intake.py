@@ -84,6 +84,7 @@ def plan_of(job: Job, key: str, tool: Tool, text: str) -> Plan:
         tool=None if tool.asks is not None else tool.stored,
         tool_name=tool.name,
         binds=lambda: _bound(job, tool),
+        effect_key=tool.effect_key,
         preview=None if tool.preview is None else preview,
         reads=None if tool.asks is not None else tool.read,
         retry=False,  # the model hears of a failure, and may call again

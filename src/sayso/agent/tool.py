@@ -17,6 +17,7 @@ from sayso.gate.guard import tool_of
 from sayso.gate.options import (
     GuardOptions,
     check_known,
+    checked_effect_key,
     checked_functions,
     checked_needs,
     checked_words,
@@ -97,6 +98,7 @@ class Tool:
     strict: bool
     binds: Callable[..., Mapping[str, Json]] | None = None
     preview: Callable[..., Json] | None = None
+    effect_key: Callable[[dict[str, Json]], str] | None = None
     #: Turns the arguments into a question, where the tool is one.
     asks: Callable[[dict[str, Json]], Question] | None = None
     #: The agent behind it, where the tool is one.
@@ -180,6 +182,7 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
         strict=strict,
         binds=options.get("binds"),
         preview=options.get("preview"),
+        effect_key=checked_effect_key(options, signature.parameters["properties"]),
     )
     if made.strict:
         made.face  # noqa: B018 - a schema that has no strict form is refused here, not in the run

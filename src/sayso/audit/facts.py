@@ -37,9 +37,16 @@ _LEADS_TO = {
     "superseded": _S.SUPERSEDED,
 }
 _STAYS = frozenset({"voted", "revised", "tightened", "late", "read_started", "read_stopped"})
-#: What ends a call with a result, and what that call was doing.
-_OUTCOMES = {"recorded": (_S.RUNNING, _S.IN_DOUBT), "read_recorded": (_S.READY,)}
-_READING = frozenset({"read_started", "read_stopped"})
+#: What ends a call with a result, or with why there is none.
+_OUTCOMES = frozenset({"recorded", "read_recorded", "duplicate"})
+#: Where a call must stand for events that the table of moves alone would let follow elsewhere too.
+_FROM = {
+    "recorded": (_S.RUNNING, _S.IN_DOUBT),
+    "read_recorded": (_S.READY,),
+    "read_started": (_S.READY,),
+    "read_stopped": (_S.READY,),
+    "duplicate": (_S.READY,),
+}
 _YES = frozenset({"approve", "edit"})
 
 
@@ -78,6 +85,8 @@ class Facts:
     token: int = 0
     grant: str | None = None
     result: str | None = None
+    #: The key of its effect, while it has it.
+    effect_key: str = ""
     #: A body was missing: what happened cannot be told any more.
     blind: bool = False
     pruned: bool = False
@@ -101,14 +110,12 @@ class Facts:
         self.status = to or self.status
 
     def _leads_to(self, type: str, body: Body) -> CallStatus | None:
+        if type in _FROM and self.status not in _FROM[type]:
+            raise Nonsense(f"{type!r} cannot follow on {self.status or 'nothing'}")
         if type in _STAYS:
             return None
         if type in _OUTCOMES:
-            if self.status not in _OUTCOMES[type]:
-                raise Nonsense(f"{type!r} cannot follow on {self.status or 'nothing'}")
             return _S.DONE if body["ok"] else _S.FAILED
-        if type in _READING and self.status is not _S.READY:
-            raise Nonsense(f"{type!r} cannot follow on {self.status or 'nothing'}")
         if type == "decided":
             return _decided_to(body["decision"], self.status is _S.IN_DOUBT)
         if type not in _LEADS_TO:
@@ -221,6 +228,11 @@ def _started(facts: Facts, event: Event, body: Body) -> None:
     if body["digest"] != facts.digest:
         raise Nonsense("something else was started")
     facts.attempt, facts.token, facts.grant = body["attempt"], body["token"], body["grant"]
+    facts.effect_key = body.get("effect_key", "")
+
+
+def _suspended(facts: Facts, event: Event, body: Body) -> None:
+    facts.effect_key = ""
 
 
 def _read_started(facts: Facts, event: Event, body: Body) -> None:
@@ -235,6 +247,8 @@ def _read(facts: Facts, event: Event, body: Body) -> None:
 
 def _recorded(facts: Facts, event: Event, body: Body) -> None:
     facts.result = body["result"]
+    if not body["ok"]:
+        facts.effect_key = ""
     if body["late"]:
         facts.votes = []
 
@@ -262,7 +276,9 @@ _TELLERS: dict[str, Callable[[Facts, Event, Body], None]] = {
     "voted": _voted,
     "decided": _decided,
     "started": _started,
+    "suspended": _suspended,
     "recorded": _recorded,
+    "duplicate": _read,
     "read_started": _read_started,
     "read_stopped": _read,
     "read_recorded": _read,

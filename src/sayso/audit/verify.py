@@ -16,8 +16,9 @@ from sayso.audit.report import MOST_PROBLEMS, Problem, Problems, Report
 from sayso.audit.seals import Seals
 from sayso.audit.system import SystemFacts, standing_problems
 from sayso.audit.walk import Walk
-from sayso.rows import SYSTEM_THREAD, Call, Event, Run, Thread
+from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, Thread
 from sayso.stores.base import Query, Store
+from sayso.stores.row_checks import row_wrong
 
 _TRIES = 10
 
@@ -37,6 +38,7 @@ class _Audit:
         self._runs: set[str] = set()
         self._calls_of: Counter[str] = Counter()
         self._spent: Counter[str] = Counter()
+        self._effects: dict[str, str] = {}
         self._events = self._unsealed = 0
 
     def report(self) -> Report:
@@ -51,6 +53,7 @@ class _Audit:
         self._lone_calls()
         self._lone_runs()
         self._standing()
+        self._unique_effects()
         return Report(
             threads=len(self._threads),
             events=self._events,
@@ -86,6 +89,7 @@ class _Audit:
         self._runs.update(walk.runs)
         self._calls_of.update(walk.calls)
         self._spent.update(walk.spent)
+        self._effects.update(walk.effects)
         self._problems.merge(walk.problems)
 
     # -- what belongs to nothing
@@ -163,3 +167,39 @@ class _Audit:
             found = [Problem(SYSTEM_THREAD, 0, 0, f"grants or tokens cannot be read: {error}")]
         for problem in found:
             self._problems.add(problem, table=True)
+
+    # -- effects that are unique by their key
+
+    def _unique_effects(self) -> None:
+        """Each key belongs to the call that its row names, and each such call has its key."""
+        store = self._store
+        try:
+            for effect in pages(store.effects, lambda effect: effect.key, "", PAGE):
+                if wrong := self._effect_wrong(effect):
+                    self._say_of_table(f"effect {effect.key} {wrong}", effect.thread)
+            for key, call_id in self._effects.items():
+                held, call = store.effect(key), store.call(call_id)
+                # Of a pruned call, the key is all that is left, and must be.
+                if (held is None or held.call != call_id) and (call is None or _has_key(call, key)):
+                    self._say_of_table(f"effect {key} of call {call_id} is missing from the table")
+        except (Unreadable, *DAMAGE) as error:
+            self._say_of_table(f"the effects cannot be read: {error}")
+
+    def _effect_wrong(self, effect: EffectKey) -> str:
+        store = self._store
+        if store.keys.rows and (wrong := row_wrong(store.keys, effect)):
+            return f"is not as it was written: {wrong}"
+        call = store.call(effect.call)
+        if call is None:
+            pruned = self._system.pruned(effect.run, effect.created)
+            return "" if pruned else f"belongs to call {effect.call}, which is not there"
+        if _has_key(call, effect.key) or store.effect(effect.key) != effect:
+            return ""
+        return f"belongs to call {call.id}, which does not have it"
+
+
+def _has_key(call: Call, key: str) -> bool:
+    """Whether a call has an effect by this key: done, under way, or for all that is known."""
+    failed = call.status is CallStatus.FAILED
+    gave_up = call.decision is not None and call.decision.type == "reject"
+    return call.effect_key == key and (gave_up or not failed)

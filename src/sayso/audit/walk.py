@@ -46,6 +46,8 @@ class Walk:
         #: How many rows of calls belong to each run, and how often each grant was used.
         self.calls: Counter[str] = Counter()
         self.spent: Counter[str] = Counter()
+        #: The calls that have the keys of their effects.
+        self.effects: dict[str, str] = {}
 
     def go(self) -> None:
         """Check the whole thread."""
@@ -286,7 +288,8 @@ class Walk:
 
     def _tell_call(self, facts: Facts, event: Event, body: Any) -> None:
         self._tell(event, lambda: facts.tell(event, body, self._keys), f"call {facts.id}: ")
-        if event.type == "started" and facts.attempt == 1 and facts.grant is not None:
+        starts = event.type in ("started", "read_started")
+        if starts and facts.attempt == 1 and facts.grant is not None:
             self.spent[facts.grant] += 1  # a call spends one use, however often it starts
 
     def _row(self, facts: Facts, problems: Problems, calls: Counter[str]) -> None:
@@ -298,6 +301,8 @@ class Walk:
             wrong = self._row_wrong(call, facts)
         if call is not None:
             calls[call.run] += 1
+        if facts.effect_key and not facts.blind:
+            self.effects[facts.effect_key] = facts.id
         if wrong:
             problem = self._problem(facts.seq, facts.pos, f"call {facts.id} {wrong}")
             problems.add(problem, table=True)

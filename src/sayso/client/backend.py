@@ -17,7 +17,7 @@ from sayso import codec
 from sayso.client.client import LONGEST_POLL, Claim, Client
 from sayso.client.reading import row_of
 from sayso.client.wire import nap
-from sayso.errors import Conflict, InvalidCall, Leased, SaysoError
+from sayso.errors import Conflict, DuplicateEffect, InvalidCall, Leased, SaysoError
 from sayso.gate.backend import RunEntry, Step, moved
 from sayso.gate.plan import Plan
 from sayso.gate.reentrancy import refuse_own_run
@@ -71,6 +71,8 @@ class HttpBackend:
         options["description"] = plan.tool.description
         if binds := plan.binds():
             options["binds"] = codec.loads(binds)
+        if plan.effect_key is not None:
+            options["effect_key"] = str(plan.effect_key(content))
         if plan.preview is not None:
             options["preview"] = codec.loads(await plan.preview(plan.args, 1))
         return Step(row_of(await client.open(plan.tool_name, content, **options)))
@@ -124,8 +126,11 @@ class HttpBackend:
                 lease=self._lease,
                 tool_digest=None if plan.tool is None else _digest_of(plan),
                 binds=codec.loads(binds) if binds else None,
+                effect_key=_effect_key(plan, call),
                 terms=dict(plan.options),
             )
+        except DuplicateEffect:
+            return None  # the row says which request has its effect
         except Conflict as error:
             refuse_own_run(self.place, entry.name)
             log.info("%s: not claimed: %s", call.id, error)
@@ -222,3 +227,8 @@ def _digest_of(plan: Plan) -> str:
     face = codec.loads(plan.tool.schema)
     tool = remote_tool(plan.tool_name, face["parameters"], face["returns"], plan.tool.description)
     return tool.digest
+
+
+def _effect_key(plan: Plan, call: Call) -> str | None:
+    """What the code makes of the arguments that would run, also after an edit."""
+    return None if plan.effect_key is None else str(plan.effect_key(codec.loads(call.args)))

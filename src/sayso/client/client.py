@@ -123,6 +123,7 @@ class Client:
         lease: float = 60.0,
         tool_digest: str | None = None,
         binds: Mapping[str, Json] | None = None,
+        effect_key: str | None = None,
         terms: Mapping[str, Any] | None = None,
     ) -> Claim:
         """Take an approved call: from here on it is reported, or in doubt; ``Conflict`` if not now.
@@ -135,6 +136,8 @@ class Client:
             body["tool_digest"] = tool_digest
         if binds is not None:
             body["binds"] = dict(binds)
+        if effect_key is not None:
+            body["effect_key"] = effect_key
         if own := fresh_terms(terms or {}):
             body["terms"] = own
         answer = await self._wire.post(_path(request, "claim"), body)

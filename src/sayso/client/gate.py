@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
@@ -16,6 +16,7 @@ from sayso.gate.driver import Driver
 from sayso.gate.options import (
     UNSET,
     check_known,
+    checked_effect_key,
     checked_functions,
     checked_lease,
     checked_name,
@@ -26,6 +27,7 @@ from sayso.gate.options import (
 )
 from sayso.gate.plan import Plan
 from sayso.gate.scope import RunScope, carry, current, root_context
+from sayso.policy.template import checked_key, escaped
 from sayso.twin import twin
 from sayso.types import Json, Question, Terms
 from sayso.views import kept_question
@@ -120,6 +122,7 @@ class RemoteGate:
             note=checked_words(options.get("note") or "", "note"),
             key=key,
             wait=self._wait_of(options),
+            effect_key=_key_maker(options, signature.parameters["properties"]),
             raises=checked_raises(options.get("raises", ())),
         ).wrap()
 
@@ -204,7 +207,20 @@ async def _judged_there(*_: Any) -> Terms:
     raise AssertionError("the server asks its policy")
 
 
+def _key_maker(
+    options: Mapping[str, Any], arguments: Iterable[str]
+) -> Callable[[dict[str, Json]], str] | None:
+    """Makes the template of the effect key, which the server fills in: again after an edit."""
+    made, template = checked_effect_key(options, arguments), options.get("effect_key")
+    if made is not None:
+        return lambda args: escaped(checked_key(made(args)))
+    return None if template is None else lambda _: str(template)
+
+
 def _of_terms(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that travel with the request; key, note and wait are the plan's."""
-    own = ("wait", "key", "note", "name", "needs_approval", "binds", "preview", "raises")
+    own = (
+        *("wait", "key", "note", "name", "needs_approval", "binds", "preview", "raises"),
+        "effect_key",
+    )
     return {name: value for name, value in options.items() if name not in own}

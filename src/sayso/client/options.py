@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from sayso import codec
 from sayso.gate.options import Wait, checked_words, terms_from
-from sayso.types import Effect, Json, Risk
+from sayso.types import Effect, Json, OnDuplicate, Risk
 
 #: The longest key that the server takes in a header.
 _MAX_KEY = 200
@@ -44,6 +44,9 @@ class CallOptions(OpenOptions, total=False):
     preview: Json
     allowed: Iterable[str]
     effect: Effect
+    #: Makes the effect unique among those of this agent: a template over the arguments.
+    effect_key: str
+    on_duplicate: OnDuplicate
     #: Facts of the surroundings that the approval covers; the claim sends them afresh.
     binds: Mapping[str, Json]
 
@@ -61,6 +64,8 @@ class RemoteGuardOptions(RemoteAskOptions, total=False):
     name: str
     allowed: Iterable[str]
     effect: Effect
+    effect_key: str | Callable[[dict[str, Json]], str]
+    on_duplicate: OnDuplicate
     binds: Callable[..., Mapping[str, Json]]
     preview: Callable[..., Json]
     raises: type[Exception] | Iterable[type[Exception]]
@@ -68,7 +73,10 @@ class RemoteGuardOptions(RemoteAskOptions, total=False):
     needs_approval: Literal[True]
 
 
-_TERMS = ("allowed", "reviewers", "quorum", "expires_in", "valid_for", "effect")
+_TERMS = (
+    *("allowed", "reviewers", "quorum", "expires_in", "valid_for", "effect"),
+    *("effect_key", "on_duplicate"),
+)
 _AS_THEY_ARE = (*("run", "thread", "requester", "schema", "returns", "preview", "binds"),)
 
 

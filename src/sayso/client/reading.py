@@ -57,6 +57,7 @@ def request_from(body: Body) -> Request:
         requester_decides=body.get("requester_decides", True),
         assurance=body.get("assurance", "code"),
         effect=body.get("effect", "once"),
+        effect_key=body.get("effect_key", ""),
     )
 
 
@@ -110,6 +111,7 @@ def row_of(request: Request, args: Body | None = None, attempt: int = 0) -> Call
         decision=None if request.decision is None else _decided(request.decision),
         attempt=attempt or request.execution.attempts,
         result=_stored(request, status),
+        effect_key=request.effect_key,
     )
 
 

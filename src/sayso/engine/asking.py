@@ -36,6 +36,7 @@ def envelope(call: Call) -> dict[str, object]:
         "note": _hashed(call.note),
         "preview": _hashed(call.preview),
         "binds": call.binds,
+        "effect_key": call.effect_key,
         "terms": terms_bound(call.terms),
         "expires": call.expires_at,
     }

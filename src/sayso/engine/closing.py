@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sayso.engine.commands import Cancel, Expire, Recover
+from sayso.engine.effects import take_key
 from sayso.engine.running import doubt_call, settle, wake
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.rows import LIVE, Call, CallStatus, Run
@@ -74,6 +75,7 @@ def recover(work: UnitOfWork, command: Recover) -> tuple[Call, ...]:
     for call in list(work.calls.values()):
         if call.status in (CallStatus.READY, CallStatus.RUNNING) and not call.is_read:
             reason = "the store was restored from a backup"
+            take_key(work, call)  # it may have happened since
             doubted.append(doubt_call(work, call, reason, retry=False))
     work.put_run(work.the_run()._replace(owner=None, ready_at=None))
     settle(work)

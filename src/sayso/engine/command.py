@@ -19,7 +19,10 @@ class Needs(NamedTuple):
     statuses: frozenset[CallStatus] = frozenset()
     grants_for: tuple[tuple[str, str], ...] = ()
     grants: tuple[str, ...] = ()
+    #: Also the grants of these calls, and the effects that their keys name: they may start.
     spends: bool = False
+    #: The keys of effects that calls which are made here want.
+    effects: tuple[str, ...] = ()
     system: bool = False
     person: str | None = None
     principal: str | None = None
@@ -36,6 +39,7 @@ class Needs(NamedTuple):
             grants_for=_each(self.grants_for, more.grants_for),
             grants=_each(self.grants, more.grants),
             spends=self.spends or more.spends,
+            effects=_each(self.effects, more.effects),
             system=self.system or more.system,
             person=more.person if self.person is None else self.person,
             principal=more.principal if self.principal is None else self.principal,

@@ -31,6 +31,7 @@ class NewCall:
     binds: str = ""
     note: str = ""
     preview: str = ""
+    effect_key: str = ""
     #: What came of a read that needed nobody and has run already: whether it succeeded, and its
     #: result or error. It is recorded in the commit that proposes it.
     outcome: tuple[bool, str | None] | None = None
@@ -65,10 +66,12 @@ class Propose(Command):
     @property
     def needs(self) -> Needs:
         asked = {(self.agent, c.tool_digest) for c in self.calls if c.terms.verdict == "ask"}
+        keys = (call.effect_key for call in self.calls)
         return Needs(
             run=self.run,
             keys=tuple(c.key for c in self.calls),
             grants_for=tuple(sorted(asked)),
+            effects=() if self.owner is None else tuple(filter(None, keys)),
         )
 
 
@@ -275,6 +278,7 @@ class Reask(Command):
     terms: Terms | None = None
     binds: str | None = None
     preview: str | None = None
+    effect_key: str | None = None
     #: The arguments in full, with their hash, where an edit left out what the tool fills in.
     args: str | None = None
     args_hash: str = ""
@@ -362,7 +366,7 @@ class Recover(Command):
 
     @property
     def needs(self) -> Needs:
-        return Needs(run=self.run, statuses=OPEN)
+        return Needs(run=self.run, statuses=OPEN, spends=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

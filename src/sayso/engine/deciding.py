@@ -12,6 +12,7 @@ from dataclasses import replace
 from sayso.engine.asking import doubt_envelope, envelope, signed
 from sayso.engine.closing import overdue
 from sayso.engine.commands import Decide
+from sayso.engine.effects import key_of
 from sayso.engine.grants import known_people, store_grant
 from sayso.engine.running import resume
 from sayso.engine.unit_of_work import UnitOfWork
@@ -228,6 +229,8 @@ def _revise(
         votes=(),
         terms=terms,
         preview="",  # of the arguments before
+        # Where code makes the key, it does so again before the start, and people see the new one.
+        effect_key=key_of(call.agent, call.binds, terms, command.args),
         expires_at=min(ends, default=None),
     )
     call = work.put_call(call._replace(digest=work.deps.digest(envelope(call))))

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 from sayso.engine.commands import AddGrant, AddPrincipal, Note, RevokeGrant, RevokePrincipal
+from sayso.engine.effects import is_remote
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Conflict, NotFound
 from sayso.rows import Call, Principal
@@ -38,10 +39,8 @@ def surroundings(call: Call) -> object:
 
     A call from another machine is also bound to the body that opened it, which is not one of them.
     """
-    bound = json.loads(call.binds) if call.binds else None
-    if isinstance(bound, dict) and "body" in bound and bound.keys() <= {"body", "facts"}:
-        return bound.get("facts")
-    return bound
+    bound: dict[str, object] | None = json.loads(call.binds) if call.binds else None
+    return bound.get("facts") if bound is not None and is_remote(call.binds) else bound
 
 
 def speaks_for(grant: Grant, call: Call) -> bool:

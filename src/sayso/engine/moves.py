@@ -14,7 +14,8 @@ Four moves deserve a word:
 * ``ready → in_doubt``: after a restore from backup nobody knows whether it ran since the backup.
 * ``ready → done`` and ``ready → failed``: a read. It changes nothing, so it is never ``running``
   and never in doubt: it stays ``ready``, through as many attempts as it takes, until its result is
-  recorded. A process that dies in the middle leaves it as it was.
+  recorded. A process that dies in the middle leaves it as it was. The same moves close a call
+  whose effect key belongs to another call (``sayso.engine.effects``): it never starts.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ MOVES: dict[CallStatus | None, dict[CallStatus, str]] = {
         _S.CANCELLED: "cancel",
         _S.SUPERSEDED: "new input",
         _S.IN_DOUBT: "recover after a restore",
-        _S.DONE: "a read gave its result",
-        _S.FAILED: "a read failed for good",
+        _S.DONE: "a read gave its result, or another call had its effect",
+        _S.FAILED: "a read failed for good, or another call has its effect",
     },
     _S.RUNNING: {
         _S.DONE: "result recorded",

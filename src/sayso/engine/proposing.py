@@ -113,6 +113,7 @@ def _new_call(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
         binds=new.binds,
         note=new.note,
         preview=new.preview,
+        effect_key=new.effect_key,
     )
 
 
@@ -234,6 +235,8 @@ def reask(work: UnitOfWork, command: Reask) -> Call:
         call = call._replace(binds=command.binds)
     if command.preview is not None:
         call = call._replace(preview=command.preview)
+    if command.effect_key is not None:
+        call = call._replace(effect_key=command.effect_key)
     if command.args is not None:
         call = call._replace(args=command.args, args_hash=command.args_hash)
     if call.status is CallStatus.READY:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from sayso.rows import (
     Call,
+    EffectKey,
     Principal,
     Run,
     StoredMessage,
@@ -33,7 +34,7 @@ from sayso.rows import (
 )
 from sayso.types import Grant
 
-AuthenticRow: TypeAlias = Call | Run | Thread | StoredMessage | Grant | Principal
+AuthenticRow: TypeAlias = Call | Run | Thread | StoredMessage | Grant | Principal | EffectKey
 
 # ASCII with every separator fixed: one value has one text, on every version of Python.
 _encode = json_encoder(ensure_ascii=True)
@@ -54,7 +55,7 @@ def _call(call: Call) -> tuple[object, ...]:
         *(call.nonce, call.rev, call.digest, terms_text(call.terms), call.binds, call.note),
         *(call.preview, call.status, call.asked, call.expires_at, call.created),
         *(votes_text(call.votes), decision_text(call.decision), call.valid_until, call.grant),
-        *(call.attempt, call.token, call.result, call.seq),
+        *(call.attempt, call.token, call.result, call.effect_key, call.seq),
     )
 
 
@@ -85,6 +86,10 @@ def _grant(grant: Grant) -> tuple[object, ...]:
     )
 
 
+def _effect_key(effect: EffectKey) -> tuple[object, ...]:
+    return effect[:-1]
+
+
 def _principal(principal: Principal) -> tuple[object, ...]:
     return principal[:-1]
 
@@ -96,6 +101,7 @@ FIELDS: dict[type[AuthenticRow], Fields] = {
     StoredMessage: Fields("message", 1, _message),
     Grant: Fields("grant", 1, _grant),
     Principal: Fields("token", 1, _principal),
+    EffectKey: Fields("effect", 1, _effect_key),
 }
 
 

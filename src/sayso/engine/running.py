@@ -21,6 +21,7 @@ from sayso.engine.commands import (
     Suspend,
     Wake,
 )
+from sayso.engine.effects import close_duplicate, free_key, take_key
 from sayso.engine.grants import genuine, put_grant, speaks_for
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict
@@ -168,6 +169,9 @@ def begin(work: UnitOfWork, call: Call, owner: str) -> Call:
     stale = _stale(work, call)
     if stale:
         return ask_again(work, call, stale)
+    taken = take_key(work, call)
+    if taken is not None:
+        return close_duplicate(work, call, taken)
     return start_read(work, call, owner) if call.is_read else start_call(work, call)
 
 
@@ -207,6 +211,7 @@ def start_call(work: UnitOfWork, call: Call) -> Call:
         token=call.token,
         digest=call.digest,
         grant=call.grant,
+        **({"effect_key": call.effect_key} if call.effect_key else {}),
     )
     return call
 
@@ -295,6 +300,8 @@ def _record(
 ) -> Call:
     late = call.status is CallStatus.IN_DOUBT
     to = CallStatus.DONE if ok else CallStatus.FAILED
+    if not ok:
+        free_key(work, call)
     call = work.move(call, to, result=result, votes=() if late else call.votes)
     more = {"not_kept": why} if why else {}
     actor = f"attempt:{call.attempt}"
@@ -336,6 +343,7 @@ def suspend(work: UnitOfWork, command: Suspend) -> Call:
             if held:
                 return call  # another process works on the run, and lets go of it itself
         else:
+            free_key(work, call)
             call = work.move(call, CallStatus.READY)
             work.emit("suspended", actor=f"attempt:{command.attempt}", call=call)
         run = work.the_run()

@@ -19,6 +19,7 @@ from sayso.rows import (
     SYSTEM_THREAD,
     Call,
     CallStatus,
+    EffectKey,
     Event,
     Message,
     Principal,
@@ -83,12 +84,19 @@ class UnitOfWork:
     grants: dict[str, Grant] = field(default_factory=dict)
     #: The tokens of whoever decides; their groups count.
     people: tuple[Principal, ...] = ()
+    #: The effects whose keys the calls that may start want, as far as some call has them; and those
+    #: calls, if they are of other runs.
+    effects: dict[str, EffectKey] = field(default_factory=dict)
+    firsts: dict[str, Call] = field(default_factory=dict)
     principal: Principal | None = None
     system: Thread | None = None
     # What the store has to write:
     touched_calls: dict[str, Call] = field(default_factory=dict)
     new_calls: set[str] = field(default_factory=set)
     touched_grants: dict[str, Grant] = field(default_factory=dict)
+    taken_effects: dict[str, EffectKey] = field(default_factory=dict)
+    #: Keys that are given back, with the call that had each.
+    freed_effects: dict[str, str] = field(default_factory=dict)
     new_run: bool = False
     run_touched: bool = False
     principals: list[Principal] = field(default_factory=list)
@@ -251,6 +259,8 @@ class UnitOfWork:
         for grant_id, grant in self.touched_grants.items():
             self.touched_grants[grant_id] = replace(grant, mac=row_mac(grant, mac))
         self.grants.update(self.touched_grants)
+        for key, effect in self.taken_effects.items():
+            self.taken_effects[key] = effect._replace(mac=row_mac(effect, mac))
         self.principals = [p._replace(mac=row_mac(p, mac)) for p in self.principals]
         self.messages = [m._replace(mac=row_mac(m, mac)) for m in self.messages]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from sayso import codec
 from sayso.engine.commands import NewCall, Propose, Reopen
-from sayso.errors import CallFailed, InDoubt, InvalidCall, Refused
+from sayso.errors import CallFailed, DuplicateEffect, InDoubt, InvalidCall, Refused
 from sayso.gate import outcomes
 from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.foreign_tool import ForeignTool as ForeignTool
@@ -189,7 +189,7 @@ class ForeignThread:
         try:
             value = await self.gate.driver.result(scope, plan)
         except (Refused, InDoubt, CallFailed) as no:  # the row says it, in words
-            refused = isinstance(no, Refused)
+            refused = isinstance(no, Refused) and not isinstance(no, DuplicateEffect)
             if await look(self.store, self.row, call.id) is None:
                 raise  # the run was called off before it had one
         ended = await look(self.store, self.row, call.id)

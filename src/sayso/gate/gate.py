@@ -27,6 +27,7 @@ from sayso.gate.options import (
     Wait,
     check_known,
     checked_channels,
+    checked_effect_key,
     checked_functions,
     checked_lease,
     checked_name,
@@ -132,8 +133,9 @@ class Gate:
         asked about. ``needs_approval`` is yes, no, or a predicate over the arguments; ``allowed``
         says which decisions may be made; ``effect`` is what running it changes:
         ``"once"`` (the default), ``"idempotent"`` if it may run again after a crash, or
-        ``"read"``. ``binds`` gives facts of the surroundings that must not change between approval
-        and start; ``preview`` shows what would happen. The other options are those of ``ask``.
+        ``"read"``. ``effect_key`` makes that effect unique in the store. ``binds`` gives facts of
+        the surroundings that must not change between approval and start; ``preview`` shows what
+        would happen. The other options are those of ``ask``.
         """
         check_known(options, GuardOptions)
         if function is None:
@@ -164,6 +166,7 @@ class Gate:
             note=checked_words(options.get("note") or "", "note"),
             key=_key_function(options.get("key")),
             wait=self._wait_of(options.get("wait", UNSET)),
+            effect_key=checked_effect_key(options, signature.parameters["properties"]),
             raises=checked_raises(options.get("raises", ())),
         ).wrap()
 

@@ -76,6 +76,7 @@ class Guard:
     note: str
     key: Callable[[dict[str, Json]], str] | None
     wait: float | None
+    effect_key: Callable[[dict[str, Json]], str] | None = None
     raises: tuple[type[Exception], ...] = ()
     #: The options that are sent along where a server decides.
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -128,6 +129,7 @@ class Guard:
             tool=self.tool,
             tool_name=self.tool.name,
             binds=self._bound,
+            effect_key=self.effect_key,
             note=self.note,
             preview=None if self.preview is None else self._preview,
             reads=self._reads,

@@ -7,11 +7,22 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, cast
 
 from sayso.errors import InvalidCall
 from sayso.policy import Predicate, Rule
-from sayso.types import Declared, Effect, Json, Recorded, Risk, Terms, Verdict, as_fields
+from sayso.policy.template import BadTemplate, check_template
+from sayso.types import (
+    Declared,
+    Effect,
+    Json,
+    OnDuplicate,
+    Recorded,
+    Risk,
+    Terms,
+    Verdict,
+    as_fields,
+)
 
 T = TypeVar("T")
 
@@ -52,6 +63,9 @@ class GuardOptions(AskOptions, total=False):
     allowed: Iterable[str]
     effect: Effect
     record: Recorded
+    #: Makes the effect unique in the store: a template over the arguments, or a function of them.
+    effect_key: str | Callable[[dict[str, Json]], str]
+    on_duplicate: OnDuplicate
     version: str
     binds: Callable[..., Mapping[str, Json]]
     preview: Callable[..., Json]
@@ -71,6 +85,8 @@ _OF_TERMS = (
     "allowed",
     "effect",
     "record",
+    "effect_key",
+    "on_duplicate",
 )
 
 
@@ -121,6 +137,8 @@ def check_taken(options: Mapping[str, Any], function: Callable[..., Any], *ours:
 def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
     """Terms made of what was given, checked like a rule's; the rest keeps its default."""
     given = {name: options[name] for name in _OF_TERMS if options.get(name) is not None}
+    if callable(given.get("effect_key")):
+        del given["effect_key"]  # the code makes the key itself
     rule = Rule(verdict="ask", **given)
     values = {name: getattr(rule, name) for name in given}
     risky = isinstance(rule.risk, Risk) and rule.risk.level in ("high", "critical")
@@ -183,6 +201,28 @@ def checked_raises(
         if not (isinstance(one, type) and issubclass(one, Exception)):
             raise TypeError(f"raises={one!r}: give exception classes, as raises=(PaymentError,)")
     return given
+
+
+def checked_effect_key(
+    options: Mapping[str, Any], arguments: Iterable[str]
+) -> Callable[[dict[str, Json]], str] | None:
+    """The function that makes effect keys, if one was given; a template must fit the arguments."""
+    given = options.get("effect_key")
+    if given is None:
+        if options.get("on_duplicate") is not None:
+            raise TypeError("on_duplicate= says what a second call with its effect_key= gets")
+        return None
+    if options.get("effect") == "read":
+        raise TypeError("effect_key=: a read has no effect that could happen twice: leave it out")
+    if inspect.iscoroutinefunction(given):
+        raise TypeError("effect_key= is looked at again just before the start: no async function")
+    if callable(given):
+        return cast("Callable[[dict[str, Json]], str]", given)
+    try:
+        check_template(given, arguments)
+    except BadTemplate as error:
+        raise TypeError(f"effect_key={given!r:.80}: {error}") from None
+    return None
 
 
 def checked_functions(options: Mapping[str, Any]) -> None:

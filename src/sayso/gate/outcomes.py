@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from sayso import codec
+from sayso.engine.effects import first_request, shown_key
 from sayso.errors import (
     CallFailed,
     Cancelled,
     Denied,
+    DuplicateEffect,
     Expired,
     InDoubt,
     Refused,
@@ -75,6 +77,8 @@ def _failed(call: Call) -> str:
     if decision is not None and decision.type == "reject":
         why = f" What they said: {decision.message}" if decision.message else ""
         return f"It was started, nobody knows whether it took effect, and a person gave it up.{why}"
+    if first_request(call):
+        return f"This call was not run: {(call.result or '').partition(': ')[2]}."
     failed = f"The call failed: {call.result}"
     return failed if call.original is None else f"{what_ran(call)} {failed}"
 
@@ -134,6 +138,10 @@ def _failure(call: Call, request: Request) -> SaysoError:
     decision = call.decision
     if decision is not None and decision.type == "reject":
         return InDoubt(f"{call.id} was given up by {decision.by}: {call.result}", request)
+    if first := first_request(call):
+        key = shown_key(call.effect_key)
+        said = f"{call.id} was not run: {(call.result or '').partition(': ')[2]}"
+        return DuplicateEffect(said, request, key=key, first=first)
     type, _, said = (call.result or "").partition(": ")
     return CallFailed(f"{call.id} ran and failed: {call.result}", type, said)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from sayso import codec
 from sayso.engine.commands import NewCall
+from sayso.engine.effects import key_of
+from sayso.policy.template import checked_key
 from sayso.rows import Call, Tool
 from sayso.types import Terms, Verdict
 
@@ -36,6 +38,8 @@ class Plan:
     #: Where the tool has no stored face of its own.
     tool_digest: str = ""
     binds: Callable[[], str] = _no_binds
+    #: Makes the key of the effect from the arguments, where the terms have no template for it.
+    effect_key: Callable[[dict[str, Any]], object] | None = None
     note: str = ""
     #: What would happen, as JSON text: made of the arguments, for one revision of the request.
     preview: Callable[[str, int], Awaitable[str]] | None = None
@@ -58,8 +62,17 @@ class Plan:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+def effect_key_of(plan: Plan, binds: str, terms: Terms, args: str) -> str:
+    """The key of the effect that these arguments would have; InvalidCall if none can be made."""
+    given = ""
+    if plan.effect_key is not None and not terms.effect_key:
+        given = checked_key(plan.effect_key(codec.loads(args)))
+    return key_of(plan.agent, binds, terms, args, given)
+
+
 def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
     """The command's part for one call under these terms, with an id of its own."""
+    binds = plan.binds()
     return NewCall(
         id="req_" + secrets.token_hex(8),
         key=plan.key,
@@ -70,9 +83,10 @@ def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
         args_hash=codec.sha256(plan.args.encode()),
         nonce=secrets.token_hex(16),
         terms=terms,
-        binds=plan.binds(),
+        binds=binds,
         note=plan.note,
         preview=preview,
+        effect_key=effect_key_of(plan, binds, terms, plan.args),
     )
 
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from sayso import codec
 from sayso.engine.commands import Cancel, Reask
+from sayso.engine.effects import shown_key
 from sayso.errors import InvalidCall, NotAllowed
-from sayso.gate.plan import Plan
+from sayso.gate.plan import Plan, effect_key_of
 from sayso.policy import stricter, tightened
 from sayso.rows import Call
 from sayso.types import Terms, Verdict
@@ -52,6 +53,11 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
         what = "the edited arguments" if edited else "it by now"
         reason = f"the policy ({now.rule}) forbids {what}"
         return called_off(call, reason, by=f"policy:{now.rule}")
+    key = effect_key_of(plan, binds, now, args)
+    if key != call.effect_key:
+        reason = f"the key of its effect is another one now: {shown_key(key) or 'none'}"
+        terms = tightened(call.terms, now)
+        reask = replace(reask, reason=reason, terms=terms, effect_key=key)
     if (both := raised_terms(call, now)) is not None:
         what = "the edited arguments meet" if edited else "there is"
         reask = replace(reask, reason=f"{what} a stricter rule: {now.rule}", terms=both)

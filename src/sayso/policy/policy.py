@@ -51,6 +51,8 @@ _TERM_NAMES = (
     "on_expiry",
     "valid_for",
     "record",
+    "effect_key",
+    "on_duplicate",
 )
 _REASON_LENGTH = 500
 

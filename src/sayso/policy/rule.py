@@ -12,14 +12,17 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sayso.errors import InvalidPolicy
 from sayso.policy.condition import Condition
+from sayso.policy.template import BadTemplate, check_template
 from sayso.types import (
     ASSURANCE,
     DECISIONS,
     EFFECTS,
+    ON_DUPLICATE,
     RECORDED,
     RISKS,
     Effect,
     Json,
+    OnDuplicate,
     Recorded,
     Risk,
     ToolCall,
@@ -94,7 +97,8 @@ class Rule:
     "amount > 100"), ``hours`` ("09:00-17:30", may cross midnight) and ``days`` ("mon", …), both in
     ``timezone``. Terms that are left out keep what the tool itself declares. ``effect`` says what
     running the tool changes; it can raise what the tool's author declared, never lower it. With
-    ``record="asked"``, reads that nobody was asked about leave no row.
+    ``record="asked"``, reads that nobody was asked about leave no row. ``effect_key`` makes the
+    effect unique in the store, as "refund:{order}" does for each order.
     """
 
     tool: str | Iterable[str] = field(default="*", kw_only=False)
@@ -119,6 +123,8 @@ class Rule:
     valid_for: Seconds | None = None
     effect: Effect | None = None
     record: Recorded | None = None
+    effect_key: str | None = None
+    on_duplicate: OnDuplicate | None = None
     _zone: tzinfo = field(default=UTC, init=False, repr=False, compare=False)
     _span: tuple[int, int] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -132,6 +138,7 @@ class Rule:
         self._check_risk()
         self._check_expiry()
         self._check_effect()
+        self._check_effect_key()
         self._check_time()
         self._check_asking()
 
@@ -215,6 +222,21 @@ class Rule:
             raise InvalidPolicy(
                 f'record="asked": only a read can be left out of the record, and effect is '
                 f'"{self.effect}": use effect="read", or leave record out'
+            )
+
+    def _check_effect_key(self) -> None:
+        if self.on_duplicate is not None and self.on_duplicate not in ON_DUPLICATE:
+            raise InvalidPolicy(f'on_duplicate={self.on_duplicate!r}: use "raise" or "result"')
+        if self.effect_key is None:
+            return
+        try:
+            check_template(self.effect_key)
+        except BadTemplate as error:
+            raise InvalidPolicy(f"effect_key={self.effect_key!r:.80}: {error}") from None
+        if self.effect == "read":
+            raise InvalidPolicy(
+                f"effect_key={self.effect_key!r}: a read has no effect that could happen twice: "
+                "leave out the key, or the effect"
             )
 
     def _check_time(self) -> None:

@@ -6,6 +6,8 @@ and the stricter end of it wins:
     verdict, quorum, assurance, risk     the higher one
     effect                               once before idempotent before read
     record                               all before asked
+    effect_key                           the new one, or the old one where there is none
+    on_duplicate                         raise before result
     expires_in, valid_for                the shorter one
     requester_decides                    only if both say so
     on_expiry                            cancel before reject
@@ -19,14 +21,24 @@ is not in the new list must not count.
 
 ``rule`` names both rules, ``policy`` is the digest of the one that looked last, and ``description``
 tells of the new arguments; none of the three is a demand. Nor is ``record``: what people were asked
-about is always recorded.
+about is always recorded. A key that changed is no demand either, but what people see, so that they
+are asked again.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from sayso.types import ASSURANCE, RECORDED, RISKS, Risk, Terms, Verdict, stricter_effect
+from sayso.types import (
+    ASSURANCE,
+    ON_DUPLICATE,
+    RECORDED,
+    RISKS,
+    Risk,
+    Terms,
+    Verdict,
+    stricter_effect,
+)
 
 _VERDICTS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
 
@@ -49,6 +61,8 @@ def tightened(old: Terms, new: Terms) -> Terms:
         valid_for=min(old.valid_for, new.valid_for),
         effect=stricter_effect(old.effect, new.effect),
         record=max(old.record, new.record, key=RECORDED.index),
+        effect_key=new.effect_key or old.effect_key,
+        on_duplicate=max(old.on_duplicate, new.on_duplicate, key=ON_DUPLICATE.index),
     )
 
 
@@ -65,6 +79,8 @@ def _demands(terms: Terms) -> Terms:
         policy="",
         description="",
         record="all",
+        effect_key="",
+        on_duplicate="raise",
         risk=Risk(terms.risk.level),
         reviewers=tuple(sorted(terms.reviewers)),
         allowed=tuple(sorted(terms.allowed)),

@@ -40,6 +40,8 @@ KEYS = {
     "valid_for": _LENGTH,
     "effect": '"once", "idempotent" or "read"',
     "record": '"all" or "asked"',
+    "effect_key": 'a text such as "refund:{order}"',
+    "on_duplicate": '"raise" or "result"',
 }
 _TO_A_GATE = "; the path of a file is for a gate: Gate(url, policy='policy.toml')"
 _LISTS = {"tool", "agent", "days", "allowed", "reviewers", "reasons"}

@@ -16,10 +16,12 @@ from typing import Any
 
 from sayso import codec, schema
 from sayso.engine.commands import Finish, Propose, Renew, Reopen
+from sayso.engine.effects import first_request
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
 from sayso.gate.backend import Cleared, begun
 from sayso.gate.judge import judge
 from sayso.gate.options import checked_words, terms_from
+from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
 from sayso.gate.scope import RunScope
 from sayso.policy import tightened
@@ -51,7 +53,10 @@ from sayso.types import (
 )
 from sayso.views import kept_question, request_of
 
-_OWN = ("allowed", "reviewers", "quorum", "expires_in", "valid_for", "effect")
+_OWN = (
+    *("allowed", "reviewers", "quorum", "expires_in", "valid_for", "effect"),
+    *("effect_key", "on_duplicate"),
+)
 #: What can be said to something that is asked about for its own sake.
 _ANSWERS = {"question": ("respond", "reject"), "approval": ("approve", "reject")}
 _MICROS = 1_000_000
@@ -238,7 +243,12 @@ async def _terms(
     if said.verdict is not Verdict.ASK:
         return replace(said, effect=effect)
     own = replace(
-        own, policy=said.policy, rule=said.rule, description=said.description, effect=effect
+        own,
+        policy=said.policy,
+        rule=said.rule,
+        description=said.description,
+        effect=effect,
+        effect_key=said.effect_key,
     )
     return tightened(said, own)
 
@@ -328,6 +338,8 @@ def _claimed(service: Service, call: Call, agent: str, body: ClaimBody) -> Plan:
     if body.terms is not None:
         wanted = {"reviewers": body.terms.reviewers, "quorum": body.terms.quorum}
         own = tightened(own, replace(terms_from(wanted), policy=own.policy, verdict=own.verdict))
+    if body.effect_key is not None:
+        own = replace(own, effect_key=terms_from({"effect_key": body.effect_key}).effect_key)
 
     async def terms(args: dict[str, Any]) -> Terms:
         if not call.tool:
@@ -367,6 +379,8 @@ async def claim(service: Service, call: Call, agent: str, body: ClaimBody) -> Ca
         why = cleared.result or "it is asked about again, because what it depends on changed"
         raise Conflict(f"{call.id} cannot be claimed: {why}")
     started = await backend.start_cleared(entry, cleared, lease)
+    if first_request(started):
+        raise ending(started, view(service, started), "")
     if not begun(started, call):
         raise Conflict(f"{call.id} cannot be claimed now: it is {started.status}; wait again")
     return started

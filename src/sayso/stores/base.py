@@ -22,7 +22,7 @@ from sayso.engine.command import Needs
 from sayso.engine.commands import Note
 from sayso.errors import Conflict, InvalidCall, NotFound
 from sayso.keys import Keyring
-from sayso.rows import Call, Event, Principal, Run, StoredMessage, Thread, Tool
+from sayso.rows import Call, EffectKey, Event, Principal, Run, StoredMessage, Thread, Tool
 from sayso.stores.seals import Seal
 from sayso.types import Grant, Micros
 
@@ -189,6 +189,14 @@ class StoreReads(Protocol):
     def grants(self, *, live_only: bool = True) -> list[Grant]: ...
     def principals(self) -> list[Principal]: ...
     def principal(self, token_hash: str) -> Principal | None: ...
+    def effect(self, key: str) -> EffectKey | None:
+        """The call that has the effect with this key, or may have it."""
+        ...
+
+    def effects(self, after: str = "", limit: int = 1000) -> list[EffectKey]:
+        """The effects that are unique by their key, in the order of their keys."""
+        ...
+
     def overdue(self, limit: int = 100) -> list[Due]:
         """Requests past their end and runs past their lease, on the store's clock."""
         ...

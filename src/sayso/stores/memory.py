@@ -19,6 +19,7 @@ from sayso.rows import (
     SYSTEM_THREAD,
     Call,
     CallStatus,
+    EffectKey,
     Event,
     Principal,
     Run,
@@ -78,6 +79,7 @@ class MemoryStore:
         self._messages: dict[str, list[StoredMessage]] = {}
         self._grants: dict[str, Grant] = {}
         self._principals: dict[str, Principal] = {}
+        self._effects: dict[str, EffectKey] = {}
         self._events: list[Event] = []
         self._chains: dict[str, list[int]] = {}
         self._seals: list[Seal] = []
@@ -121,6 +123,12 @@ class MemoryStore:
             fits = grant.revoked is None and (grant.agent, grant.tool_digest) in needs.grants_for
             if fits or grant.id in wanted:
                 work.grants[grant.id] = grant
+        keys = set(needs.effects)
+        if needs.spends:
+            keys |= {call.effect_key for call in work.calls.values() if call.effect_key}
+        work.effects = {key: self._effects[key] for key in keys if key in self._effects}
+        firsts = [self._calls.get(effect.call) for effect in work.effects.values()]
+        work.firsts = {call.id: call for call in firsts if call is not None}
         if needs.person is not None:
             people = self._principals.values()
             work.people = tuple(p for p in people if p.person == needs.person)
@@ -151,6 +159,10 @@ class MemoryStore:
         self._tools.update({tool.digest: tool for tool in work.tools})
         self._messages.setdefault(work.thread.id, []).extend(work.messages)
         self._grants.update(work.touched_grants)
+        for key, call_id in work.freed_effects.items():
+            if key in self._effects and self._effects[key].call == call_id:
+                del self._effects[key]
+        self._effects.update(work.taken_effects)
         self._principals.update({p.id: p for p in work.principals})
         for event in work.events:
             self._events.append(event._replace(pos=len(self._events) + 1))
@@ -343,6 +355,13 @@ class MemoryStore:
     def principal(self, token_hash: str) -> Principal | None:
         people = list(self._principals.values())
         return next((p for p in people if p.token_hash == token_hash), None)
+
+    def effect(self, key: str) -> EffectKey | None:
+        return self._effects.get(key)
+
+    def effects(self, after: str = "", limit: int = 1000) -> list[EffectKey]:
+        keys = sorted(key for key in list(self._effects) if key > after)
+        return [self._effects[key] for key in keys[:limit]]
 
     def overdue(self, limit: int = 100) -> list[Due]:
         now = self.now()

@@ -17,7 +17,7 @@ from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
 from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
-from sayso.rows import Call, StoredMessage
+from sayso.rows import Call, EffectKey, StoredMessage
 
 log = logging.getLogger("sayso.stores")
 _MOST_TOLD = 1000
@@ -152,7 +152,10 @@ UNCHECKED = _Unchecked()
 
 def name_of(row: AuthenticRow) -> str:
     """Return what a row is called in messages."""
-    name = f"{row.seq} of thread {row.thread}" if isinstance(row, StoredMessage) else row.id
+    if isinstance(row, StoredMessage):
+        name = f"{row.seq} of thread {row.thread}"
+    else:
+        name = row.key if isinstance(row, EffectKey) else row.id
     return f"{FIELDS[type(row)].noun} {name}"
 
 

@@ -223,6 +223,9 @@ def replay(call: Call, events: list[Event]) -> CallStatus | None:
             assert status is not None
             to = _DECIDED[status, body["decision"]]
             outcomes += 1
+        elif event.type == "duplicate":
+            assert (status, bool(call.effect_key)) == (_S.READY, True), event
+            to = _S.DONE if body["ok"] else _S.FAILED
         elif event.type in ("recorded", "read_recorded"):
             reads = event.type == "read_recorded"
             assert reads == (status is _S.READY) == (call.terms.effect == "read"), event

@@ -119,6 +119,7 @@ class World:
             "messages": [self.store.messages(thread.id) for thread in threads],
             "grants": self.store.grants(live_only=False),
             "principals": self.store.principals(),
+            "effects": self.store.effects(),
             "events": all_events(self.store),
             "seals": all_seals(self.store),
         }
@@ -152,6 +153,8 @@ class World:
         note: str = "",
         preview: str = "",
         outcome: tuple[bool, str | None] | None = None,
+        effect_key: str = "",
+        template: str = "",
         verdict: str = "ask",
         **terms: Any,
     ) -> NewCall:
@@ -167,11 +170,12 @@ class World:
             args=text,
             args_hash=codec.sha256(text.encode()),
             nonce=f"{n:032x}",
-            terms=Terms(verdict=Verdict(verdict), **terms),
+            terms=Terms(verdict=Verdict(verdict), effect_key=template, **terms),
             binds=binds,
             note=note,
             preview=preview,
             outcome=outcome,
+            effect_key=effect_key,
         )
 
     def propose(

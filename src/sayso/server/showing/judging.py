@@ -8,6 +8,7 @@ from dataclasses import replace
 from sayso import codec
 from sayso.agent import Agent
 from sayso.agent.resumable import Resumable
+from sayso.engine.effects import is_remote
 from sayso.gate import Gate
 from sayso.gate.judge import judge_sync
 from sayso.inbox.inbox import Judge
@@ -53,4 +54,4 @@ def body_binds(body: str, facts: Mapping[str, Json]) -> str:
 
 def came_from_elsewhere(call: Call) -> bool:
     """Whether an agent on another machine opened it: it is bound to the body that it sent."""
-    return bool(call.binds) and set(codec.loads(call.binds)) in ({"body"}, {"body", "facts"})
+    return is_remote(call.binds)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from sayso.types import Effect, RequestKind
+from sayso.types import Effect, OnDuplicate, RequestKind
 
 Digest = Annotated[str, Field(description="The digest that was shown: what is approved is this.")]
 
@@ -177,6 +177,15 @@ class OpenBody(Body):
     effect: Effect | None = Field(
         None, description="what running it changes; it can only make the policy's word stricter"
     )
+    effect_key: str | None = Field(
+        None,
+        description="makes the effect unique among this agent's: a text with the names of "
+        "arguments in braces",
+        examples=["refund:{order}"],
+    )
+    on_duplicate: OnDuplicate | None = Field(
+        None, description="what a second call with the same effect key gets"
+    )
 
 
 class FreshTerms(Body):
@@ -197,6 +206,7 @@ class ClaimBody(Body):
     )
     tool_digest: str | None = Field(None, description="of the tool as the agent has it now")
     binds: dict[str, Any] | None = Field(None, description="the facts of the surroundings now")
+    effect_key: str | None = Field(None, description="as when it was opened, if it is the same")
     terms: FreshTerms | None = None
 
 
@@ -272,6 +282,7 @@ class RequestView(View):
     requester_decides: bool
     assurance: str = Field(description="the least that a decision needs")
     effect: Effect = Field(description="what running it changes")
+    effect_key: str = Field(description="what makes the effect unique in the store, if it must be")
     created_at: datetime
     expires_at: datetime | None
     decision: dict[str, Any] | None

@@ -18,7 +18,12 @@ from sayso.stores.sql.transaction import SqlTransaction
 from sayso.types import Micros
 
 #: Facts at the rate of machines. NOTIFY is for people: all commits with one wait for each other.
-_QUIET = frozenset({"allowed", "claimed", "started", "recorded"})
+_QUIET = frozenset(
+    {
+        *("allowed", "claimed", "started", "recorded"),
+        *("read_started", "read_stopped", "read_recorded"),
+    }
+)
 
 
 #: What may be written together, because none of it looks at what another one writes.

@@ -6,7 +6,17 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sayso.rows import Call, Event, Principal, Run, RunStatus, StoredMessage, Thread, Tool
+from sayso.rows import (
+    Call,
+    EffectKey,
+    Event,
+    Principal,
+    Run,
+    RunStatus,
+    StoredMessage,
+    Thread,
+    Tool,
+)
 from sayso.stores.base import NEVER, Cursor, Due, Query, age_key, age_start
 from sayso.stores.listing import OPEN, after_prefix
 from sayso.stores.row_checks import UNCHECKED, RowDecoder, tampered
@@ -17,8 +27,10 @@ from sayso.stores.sql.pages import END, WAITS, Pages
 from sayso.stores.sql.rowcodec import (
     call_from,
     conversation_from,
+    effect_from,
     event_from,
     grant_from,
+    message_from,
     principal_from,
     run_from,
     thread_from,
@@ -204,6 +216,14 @@ class SqlReads:
     def principals(self) -> list[Principal]:
         rows = self._rows(f"SELECT {sql.PRINCIPAL} FROM principal ORDER BY created, id")
         return self._decode.listed(principal_from, rows)
+
+    def effect(self, key: str) -> EffectKey | None:
+        row = self._row(sql.LOAD_EFFECT, key)
+        return None if row is None else self._decode.one(effect_from, row)
+
+    def effects(self, after: str = "", limit: int = 1000) -> list[EffectKey]:
+        rows = self._rows(sql.LOAD_EFFECTS, (after, limit))
+        return self._decode.listed(effect_from, rows)
 
     def principal(self, token_hash: str) -> Principal | None:
         statement = f"SELECT {sql.PRINCIPAL} FROM principal WHERE token_hash = ?"

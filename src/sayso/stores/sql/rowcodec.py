@@ -10,6 +10,7 @@ from typing import Any
 from sayso.rows import (
     Call,
     CallStatus,
+    EffectKey,
     Event,
     Principal,
     Run,
@@ -106,8 +107,9 @@ def call_from(row: Row) -> Call:
         result=row[27],
         created=row[28],
         requester=row[29],
-        seq=row[30],
-        mac=row[31],
+        effect_key=row[30],
+        seq=row[31],
+        mac=row[32],
     )
 
 
@@ -127,6 +129,11 @@ def grant_from(row: Row) -> Grant:
         signature=row[10],
         mac=row[11],
     )
+
+
+def effect_from(row: Row) -> EffectKey:
+    """The row of an effect's key as a value."""
+    return EffectKey(*row)
 
 
 def event_from(row: Row) -> Event:
@@ -219,7 +226,7 @@ def call_values(call: Call) -> tuple[Any, ...]:
         *(call.status.value, int(call.asked), call.original, call.expires_at),
         *(votes_text(call.votes), decision_text(call.decision), call.valid_until, call.grant),
         *(call.attempt, call.token, call.result, call.created, call.requester),
-        *(call.seq, call.mac),
+        *(call.effect_key, call.seq, call.mac),
     )
 
 

@@ -13,7 +13,7 @@ RUN = (
 CALL = (
     "id, run, thread, key, kind, agent, tool, tool_digest, args, args_hash, nonce, rev, digest, "
     "terms, binds, note, preview, status, asked, original, expires_at, votes, decision, "
-    "valid_until, grant_id, attempt, token, result, created, requester, seq, mac"
+    "valid_until, grant_id, attempt, token, result, created, requester, effect_key, seq, mac"
 )
 GRANT = (
     "id, agent, tool, tool_digest, scope, given_by, uses_left, ends, revoked, created, signature, "
@@ -22,12 +22,13 @@ GRANT = (
 EVENT = "pos, thread, seq, at, type, run, call, actor, body, digest, hash"
 PRINCIPAL = "id, token_hash, person, role, groups, ends, revoked, created, signature, mac"
 MESSAGE = "thread, seq, run, body, mac"
+EFFECT = "key, call, run, thread, agent, requester, created, mac"
 
 # Columns of a call that a command may change after the row is there. Those that an index holds
 # are written only when they change, or every index would be touched by every change.
 CALL_CHANGES = (
     "tool_digest, args, args_hash, rev, digest, terms, binds, preview, status, asked, original, "
-    "votes, decision, valid_until, grant_id, attempt, token, result, seq, mac"
+    "votes, decision, valid_until, grant_id, attempt, token, result, effect_key, seq, mac"
 )
 CALL_PLACE = "expires_at, list_status, search_key"
 RUN_CHANGES = (
@@ -85,6 +86,8 @@ LOAD_GRANTS_FOR = (
     f"SELECT {GRANT} FROM grants WHERE agent = ? AND tool_digest = ? AND revoked IS NULL "
     "ORDER BY id"
 )
+LOAD_EFFECT = f"SELECT {EFFECT} FROM effect WHERE key = ?"
+LOAD_EFFECTS = f"SELECT {EFFECT} FROM effect WHERE key > ? ORDER BY key LIMIT ?"
 LOAD_TOOL = "SELECT digest, name, schema, description FROM tool WHERE digest = ?"
 LOAD_PEOPLE = f"SELECT {PRINCIPAL} FROM principal WHERE person = ?"
 LOAD_PRINCIPAL = f"SELECT {PRINCIPAL} FROM principal WHERE id = ?"
@@ -114,6 +117,17 @@ SAVE_PRINCIPAL = (
     "ON CONFLICT (id) DO UPDATE SET revoked = excluded.revoked, signature = excluded.signature, "
     "mac = excluded.mac"
 )
+# Two calls that want one key meet at its row: the second waits until the first has committed. So
+# there must be a row before anybody looks; one that was not taken goes again with its transaction.
+HOLD_EFFECT = (
+    f"INSERT INTO effect ({EFFECT}) VALUES (?, '', '', '', '', '', 0, '') "
+    "ON CONFLICT (key) DO NOTHING"
+)
+TAKE_EFFECT = (
+    f"INSERT INTO effect ({EFFECT}) VALUES ({_marks(EFFECT)}) ON CONFLICT (key) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in EFFECT.split(", ")[1:])
+)
+FREE_EFFECT = "DELETE FROM effect WHERE key = ? AND call = ?"
 
 #: Reads nothing, and fails where a table or a column is missing that the stores use.
 CHECK_TABLES = "SELECT count(*) FROM " + ", ".join(
@@ -132,5 +146,6 @@ CHECK_TABLES = "SELECT count(*) FROM " + ", ".join(
         "seal": "n, at, heads, prev, hash, signature",
         "principal": PRINCIPAL,
         "cursor": "name, pos",
+        "effect": EFFECT,
     }.items()
 )

@@ -20,6 +20,7 @@ from sayso.stores.sql.rowcodec import (
     call_changes,
     call_from,
     call_values,
+    effect_from,
     event_from,
     event_values,
     grant_from,
@@ -65,6 +66,8 @@ class SqlTransaction:
         #: Those of them that were read from the database just now.
         self._read: dict[str, Call] = {}
         self._later: Reply | None = None
+        #: The keys of effects that were locked, each with a row that may say of no call yet.
+        self._held: list[str] = []
         self.search_keys: set[SearchKey] = set()
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
@@ -91,6 +94,7 @@ class SqlTransaction:
         for call in (call for reply in calls for call in decode.each(call_from, reply.fetchall())):
             self._calls[call.id] = self._read[call.id] = work.calls[call.id] = call
         grants += self._ask_spent(work, needs)
+        self._load_effects(work, needs)
         for grant in (g for reply in grants for g in decode.genuine(grant_from, reply.fetchall())):
             work.grants[grant.id] = grant
         if people is not None:
@@ -123,6 +127,35 @@ class SqlTransaction:
         lock = self._dialect.lock
         return [self._execute(sql.LOAD_GRANT + lock, (grant,)) for grant in sorted(spent)]
 
+    def _load_effects(self, work: UnitOfWork, needs: Needs) -> None:
+        """Hold the keys of the effects that may begin here, always in the same order."""
+        wanted = set(needs.effects)
+        if needs.spends:
+            wanted |= {call.effect_key for call in work.calls.values() if call.effect_key}
+        self._held = sorted(wanted)
+        if not wanted:
+            return
+        replies = []
+        for key in self._held:
+            self._execute(sql.HOLD_EFFECT, (key,))
+            replies.append(self._execute(sql.LOAD_EFFECT + self._dialect.lock, (key,)))
+        rows = [row for reply in replies for row in reply.fetchall()]
+        taken = self._decode.each(effect_from, [row for row in rows if row[1]])
+        work.effects = {effect.key: effect for effect in taken}
+        others = [effect.call for effect in taken if effect.call not in work.calls]
+        firsts = [self._execute(sql.LOAD_CALL, (call,)) for call in others]
+        for call in (c for reply in firsts for c in self._decode.each(call_from, reply.fetchall())):
+            work.firsts[call.id] = call
+
+    def _save_effects(self, work: UnitOfWork) -> None:
+        for key, call in work.freed_effects.items():
+            self._execute(sql.FREE_EFFECT, (key, call))
+        for effect in work.taken_effects.values():
+            self._execute(sql.TAKE_EFFECT, effect)
+        for key in self._held:
+            if key not in work.effects:
+                self._execute(sql.FREE_EFFECT, (key, ""))
+
     def _ask_calls(self, needs: Needs) -> list[Reply]:
         replies = [self._execute(sql.LOAD_CALL, (call_id,)) for call_id in needs.calls]
         if needs.run is not None:
@@ -146,6 +179,7 @@ class SqlTransaction:
             self._save_call(call, work)
         for grant in work.touched_grants.values():
             self._execute(sql.SAVE_GRANT, grant_values(grant))
+        self._save_effects(work)
         if work.system is not None and work.system.seq:
             self._save_thread(work.system)
         add_tools(self._execute, work.tools, self._tool_cache)

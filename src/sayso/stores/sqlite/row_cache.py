@@ -107,6 +107,7 @@ class SqliteTransaction(SqlTransaction):
         if needs.person is not None:
             rows = self._execute(sql.LOAD_PEOPLE, (needs.person,)).fetchall()
             work.people = tuple(self._decode.genuine(principal_from, rows))
+        self._load_effects(work, needs)
         self._threads[thread], self._run, self._calls = its, run, dict(found)
         return work
 

@@ -1,4 +1,4 @@
-"""What a call's effect means for it: a read takes no lease, and is never in doubt."""
+"""What a call's effect means for it: how reads run, and that keyed effects happen once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sayso.errors import InvalidCall
+from sayso.errors import Cancelled, InvalidCall
 from sayso.rows import Call, CallStatus, RunStatus
 from sayso.testing.world import World
 
@@ -181,3 +181,148 @@ class Effects:
     def test_a_read_is_completed_in_one_step(self, world: World) -> None:
         done = world.complete(gated_read(world))
         assert (done.status, done.attempt) == (CallStatus.DONE, 1)
+
+
+class EffectKeys:
+    """One effect per key in the whole store."""
+
+    def test_a_second_call_with_the_key_does_not_start(self, world: World) -> None:
+        first = world.running(effect_key="/refund:17")
+        second = world.ready(effect_key="/refund:17", run="r2", thread="t2")
+        (refused,) = world.start(second)
+        assert (refused.status, refused.attempt) == (CallStatus.FAILED, 0)
+        assert first.id in (refused.result or "")
+        assert world.events(call=refused)[-1] == "duplicate"
+        assert world.run("r2").owner is None
+        other = world.running(effect_key="/refund:18", run="r3", thread="t3")
+        assert other.status is CallStatus.RUNNING
+        assert [effect.key for effect in world.store.effects()] == ["/refund:17", "/refund:18"]
+        assert [effect.key for effect in world.store.effects("/refund:17")] == ["/refund:18"]
+
+    @pytest.mark.parametrize("status", ["running", "done", "in_doubt"])
+    def test_a_key_is_held_while_it_runs_when_it_is_done_and_in_doubt(
+        self, world: World, status: str
+    ) -> None:
+        first = world.in_state(status, effect_key="/refund:17")
+        world.reopen()
+        held = world.store.effect("/refund:17")
+        assert held is not None
+        assert (held.call, held.run, held.thread) == (first.id, first.run, first.thread)
+        second = world.ready(effect_key="/refund:17", run="r2", thread="t2")
+        assert world.start(second)[0].status is CallStatus.FAILED
+
+    def test_a_certain_failure_frees_the_key(self, world: World) -> None:
+        world.record(world.running(effect_key="/refund:17"), ok=False, result="no funds")
+        assert world.store.effects() == []
+        second = world.running(effect_key="/refund:17", run="r2", thread="t2")
+        assert second.status is CallStatus.RUNNING
+
+    def test_a_late_failure_frees_the_key_and_a_late_result_does_not(self, world: World) -> None:
+        for ok in (True, False):
+            call = world.running(effect_key=f"/{ok}")
+            world.doubt(call)
+            world.record(call, ok=ok, result='"late"')
+        assert [effect.key for effect in world.store.effects()] == ["/True"]
+
+    def test_a_call_that_paused_gives_the_key_back_and_takes_it_again(self, world: World) -> None:
+        call = world.suspend(world.running(effect_key="/refund:17"))
+        assert world.store.effects() == []
+        (again,) = world.start(call)
+        assert (again.status, again.attempt) == (CallStatus.RUNNING, 2)
+        call = world.suspend(again)
+        world.running(effect_key="/refund:17", run="r2", thread="t2")
+        assert world.start(call)[0].status is CallStatus.FAILED
+
+    @pytest.mark.parametrize("answer", ["approve", "respond", "reject"])
+    def test_a_person_who_settles_a_doubt_does_not_free_the_key(
+        self, world: World, answer: str
+    ) -> None:
+        doubted = world.doubted(effect_key="/refund:17")
+        more = {"value": "paid"} if answer == "respond" else {}
+        call = world.decide(doubted, answer, **more)
+        second = world.ready(effect_key="/refund:17", run="r2", thread="t2")
+        assert world.start(second)[0].status is CallStatus.FAILED
+        if answer == "approve":
+            assert world.start(call)[0].status is CallStatus.RUNNING
+
+    def test_what_is_idempotent_runs_again_under_its_own_key(self, world: World) -> None:
+        call = world.running(effect_key="/sync", effect="idempotent")
+        world.doubt(call)
+        assert world.start(world.call(call))[0].status is CallStatus.RUNNING
+
+    def test_prune_keeps_the_key(self, world: World) -> None:
+        call = world.running(effect_key="/refund:17")
+        world.record(call)
+        world.finish()
+        world.clock.advance(1000)
+        assert world.store.prune(world.clock(), "ops")["calls"] == 1
+        del world.runs["r"]
+        second = world.ready(effect_key="/refund:17", run="r2", thread="t2")
+        (refused,) = world.start(second)
+        assert refused.status is CallStatus.FAILED
+        assert f"{call.id}, which was forgotten" in (refused.result or "")
+
+    def test_a_key_is_new_after_an_edit(self, world: World) -> None:
+        call = world.ask(args={"order": 17}, effect_key="/refund:17", template="refund:{order}")
+        edited = world.decide(call, "edit", args={"order": 18})
+        assert (edited.effect_key, edited.status) == ("/refund:18", CallStatus.READY)
+        assert edited.digest != call.digest
+        by_code = world.ask(args={"order": 17}, effect_key="/code:17")
+        assert world.decide(by_code, "edit", args={"order": 18}).effect_key == ""
+
+    @pytest.mark.parametrize("same", [True, False])
+    def test_the_first_result_goes_to_who_may_see_it(self, world: World, same: bool) -> None:
+        first = world.running(effect_key="/refund:17")
+        world.record(first, result='"receipt 1"')
+        new = world.new(verdict="allow", effect_key="/refund:17", on_duplicate="result")
+        agent = "agent" if same else "other"
+        (call,) = world.propose(new, run="r2", thread="t2", agent=agent)
+        (closed,) = world.start(call)
+        if same:
+            assert (closed.status, closed.result) == (CallStatus.DONE, '"receipt 1"')
+        else:
+            assert closed.status is CallStatus.FAILED
+
+    def test_a_first_result_that_is_not_there_yet_is_no_result(self, world: World) -> None:
+        world.running(effect_key="/refund:17")
+        second = world.ready(effect_key="/refund:17", on_duplicate="result", run="r2", thread="t2")
+        assert world.start(second)[0].status is CallStatus.FAILED
+
+    def test_of_two_calls_in_one_start_the_first_has_the_key(self, world: World) -> None:
+        calls = [world.ready(effect_key="/refund:17") for _ in range(2)]
+        started = world.start(*calls)
+        assert [call.status for call in started] == ["running", "failed"]
+
+    def test_what_starts_as_it_is_proposed_takes_its_key_too(self, world: World) -> None:
+        new = [world.new(verdict="allow", effect_key=key) for key in ("/b", "/a", "/b")]
+        calls = world.propose(*new, owner="w1", lease=30_000_000)
+        assert [call.status for call in calls] == ["running", "running", "failed"]
+        assert [effect.key for effect in world.store.effects()] == ["/a", "/b"]
+
+    def test_what_is_asked_about_again_takes_no_key(self, world: World) -> None:
+        call = world.ready(effect_key="/refund:17", valid_for=1.0)
+        world.clock.advance(2)
+        assert world.start(call)[0].status is CallStatus.ASKED
+        assert world.store.effects() == []
+
+    def test_a_read_needs_no_key(self, world: World) -> None:
+        for run in ("r1", "r2"):
+            call = world.ready(effect="read", effect_key="/look", run=run, thread=run)
+            assert world.record(world.start(call)[0]).status is CallStatus.DONE
+        assert world.store.effects() == []
+
+    def test_what_may_have_run_since_a_backup_has_its_key(self, world: World) -> None:
+        call = world.ready(effect_key="/refund:17")
+        world.recover()
+        held = world.store.effect("/refund:17")
+        assert held is not None
+        assert held.call == call.id
+
+    def test_what_is_refused_changes_no_key(self, world: World) -> None:
+        world.ready(effect_key="/refund:17")
+        world.cancel()
+        before = world.everything()
+        with pytest.raises(Cancelled):
+            world.start(world.store.calls_of("r")[0])
+        assert world.everything() == before
+        assert world.store.effects() == []

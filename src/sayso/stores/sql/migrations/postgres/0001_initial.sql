@@ -91,6 +91,7 @@ CREATE TABLE call (
     result TEXT,
     created BIGINT NOT NULL,
     requester TEXT NOT NULL,
+    effect_key TEXT NOT NULL,
     seq BIGINT NOT NULL,
     mac TEXT NOT NULL,
     list_status TEXT NOT NULL,
@@ -190,3 +191,15 @@ CREATE INDEX principal_person ON principal (person);
 
 -- How far each reader of the events has come.
 CREATE TABLE cursor (name TEXT COLLATE "C" PRIMARY KEY, pos TEXT NOT NULL);
+
+-- Effects that are unique by their key: which call has had each, or may have had it.
+CREATE TABLE effect (
+    key TEXT COLLATE "C" PRIMARY KEY,
+    call TEXT NOT NULL,
+    run TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    requester TEXT NOT NULL,
+    created BIGINT NOT NULL,
+    mac TEXT NOT NULL
+);

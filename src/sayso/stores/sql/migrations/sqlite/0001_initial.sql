@@ -89,6 +89,7 @@ CREATE TABLE call (
     result TEXT,
     created INTEGER NOT NULL,
     requester TEXT NOT NULL,
+    effect_key TEXT NOT NULL,
     seq INTEGER NOT NULL,
     mac TEXT NOT NULL,
     list_status TEXT NOT NULL,
@@ -184,3 +185,15 @@ CREATE INDEX principal_person ON principal (person);
 
 -- How far each reader of the events has come.
 CREATE TABLE cursor (name TEXT PRIMARY KEY, pos TEXT NOT NULL) WITHOUT ROWID;
+
+-- Effects that are unique by their key: which call has had each, or may have had it.
+CREATE TABLE effect (
+    key TEXT PRIMARY KEY,
+    call TEXT NOT NULL,
+    run TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    requester TEXT NOT NULL,
+    created INTEGER NOT NULL,
+    mac TEXT NOT NULL
+) WITHOUT ROWID;

@@ -1,0 +1,122 @@
+"""Effects that must be unique in the whole store, by their key.
+
+A call with an effect key takes the key when it starts, in the same transaction: the row of the key
+is locked, and a row that another call has written keeps this one from starting. The key belongs to
+its call while the call runs, when it is done, and for as long as nobody knows whether it ran. So it
+is given back in three cases only:
+
+* the call failed for certain: it raised, and that was recorded;
+* the call paused by itself, or never got to run: it takes the key again when it starts again;
+* the other side was asked, said that the effect did not happen, and a person gave the call up.
+
+A person who only gives up a call in doubt does not free the key: nobody has said that it did not
+run. Nor does ``prune``, which forgets the call, but not that the effect has happened.
+
+The keys of an agent on another machine live under its name (``bot/refund:17``), all others under
+none (``/refund:17``), so that no agent can take a key from another one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from sayso.engine.unit_of_work import UnitOfWork
+from sayso.policy.template import effect_key
+from sayso.rows import Call, CallStatus, EffectKey
+from sayso.types import Terms
+
+#: How a stored failure tells that an effect belongs to another call; see ``first_request``.
+_TAKEN = re.compile(r"DuplicateEffect: .* belongs to (?P<first>\S+),", re.S)
+
+
+def is_remote(binds: str) -> bool:
+    """Whether an agent on another machine opened a call: it is bound to the body that it sent."""
+    bound = json.loads(binds) if binds else None
+    return isinstance(bound, dict) and "body" in bound and bound.keys() <= {"body", "facts"}
+
+
+def key_of(agent: str, binds: str, terms: Terms, args: str, given: str = "") -> str:
+    """The key of a call's effect, in its space; "" if its effect need not be unique.
+
+    ``given`` is what code has made of the arguments, where the terms have no template.
+    """
+    if terms.effect == "read":
+        return ""
+    key = effect_key(terms.effect_key, json.loads(args)) if terms.effect_key else given
+    space = agent.replace("%", "%25").replace("/", "%2F") if is_remote(binds) else ""
+    return f"{space}/{key}" if key else ""
+
+
+def shown_key(key: str) -> str:
+    """A key as people and code know it."""
+    return key.removeprefix("/")
+
+
+def take_key(work: UnitOfWork, call: Call) -> EffectKey | None:
+    """Take the key of a call that is about to start; the row of another call that has it."""
+    if not call.effect_key or call.is_read:
+        return None
+    held = work.effects.get(call.effect_key)
+    if held is not None and held.call != call.id:
+        return held
+    if held is None:
+        taken = EffectKey(
+            key=call.effect_key,
+            call=call.id,
+            run=call.run,
+            thread=call.thread,
+            agent=call.agent,
+            requester=call.requester,
+            created=work.now,
+        )
+        work.effects[taken.key] = work.taken_effects[taken.key] = taken
+    return None
+
+
+def free_key(work: UnitOfWork, call: Call) -> None:
+    """Give the key of a call back: its effect has certainly not happened."""
+    if call.effect_key:
+        work.freed_effects[call.effect_key] = call.id
+        held = work.effects.get(call.effect_key)
+        if held is not None and held.call == call.id:
+            del work.effects[call.effect_key]
+            work.taken_effects.pop(call.effect_key, None)
+
+
+def close_duplicate(work: UnitOfWork, call: Call, first: EffectKey) -> Call:
+    """Close a call whose effect belongs to another one, with the other's result if it may be."""
+    found = work.calls.get(first.call) or work.firsts.get(first.call)
+    known = found is not None and found.status is CallStatus.DONE and found.result is not None
+    same = (first.agent, first.requester) == (call.agent, call.requester)
+    wants = call.terms.on_duplicate == "result"
+    if wants and known and same and found is not None and found.tool == call.tool:
+        to, result = CallStatus.DONE, found.result
+    else:
+        status = "was forgotten since" if found is None else f"is {found.status}"
+        to, result = CallStatus.FAILED, _taken_text(call.effect_key, first.call, status)
+    call = work.move(call, to, result=result)
+    work.emit(
+        "duplicate",
+        actor="engine",
+        call=call,
+        effect_key=call.effect_key,
+        first=first.call,
+        ok=to is CallStatus.DONE,
+        result=result,
+    )
+    return call
+
+
+def _taken_text(key: str, first: str, status: str) -> str:
+    return (
+        f"DuplicateEffect: the effect {shown_key(key)!r} belongs to {first}, which {status}: it is "
+        "not carried out again"
+    )
+
+
+def first_request(call: Call) -> str:
+    """The request that has the effect of a call which failed for that; nothing of any other."""
+    failed = call.status is CallStatus.FAILED and call.effect_key
+    found = _TAKEN.match(call.result or "") if failed else None
+    return "" if found is None else found["first"]
