@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ from tamper_world import (
     KEYS,
     Built,
     Database,
-    Outcome,
     PgDatabase,
     Row,
     Rows,
@@ -46,23 +46,23 @@ from sayso.testing.postgres_server import why_not
 
 RESULTS = Path(__file__).with_suffix(".json")
 #: From best to worst.
-OUTCOMES = ("refused", "reported", "unused", "unprotected")
+OUTCOMES = ("refused", "reported", "unused", "unprotected", "broke")
 CONFIGURATIONS = tuple(f"{db}-{keys}" for db in ("sqlite", "postgres") for keys in KEYS)
 
+#: Each is the story of a call that came to this.
 CALLS = (
     *("asked", "ready", "running", "done", "failed", "in_doubt", "rejected", "responded"),
     *("expired", "cancelled", "superseded"),
 )
-RUNS = ("running", "paused", "done", "failed", "cancelled")
-#: The story in which a call or a run of this status is found.
-CALL_STORY = {status: status for status in CALLS}
-RUN_STORY = {
-    "running": "ready",
+#: The story in which a run of this status is found.
+RUNS = {
+    "running": "running",
     "paused": "asked",
     "done": "done",
     "failed": "failed",
     "cancelled": "stopped",
 }
+Change = Callable[[], None]
 _SWAPPED = {"asked": "asked2", "ready": "ready2", "done": "done2"}
 
 
@@ -77,7 +77,7 @@ class Case:
     #: The status of the row where the table has one, else the row's name.
     of: str
     stories: frozenset[str] | None
-    variants: tuple[Callable[[], None], ...] = field(compare=False, repr=False)
+    variants: tuple[Change, ...] = field(compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -97,7 +97,7 @@ class Matrix:
         database.restore()
         self._uses = Uses(self.built)
         self._before = self._uses.play()
-        self._before_alone: dict[frozenset[str] | None, dict[str, Outcome]] = {None: self._before}
+        self.last: dict[str, str] = {}
         database.restore()
         assert self._verified(), "the store must verify before anybody touches it"
 
@@ -107,7 +107,7 @@ class Matrix:
         """Do it, in each of its variants; gives the worst that came of it."""
         return max((self._outcome(case, one) for one in case.variants), key=OUTCOMES.index)
 
-    def _outcome(self, case: Case, change: Callable[[], None]) -> str:
+    def _outcome(self, case: Case, change: Change) -> str:
         self.database.restore()
         try:
             change()
@@ -118,28 +118,19 @@ class Matrix:
                 raise
             return "refused"
         reported = not self._verified()
-        found = compare(self._alone(case.stories), self._uses.play(case.stories))
+        found = compare(self._before, self._uses.play(case.stories))
         self.last = found
         if "broke" in found.values():
-            broken = [f"{name}" for name, what in found.items() if what == "broke"]
-            raise AssertionError(f"{case}: {broken} raised something else than a SaysoError")
+            return "broke"
         if "altered" in found.values():
             return "reported" if reported else "unprotected"
         if found:
             return "refused"
         return "reported" if reported else "unused"
 
-    def _alone(self, stories: frozenset[str] | None) -> dict[str, Outcome]:
-        """What the uses of these stories give when nobody touched anything."""
-        if stories not in self._before_alone:
-            self.database.restore()
-            # Lists are looked at before anything is decided, so that they are the same.
-            self._before_alone[stories] = self._before
-        return self._before_alone[stories]
-
     def _verified(self) -> bool:
         try:
-            with closing(self.built.open().store) as store:
+            with closing(self.built.open()) as store:
                 return verify(store).ok
         except SaysoError:
             return False
@@ -149,62 +140,103 @@ class Matrix:
     def cases(self) -> Iterator[Case]:
         """Every case, in a fixed order."""
         for table in self._columns:
-            yield from self._of_table(table)
+            for of, row in self._samples(table):
+                yield from self._of_row(table, of, row)
 
-    def _of_table(self, table: str) -> Iterator[Case]:
-        for of, row in self._samples(table):
-            stories = self._stories(table, row)
-            for column in self._columns[table]:
-                values = self._other_values(table, column, row)
-                changes = tuple(
-                    lambda v=value, c=column: self._update(table, row, {c: v}) for value in values
-                )
-                if changes:
-                    yield Case(table, "change", column, of, stories, changes)
-            yield Case(table, "delete", "", of, stories, (lambda: self._delete(table, row),))
-            forged = self._forged(table, row)
-            yield Case(table, "insert", "", of, stories, (lambda: self._insert(table, forged),))
-            other = self._partner(table, of, row)
-            if other is not None:
-                both = None if stories is None else stories | (self._stories(table, other) or set())
-                yield Case(*(table, "swap", "", of, both), (lambda: self._swap(table, row, other),))
-            yield from self._put_back(table, of, row, stories)
+    def _of_row(self, table: str, of: str, row: Row) -> Iterator[Case]:
+        stories = self._stories(table, row)
+
+        def case(action: str, *variants: Change, what: str = "", also: Row | None = None) -> Case:
+            both = stories
+            if also is not None and stories is not None:
+                both = stories | (self._stories(table, also) or stories)
+            return Case(table, action, what, of, both, variants)
+
+        for column in self._columns[table]:
+            values = self._other_values(table, column, row)
+            changes = [partial(self._update, table, row, {column: value}) for value in values]
+            if changes:
+                yield case("change", *changes, what=column)
+        yield case("delete", partial(self._delete, table, row))
+        yield case("insert", partial(self._insert, table, self._forged(table, row)))
+        other = self._partner(table, of, row)
+        if other is not None:
+            yield case("swap", partial(self._swap, table, row, other), also=other)
+        earlier = self._earlier(table, row)
+        if earlier:
+            yield case("put back", *[partial(self._update, table, row, old) for _, old in earlier])
+        if earlier and table in ("call", "run"):
+            for action, also in (
+                ("put back, later events deleted", self._delete_events),
+                ("put back, later events relabelled", self._relabel_events),
+            ):
+                changes = [
+                    partial(self._put_back, table, row, old, partial(also, row["thread"], then))
+                    for then, old in earlier
+                ]
+                yield case(action, *changes)
+        if table == "thread":
+            yield case("whole thread deleted", partial(self._put_thread_back, row["id"], None))
+            steps = [then for then, old in earlier]
+            back = [partial(self._put_thread_back, row["id"], then) for then in steps]
+            yield case("whole thread put back", *back)
 
     def _samples(self, table: str) -> Iterator[tuple[str, Row]]:
         """One row of each kind that the table has."""
         rows = self.rows[table]
-        if table == "call":
-            for status, story in CALL_STORY.items():
-                yield status, self._one(rows, id=self.built.ids[story])
-        elif table == "run":
-            for status, story in RUN_STORY.items():
-                row = self._one(rows, thread=story)
-                assert row["status"] == status, (story, row["status"])
-                yield status, row
-        elif table == "thread":
-            yield "sealed", self._one(rows, id="chatted")
-            yield "unsealed", self._one(rows, id="unsealed")
-        elif table == "event":
-            done = [row for row in rows if row["thread"] == "done"]
-            for row in sorted(done, key=lambda row: row["seq"]):
-                yield row["type"], row
-            unsealed = [row for row in rows if row["thread"] == "unsealed"]
-            yield "unsealed", max(unsealed, key=lambda row: row["seq"])
-        elif table == "message":
-            yield "message", self._one(rows, thread="chatted", seq=1)
-        elif table == "grants":
-            for kind in ("live", "spent", "revoked"):
-                yield kind, next(row for row in rows if f'"{kind}"' in row["scope"])
-        elif table == "principal":
-            for person, kind in (("ana", "live"), ("cleo", "revoked")):
-                yield kind, self._one(rows, person=person)
-        elif table == "tool":
-            yield "tool", self._one(rows, name="_send")
+        of_table = {
+            "call": self._sample_calls,
+            "run": self._sample_runs,
+            "thread": self._sample_threads,
+            "event": self._sample_events,
+            "grants": self._sample_grants,
+            "principal": self._sample_tokens,
+        }
+        if table in of_table:
+            yield from of_table[table](rows)
         elif table == "meta":
-            for row in sorted(rows, key=lambda row: row["key"]):
-                yield row["key"], row
-        elif rows:
-            yield table, rows[0]
+            yield from ((row["key"], row) for row in sorted(rows, key=lambda row: row["key"]))
+        elif table == "message":
+            yield "said", self._one(rows, thread="chatted", seq=1)
+        elif table == "tool":
+            yield "shown", self._one(rows, name="_send")
+        else:
+            yield "any", rows[0]
+
+    def _sample_calls(self, rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
+        for status in CALLS:
+            row = self._one(rows, id=self.built.ids[status])
+            assert row["status"] == status, row
+            yield status, row
+
+    def _sample_runs(self, rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
+        for status, story in RUNS.items():
+            row = self._one(rows, thread=story)
+            assert row["status"] == status, row
+            yield status, row
+
+    def _sample_threads(self, rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
+        yield "sealed", self._one(rows, id="chatted")
+        yield "unsealed", self._one(rows, id="unsealed")
+
+    @staticmethod
+    def _sample_events(rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
+        in_order = sorted(rows, key=lambda row: int(row["seq"]))
+        for row in in_order:
+            if row["thread"] == "done":
+                yield f"{row['type']}, sealed", row
+        for row in in_order:
+            if row["thread"] == "unsealed":
+                yield f"{row['type']}, unsealed", row
+
+    @staticmethod
+    def _sample_grants(rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
+        for kind in ("live", "spent", "revoked"):
+            yield kind, next(row for row in rows if f'"{kind}"' in row["scope"])
+
+    def _sample_tokens(self, rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
+        for person, kind in (("ana", "live"), ("cleo", "revoked")):
+            yield kind, self._one(rows, person=person)
 
     @staticmethod
     def _one(rows: Sequence[Row], **values: Any) -> Row:
@@ -245,7 +277,7 @@ class Matrix:
         if column == "xid":
             return [str(int(value) + 1)]
         if isinstance(value, int):
-            values += [value + 1]
+            values += [1 - value if value in (0, 1) else value + 1]
         elif isinstance(value, str):
             values += [_changed(value)]
         elif not values:
@@ -277,31 +309,6 @@ class Matrix:
 
     # -- earlier versions
 
-    def _put_back(
-        self, table: str, of: str, row: Row, stories: frozenset[str] | None
-    ) -> Iterator[Case]:
-        earlier = self._earlier(table, row)
-        if not earlier:
-            return
-        alone = tuple(lambda old=old: self._update(table, row, old) for _, old in earlier)
-        yield Case(table, "put back", "", of, stories, alone)
-        if table not in ("call", "run"):
-            return
-        cut = tuple(
-            lambda then=then, old=old: self._put_back_and_cut(table, row, old, then)
-            for then, old in earlier
-        )
-        yield Case(table, "put back, later events deleted", "", of, stories, cut)
-        relabelled = tuple(
-            lambda then=then, old=old: self._put_back_and_relabel(table, row, old, then)
-            for then, old in earlier
-        )
-        yield Case(table, "put back, later events relabelled", "", of, stories, relabelled)
-        whole = tuple(
-            lambda then=then: self._put_thread_back(row["thread"], then) for then, _ in earlier
-        )
-        yield Case(table, "whole thread put back", "", of, stories, whole)
-
     def _earlier(self, table: str, row: Row) -> list[tuple[int, Row]]:
         """The version before this one and the first one, each with the step it is from."""
         found: list[tuple[int, Row]] = []
@@ -318,24 +325,26 @@ class Matrix:
         now = [row for row in self.rows["event"] if row["thread"] == thread]
         return [row for row in now if row["pos"] not in before]
 
-    def _put_back_and_cut(self, table: str, row: Row, old: Row, then: int) -> None:
+    def _put_back(self, table: str, row: Row, old: Row, then_also: Change) -> None:
         self._update(table, row, old)
-        for event in self._later_events(row["thread"], then):
+        then_also()
+
+    def _delete_events(self, thread: str, then: int) -> None:
+        for event in self._later_events(thread, then):
             self._delete("event", event)
 
-    def _put_back_and_relabel(self, table: str, row: Row, old: Row, then: int) -> None:
-        self._update(table, row, old)
-        for event in self._later_events(row["thread"], then):
+    def _relabel_events(self, thread: str, then: int) -> None:
+        for event in self._later_events(thread, then):
             self._update("event", event, {"type": "revealed", "call": "", "run": ""})
 
-    def _put_thread_back(self, thread: str, then: int) -> None:
-        """Bring back all rows of a thread as they were, its events too."""
-        old = self.built.versions[then]
-        for table, name in (("thread", "id"), *((t, "thread") for t in _OF_A_THREAD)):
+    def _put_thread_back(self, thread: str, then: int | None) -> None:
+        """Bring back all rows of a thread as they were, its events too, or delete them all."""
+        old = {} if then is None else self.built.versions[then]
+        for table, name in (("thread", "id"), *((one, "thread") for one in _OF_A_THREAD)):
             for row in self.rows[table]:
                 if row[name] == thread:
                     self._delete(table, row)
-            for row in old[table]:
+            for row in old.get(table, ()):
                 if row[name] == thread:
                     self._insert(table, row)
 
@@ -371,6 +380,7 @@ class Matrix:
             self._insert(table, {c: row[c] if c in named else by[c] for c in row})
 
 
+_MEMORY = "/dev/shm"
 _OF_A_THREAD = ("run", "call", "message", "event")
 
 
@@ -398,14 +408,14 @@ def opened(configuration: str, folder: Path) -> Matrix:
 def measure(configuration: str, say: Callable[[str], None]) -> dict[str, str]:
     """The outcome of each case of one configuration."""
     found: dict[str, str] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=_MEMORY if os.path.isdir(_MEMORY) else None) as folder:
         matrix = opened(configuration, Path(folder))
         with closing(matrix.database):
             for case in matrix.cases():
                 name = label(case)
                 found[name] = matrix.outcome(case)
-                if found[name] == "unprotected":
-                    say(f"{configuration}: {name}: unprotected: {matrix.last}")
+                if found[name] in ("unprotected", "broke", "unused"):
+                    say(f"{configuration}: {name}: {found[name]}: {matrix.last}")
     return found
 
 

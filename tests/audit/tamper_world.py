@@ -15,6 +15,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -207,14 +208,36 @@ class Faces:
         self.ran: list[str] = []
         self.waits = threading.Event()
         self.began = threading.Event()
-        guard = self.gate.guard
-        self.send = guard(needs_approval=True, preview=self._preview)(self._send)
-        self.fails = guard(needs_approval=True, name="fails")(self._fails)
-        self.blocks = guard(needs_approval=True, name="blocks")(self._blocks)
-        self.short = guard(needs_approval=True, name="short", expires_in=60)(self._send)
-        self.both = guard(needs_approval=True, name="both", quorum=2)(self._send)
-        self.free = guard(needs_approval=False, name="free")(self._send)
-        self.often = guard(needs_approval=True, name="often")(self._send)
+
+    # Made when they are called: each takes longer than all that is done with it.
+
+    @cached_property
+    def send(self) -> Any:
+        return self.gate.guard(needs_approval=True, preview=self._preview)(self._send)
+
+    @cached_property
+    def fails(self) -> Any:
+        return self.gate.guard(needs_approval=True, name="fails")(self._fails)
+
+    @cached_property
+    def blocks(self) -> Any:
+        return self.gate.guard(needs_approval=True, name="blocks")(self._blocks)
+
+    @cached_property
+    def short(self) -> Any:
+        return self.gate.guard(needs_approval=True, name="short", expires_in=60)(self._send)
+
+    @cached_property
+    def both(self) -> Any:
+        return self.gate.guard(needs_approval=True, name="both", quorum=2)(self._send)
+
+    @cached_property
+    def free(self) -> Any:
+        return self.gate.guard(needs_approval=False, name="free")(self._send)
+
+    @cached_property
+    def often(self) -> Any:
+        return self.gate.guard(needs_approval=True, name="often")(self._send)
 
     @staticmethod
     def _preview(to: str, text: str = "hello") -> str:
@@ -269,10 +292,10 @@ class Built:
     #: All rows, after each step.
     versions: list[Rows] = field(default_factory=list)
 
-    def open(self) -> Faces:
+    def open(self) -> Store:
         clock = FakeClock()
         clock.set(self.now)
-        return Faces(self.database.open(self.keys, clock))
+        return self.database.open(self.keys, clock)
 
 
 def build(database: Database, keys: Keyring) -> Built:
@@ -408,6 +431,7 @@ class _Stories:
         self.decide("chatted")
         agent.resume_sync("chatted")
         self.snap()
+        faces.store.move_cursor("reader", faces.store.tail(), expected="")
         # Running while the curtain falls.
         self.ask("running", lambda: faces.blocks("bo"))
         self.decide("running")
@@ -441,6 +465,7 @@ ENTERED: dict[str, Callable[[Faces], Any]] = {
     },
     **{name: lambda f: f.send("bo") for name in ("asked2", "ready2", "done2")},
     **{name: lambda f: f.send("al") for name in ("edited", "cancelled", "stopped", "superseded")},
+    "responded": lambda f: f.send("al"),
     "unsealed": lambda f: f.send("al"),
     "fresh": lambda f: f.send("al"),
     "failed": lambda f: f.fails("al"),
@@ -478,7 +503,7 @@ class Uses:
         logging.disable(logging.CRITICAL)
         found: dict[str, Outcome] = {}
         try:
-            faces = self._built.open()
+            faces = Faces(self._built.open())
         except SaysoError as error:
             return {"open": Outcome("refused", type(error).__name__)}
         finally:
@@ -515,10 +540,9 @@ class Uses:
             if name in DECIDED:
                 yield f"decide {name}", lambda name=name: self._decide(faces, name)
             yield f"enter {name}", lambda name=name, body=body: self._enter(faces, name, body)
-        agent, model = faces.agent()
-        yield "resume chat", lambda: self._chat(faces, agent, model, "chat")
+        yield "resume chat", lambda: self._chat(faces, "chat")
         yield "read chatted", lambda: store.messages("chatted")
-        yield "continue chatted", lambda: self._go_on(agent, model, "chatted")
+        yield "continue chatted", lambda: self._go_on(faces, "chatted")
 
     def _decide(self, faces: Faces, name: str) -> Any:
         request = faces.inbox.get_sync(self._built.ids[name])
@@ -533,14 +557,16 @@ class Uses:
         with faces.gate.run(name, requester="eve"):
             return body(faces)
 
-    def _chat(self, faces: Faces, agent: Any, model: ScriptedModel, thread: str) -> Any:
+    def _chat(self, faces: Faces, thread: str) -> Any:
+        agent, model = faces.agent()
         request = faces.inbox.get_sync(self._built.ids[thread])
         faces.inbox.decide_sync(request.id, request.approve(), by="ana")
         result = agent.resume_sync(thread)
         return result.status, result.output, [r.messages for r in model.requests]
 
     @staticmethod
-    def _go_on(agent: Any, model: ScriptedModel, thread: str) -> Any:
+    def _go_on(faces: Faces, thread: str) -> Any:
+        agent, model = faces.agent()
         result = agent.run_sync("and now?", thread=thread, requester="dora")
         return result.status, result.output, [r.messages for r in model.requests]
 
