@@ -252,7 +252,7 @@ class Gate:
         result is returned.
         """
         scope = current(self.driver)
-        if scope.fresh and not scope.running:
+        if scope.fresh:
             raise InvalidCall(
                 "once() belongs into a named run: with gate.run('order-17'): ...", "run"
             )

@@ -19,18 +19,18 @@ import contextvars
 import functools
 import heapq
 import inspect
+import itertools
 import re
 import secrets
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, told
-from sayso.forking import call_in_child, fork_safe_lock, generation
+from sayso.forking import call_in_child, generation
 from sayso.gate.driver import Driver
 from sayso.gate.options import MAX_NAME, checked_words
 from sayso.rows import Call
@@ -46,9 +46,6 @@ T = TypeVar("T")
 
 #: Whether a context comes from where runs are entered, so that a run around it would be known.
 _rooted: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_rooted", default=False)
-
-#: Held while calls are counted: one run may be carried into many threads at once.
-_counting = fork_safe_lock()
 
 _MADE_FOR_ONE = re.compile("run_[0-9a-f]{16}")
 
@@ -98,14 +95,14 @@ class RunScope:
         #: Before the keys that callers choose, which name one thing in the whole of a run, or of
         #: the call of a framework or an agent around it.
         self._named = prefix if named is None else named
-        #: How many calls of this entry run right now.
-        self.running = 0
-        self._counts: Counter[str] = Counter()
+        # One entry may be carried into many threads, and a finalizer may make a call in the middle
+        # of another one, so there is no lock here: each of these is changed in one step.
+        self._counts: dict[str, itertools.count[int]] = {}
         self._counted: dict[str, tuple[str, int]] = {}
         #: The times of each content that ended in ``Paused``, and are still to come back to.
         self._waiting: dict[str, list[int]] = {}
-        #: Whether a new call was made in this entry.
-        self._opened = False
+        #: How many new calls were made in this entry.
+        self._opened = itertools.count()
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
         self._open: _Open | None = None
         #: The process that entered it.
@@ -122,14 +119,12 @@ class RunScope:
         ``subject`` is the kind of call and its function: ``confirm``, ``ask``, ``call:pay``.
         """
         content = f"{subject}#{content}" if content else subject
-        with _counting:
-            if waiting := self._waiting.get(content):
-                number = heapq.heappop(waiting)
-            else:
-                number = self._counts[content]
-                self._counts[content] += 1
-            key = f"{self._prefix}{content}#{number}"
-            self._counted[key] = (content, number)
+        try:
+            number = heapq.heappop(self._waiting[content])
+        except (KeyError, IndexError):
+            number = next(self._counts.setdefault(content, itertools.count()))
+        key = f"{self._prefix}{content}#{number}"
+        self._counted[key] = (content, number)
         return key
 
     def named_key(self, subject: str, name: str) -> str:
@@ -141,10 +136,10 @@ class RunScope:
 
     def still_waits(self, key: str) -> None:
         """A call has paused: whoever calls the same again in this entry means that call."""
-        with _counting:
-            if key in self._counted:
-                content, number = self._counted.pop(key)
-                heapq.heappush(self._waiting.setdefault(content, []), number)
+        counted = self._counted.pop(key, None)
+        if counted is not None:
+            content, number = counted
+            heapq.heappush(self._waiting.setdefault(content, []), number)
 
     @property
     def of_call(self) -> bool:
@@ -178,8 +173,7 @@ class RunScope:
 
     def opens(self) -> bool:
         """Whether this is the first new call of the entry, which may open a finished run again."""
-        with _counting:
-            first, self._opened = not self._opened, True
+        first = next(self._opened) == 0
         return first and not (self.fresh or self.hold or self.steps)
 
     def _of_body(self, call: Call) -> RunScope:
@@ -198,15 +192,11 @@ class RunScope:
         token = _scopes.set((*_scopes.get(), scope))
         # Calls that were made without a run are nothing to each other, in however many threads.
         here = None if self.alone else _Open(self)
-        with _counting:
-            self.running += 1
         try:
             yield
         except BaseExceptionGroup as group:
             raise _ungrouped(group) from None
         finally:
-            with _counting:
-                self.running -= 1
             if here is not None:
                 here.close()
             _scopes.reset(token)
@@ -262,25 +252,28 @@ class _Open:
         self.place = scope.driver.backend.place
         self.run = scope.name
         self.thread = threading.get_ident()
-        with _opening:
-            _opened.add(self)
+        _entries[id(self)] = weakref.ref(self)
 
     def close(self) -> None:
         """The run is left."""
-        with _opening:
-            _opened.discard(self)
+        _entries.pop(id(self), None)
 
 
-_opening = fork_safe_lock()
-#: Weak, so that an entry whose code was dropped before its end is not open for ever.
-_opened: weakref.WeakSet[_Open] = weakref.WeakSet()
+#: Weak, so that an entry whose code was dropped before its end is not open for ever; and without a
+#: lock, because a finalizer may leave a run while another one is entered.
+_entries: dict[int, weakref.ref[_Open]] = {}
+
+
+def _all_open() -> list[_Open]:
+    found = [entry() for entry in _entries.copy().values()]
+    return [one for one in found if one is not None]
 
 
 def _forget_other_threads() -> None:
     """A forked child has one thread, and only what that one has entered is open there."""
-    for one in tuple(_opened):
+    for one in _all_open():
         if one.thread != threading.get_ident():
-            _opened.discard(one)
+            one.close()
 
 
 call_in_child(_forget_other_threads)
@@ -321,8 +314,7 @@ def current(driver: Driver) -> RunScope:
 
 def _refuse_lost(driver: Driver) -> None:
     here, place = threading.get_ident(), driver.backend.place
-    with _opening:
-        others = sorted(o.run for o in _opened if o.thread != here and o.place == place)
+    others = sorted(o.run for o in _all_open() if o.thread != here and o.place == place)
     if others:
         name = threading.current_thread().name
         raise InvalidCall(
