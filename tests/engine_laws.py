@@ -47,8 +47,8 @@ MAY_MOVE: dict[type[Command], Moves] = {
     Claim: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
     MarkInDoubt: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
     ReleaseLapsed: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
-    Start: set(product([_S.READY], [_S.RUNNING, _S.ASKED])),
-    Complete: set(product([_S.READY], [_S.DONE, _S.ASKED])),
+    Start: set(product([_S.READY], [_S.RUNNING, _S.ASKED, *_OVER])),
+    Complete: set(product([_S.READY], [_S.DONE, _S.ASKED, _S.FAILED])),
     Record: set(product([_S.RUNNING, _S.IN_DOUBT, _S.READY], _OVER)),
     Finish: {(_S.READY, _S.FAILED)},
     Suspend: set(product([_S.RUNNING], [_S.READY, _S.CANCELLED])),
@@ -84,7 +84,7 @@ def check_change(
         assert after.digest != before.digest
     if before.terms.effect == "read":
         assert after.status not in (_S.RUNNING, _S.IN_DOUBT), "a read is never in doubt"
-    elif before.status is _S.READY and after.status in _OVER:
+    elif before.status is _S.READY and after.status in _OVER and not before.effect_key:
         assert after.attempt == before.attempt + 1, "it ended, and never began"
     if before.status is _S.RUNNING and after.status is _S.READY:
         pauses = any(isinstance(command, Suspend) for command in commands)

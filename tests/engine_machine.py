@@ -44,7 +44,7 @@ from sayso.engine.commands import (
 from sayso.rows import Call, CallStatus, Message, Run
 from sayso.stores.base import Query
 from sayso.testing.world import attempt_of, seconds, tool_of
-from sayso.types import EFFECTS, Grant, Reviewer
+from sayso.types import EFFECTS, ON_DUPLICATE, Grant, Reviewer
 
 Data = st.DataObject
 
@@ -150,6 +150,8 @@ class Machine(Twins):
             valid_for=data.draw(st.sampled_from([30.0, 1000.0])),
             effect=effect,
             outcome=data.draw(st.sampled_from(outcomes)) if verdict == "allow" else None,
+            effect_key=data.draw(st.sampled_from(["", "", "/a", "/b"]), label="effect key"),
+            on_duplicate=data.draw(st.sampled_from(ON_DUPLICATE)),
             reviewers=data.draw(st.sampled_from([(), (), ("ana", "group:finance")])),
         )
 

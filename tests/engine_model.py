@@ -160,7 +160,8 @@ class Twins(RuleBasedStateMachine):
         for run in self.memory.runs:
             for call in self.memory.store.calls_of(run):
                 before = self.calls.get(call.id)
-                if call == before:
+                if before is not None and call == before._replace(seq=call.seq, mac=call.mac):
+                    self.calls[call.id] = call  # at most a fact was added, which its row knows of
                     continue
                 assert not refused, "what was refused has changed something"
                 assert run in runs, f"{call.id} of another run has changed"
@@ -230,6 +231,14 @@ class Twins(RuleBasedStateMachine):
             self.begin()
 
     # -- what always holds
+
+    @invariant()
+    def no_effect_happens_under_a_key_that_another_call_has(self) -> None:
+        held = {effect.key: effect.call for effect in self.memory.store.effects()}
+        for call in self.calls.values():
+            began = call.attempt > 0 and call.terms.effect != "read"
+            if call.effect_key and began and call.status in (_S.RUNNING, _S.IN_DOUBT):
+                assert held[call.effect_key] == call.id, f"{call.id} runs under another's key"
 
     @invariant()
     def both_show_the_same(self) -> None:

@@ -41,13 +41,18 @@ effect = "read"
 record = "asked"
 
 [[rule]]
+tool = "refund"
+effect_key = "refund:{order}"
+on_duplicate = "result"
+
+[[rule]]
 tool = "drop_table"
 verdict = "deny"
 """
 
 
 def test_every_key_of_a_file() -> None:
-    large, drop = rules_from_toml(WHOLE)
+    large, refund, drop = rules_from_toml(WHOLE)
     assert large == Rule(
         ["pay", "transfer_*"],
         name="large payments",
@@ -71,6 +76,7 @@ def test_every_key_of_a_file() -> None:
         effect="read",
         record="asked",
     )
+    assert refund == Rule("refund", effect_key="refund:{order}", on_duplicate="result")
     assert all(f"\n{key} = " in WHOLE for key in KEYS)
     assert drop.verdict is Verdict.DENY
 

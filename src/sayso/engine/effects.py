@@ -19,7 +19,6 @@ none (``/refund:17``), so that no agent can take a key from another one.
 from __future__ import annotations
 
 import json
-import re
 
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.policy.template import effect_key
@@ -27,7 +26,7 @@ from sayso.rows import Call, CallStatus, EffectKey
 from sayso.types import Terms
 
 #: How a stored failure tells that an effect belongs to another call; see ``first_request``.
-_TAKEN = re.compile(r"DuplicateEffect: .* belongs to (?P<first>\S+),", re.S)
+_DUPLICATE, _BELONGS = "DuplicateEffect: the effect ", " belongs to "
 
 
 def is_remote(binds: str) -> bool:
@@ -109,14 +108,13 @@ def close_duplicate(work: UnitOfWork, call: Call, first: EffectKey) -> Call:
 
 
 def _taken_text(key: str, first: str, status: str) -> str:
-    return (
-        f"DuplicateEffect: the effect {shown_key(key)!r} belongs to {first}, which {status}: it is "
-        "not carried out again"
-    )
+    named = f"{_DUPLICATE}{shown_key(key)!r}{_BELONGS}{first}"
+    return f"{named}, which {status}: it is not carried out again"
 
 
 def first_request(call: Call) -> str:
     """The request that has the effect of a call which failed for that; nothing of any other."""
-    failed = call.status is CallStatus.FAILED and call.effect_key
-    found = _TAKEN.match(call.result or "") if failed else None
-    return "" if found is None else found["first"]
+    result = (call.result or "") if call.status is CallStatus.FAILED and call.effect_key else ""
+    if not result.startswith(_DUPLICATE):
+        return ""
+    return result.rpartition(_BELONGS)[2].partition(",")[0]
