@@ -51,7 +51,7 @@ class Changing:
         file.close()
         came = scene.resume()
         assert (came.status, scene.effects()) == ("raised", [])
-        assert "arguments were changed" in came.error
+        assert "Tampered" in came.error
 
     def test_tool_gone(self, scene: Scene) -> None:
         scene.run()
