@@ -159,7 +159,7 @@ async def test_what_breaks_at_the_gate_below_ends_the_run(bench: Bench) -> None:
         file.execute("UPDATE call SET args = replace(args, 'ana', 'eve') WHERE tool = 'pay'")
     file.close()
     fresh = Bench(bench.folder)
-    with pytest.raises(SaysoError, match="arguments were changed"):
+    with pytest.raises(SaysoError, match=r"was not (run|used)"):
         await build(fresh).resume("t")
     assert fresh.ran == []
     fresh.close()

@@ -123,7 +123,7 @@ async def test_the_calls_of_a_turn_are_asked_in_one_commit(world: World) -> None
     world.store.boundary = lambda name, when: commits.append(name) if when == "after" else None
     asked = await world.thread.ask(calls)
     assert [dict(request.args)["to"] for request in asked] == ["ana", "bob"]
-    assert commits == ["propose"]
+    assert commits == ["reopen+propose"]
     assert await world.thread.ask(calls) == asked  # the same again asks nobody
     assert commits == ["propose"]
 

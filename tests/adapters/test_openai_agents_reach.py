@@ -177,7 +177,7 @@ class TestAgentsAsTools:
             file.execute("UPDATE call SET args = replace(args, 'ana', 'eve')")
         file.close()
         for _ in range(2):
-            with pytest.raises(sayso.Tampered, match="arguments were changed"):
+            with pytest.raises(sayso.Tampered, match=r"was not (run|used)"):
                 await world.resume()
         assert (world.ran, len(inner.calls), len(outer.calls)) == ([], 1, 1)
 

@@ -260,7 +260,7 @@ async def test_a_row_that_was_changed_in_the_store_does_not_run(world: World) ->
     (request,) = result.interruptions
     await world.inbox.decide(request.id, request.approve(), by="bea")
     _tamper(world, request.id)
-    with pytest.raises(sayso.Tampered, match="does not hold the row key"):
+    with pytest.raises(sayso.Tampered, match=r"was not (run|used)"):
         await agent.resume("t")
     assert world.ran == []
 

@@ -268,7 +268,9 @@ class Claimed(Story):
 
     def agent(self, world: World) -> Any:
         for run in world.store.ready(["bot"]):
-            claim = Claim(thread=run.thread, run=run.id, owner=world.gate.owner, lease=30_000_000)
+            claim = Claim(
+                thread=run.thread, run=run.id, owner=world.gate.driver.owner, lease=30_000_000
+            )
             world.store.transact(claim)
         return super().agent(world)
 

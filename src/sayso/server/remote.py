@@ -376,7 +376,8 @@ async def claim(service: Service, call: Call, agent: str, body: ClaimBody) -> Ca
     plan = _claimed(service, call, call.agent, body)
     cleared = await backend.clear(plan, call)
     if not isinstance(cleared, Cleared):
-        why = cleared.result or "it is asked about again, because what it depends on changed"
+        again = f"it is asked about again, under the rule {cleared.terms.rule!r}"
+        why = cleared.result or f"{again}: its policy, terms or surroundings have changed"
         raise Conflict(f"{call.id} cannot be claimed: {why}")
     started = await backend.start_cleared(entry, cleared, lease)
     if first_request(started):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 
+from sayso.errors import Tampered
 from sayso.testing.story.deciding import ANA
 from sayso.testing.story.scene import Scene
 from sayso.testing.story.step import STORE
@@ -17,7 +19,8 @@ class Changing:
         scene.tamper("ana", "eve")
         request = scene.the_request()
         assert request.args["to"] == "ana"
-        scene.decide(request, request.approve())
+        with suppress(Tampered):  # where the state is in the run's own row, nobody decides on it
+            scene.decide(request, request.approve())
         self._holds(scene)
 
     def test_state_tampered_with_after_the_decision(self, scene: Scene) -> None:
