@@ -125,7 +125,7 @@ async def test_the_calls_of_a_turn_are_asked_in_one_commit(world: World) -> None
     assert [dict(request.args)["to"] for request in asked] == ["ana", "bob"]
     assert commits == ["reopen+propose"]
     assert await world.thread.ask(calls) == asked  # the same again asks nobody
-    assert commits == ["propose"]
+    assert commits == ["reopen+propose"]
 
 
 async def test_a_step_is_taken_once(world: World) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from sayso.engine import Command
@@ -18,7 +18,7 @@ from sayso.engine.commands import Cancel, Claim, Finish, Look, Park, Propose, Re
 from sayso.errors import Conflict, Leased, SaysoError, StoreError
 from sayso.forking import generation, renew_in_child
 from sayso.gate.reentrancy import due_here, refuse_own_run, took
-from sayso.rows import LIVE, Call, CallStatus, Run
+from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
 from sayso.stores.inner import call_off, release_lapsed
 from sayso.twin import News, hop, look, write
@@ -178,15 +178,15 @@ class RunLease:
         since. Raises ``Conflict`` if another process took the run.
         """
         self.drop()
-        ours = run.owner == self.owner
-        if ours or (run.owner is None and run.ready_at is not None):
-            token = self.token if ours and self.token is not None else run.token
-            command = Park(thread=run.thread, run=run.id, token=token, wake_seen=run.wake)
-            (parked,) = await write(self.store, command)
-            took(run.id)
-            row: Run = parked
-            return row
-        return await look(self.store, self.current)
+        seen = await look(self.store, self.current)
+        parked = seen.status is RunStatus.PAUSED and seen.ready_at is None
+        if parked or seen.status not in LIVE or seen.owner not in (None, self.owner):
+            return seen
+        command = Park(thread=run.thread, run=run.id, token=seen.token, wake_seen=run.wake)
+        (row,) = await write(self.store, command)
+        took(run.id)
+        parked_run: Run = row
+        return parked_run
 
     def stop(self) -> Run:
         """End a run that was called off while we worked on it, if nothing of it runs any more."""
@@ -203,12 +203,13 @@ class RunLease:
         run = self.current()
         if run.stop:
             return self.stop()
-        if run.owner in (None, self.owner) and self.token is not None:
+        if run.owner in (None, self.owner):  # else another process has taken it meanwhile
             supersede(self.store, run, "agent", "the agent ended without it")
             finish = Finish(
-                thread=run.thread, run=run.id, status="done", output=output, token=self.token
+                thread=run.thread, run=run.id, status="done", output=output, token=run.token
             )
-            self.store.transact(finish)
+            with suppress(Conflict):
+                self.store.transact(finish)
         return self.current()
 
     def release(self) -> None:
