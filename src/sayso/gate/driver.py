@@ -167,7 +167,9 @@ class Driver:
         with self.backend.lease(entry, call, course.began) as lease:
             ended = await self.execute(entry, course.plan, call, lease)
         if ended.paused is not None:
-            raise Paused(entry.name, ended.paused.requests)
+            if type(ended.paused) is Paused:  # an adapter's own pause carries more
+                raise Paused(entry.name, ended.paused.requests)
+            raise ended.paused
         if ended.error is not None:
             if ended.call.status is CallStatus.READY:  # a read: the same call again tries it again
                 entry.still_waits(course.plan.key)
