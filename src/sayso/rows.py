@@ -213,6 +213,8 @@ class Tool(NamedTuple):
     name: str
     schema: str
     description: str = ""
+    #: Only of a row that was just read; see ``engine.row_macs``.
+    mac: str = ""
 
 
 ROLES: tuple[str, ...] = ("agent", "chat", "reviewer", "admin")

@@ -27,6 +27,7 @@ from sayso.rows import (
     Run,
     StoredMessage,
     Thread,
+    Tool,
     decision_text,
     json_encoder,
     terms_text,
@@ -34,7 +35,7 @@ from sayso.rows import (
 )
 from sayso.types import Grant
 
-AuthenticRow: TypeAlias = Call | Run | Thread | StoredMessage | Grant | Principal | EffectKey
+AuthenticRow: TypeAlias = Call | Run | Thread | StoredMessage | Grant | Principal | EffectKey | Tool
 
 # ASCII with every separator fixed: one value has one text, on every version of Python.
 _encode = json_encoder(ensure_ascii=True)
@@ -90,6 +91,10 @@ def _effect_key(effect: EffectKey) -> tuple[object, ...]:
     return effect[:-1]
 
 
+def _tool(tool: Tool) -> tuple[object, ...]:
+    return tool[:-1]
+
+
 def _principal(principal: Principal) -> tuple[object, ...]:
     return principal[:-1]
 
@@ -101,6 +106,7 @@ FIELDS: dict[type[AuthenticRow], Fields] = {
     StoredMessage: Fields("message", 1, _message),
     Grant: Fields("grant", 1, _grant),
     Principal: Fields("token", 1, _principal),
+    Tool: Fields("tool", 1, _tool),
     EffectKey: Fields("effect", 1, _effect_key),
 }
 

@@ -17,7 +17,7 @@ from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
 from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
-from sayso.rows import Call, EffectKey, StoredMessage
+from sayso.rows import Call, EffectKey, StoredMessage, Tool
 
 log = logging.getLogger("sayso.stores")
 _MOST_TOLD = 1000
@@ -154,6 +154,8 @@ def name_of(row: AuthenticRow) -> str:
     """Return what a row is called in messages."""
     if isinstance(row, StoredMessage):
         name = f"{row.seq} of thread {row.thread}"
+    elif isinstance(row, Tool):
+        name = row.name
     else:
         name = row.key if isinstance(row, EffectKey) else row.id
     return f"{FIELDS[type(row)].noun} {name}"

@@ -110,7 +110,7 @@ class SqlReads:
         if tool is None:
             row = self._row(sql.LOAD_TOOL, digest)
             if row is not None:
-                tool = tool_from(row)
+                tool = self._decode.one(tool_from, row)._replace(mac="")
                 self._tool_cache.learn((tool,), ())
         return tool
 

@@ -171,7 +171,7 @@ def principal_from(row: Row) -> Principal:
 
 def tool_from(row: Row) -> Tool:
     """A tool row as a value."""
-    return Tool(digest=row[0], name=row[1], schema=row[2], description=row[3])
+    return Tool(*row)
 
 
 def message_from(row: Row) -> StoredMessage:

@@ -88,7 +88,7 @@ LOAD_GRANTS_FOR = (
 )
 LOAD_EFFECT = f"SELECT {EFFECT} FROM effect WHERE key = ?"
 LOAD_EFFECTS = f"SELECT {EFFECT} FROM effect WHERE key > ? ORDER BY key LIMIT ?"
-LOAD_TOOL = "SELECT digest, name, schema, description FROM tool WHERE digest = ?"
+LOAD_TOOL = "SELECT digest, name, schema, description, mac FROM tool WHERE digest = ?"
 LOAD_PEOPLE = f"SELECT {PRINCIPAL} FROM principal WHERE person = ?"
 LOAD_PRINCIPAL = f"SELECT {PRINCIPAL} FROM principal WHERE id = ?"
 
@@ -140,7 +140,7 @@ CHECK_TABLES = "SELECT count(*) FROM " + ", ".join(
         "call": f"n, {_NEW_CALL}",
         "search_key": "id, kind, agent, tool, risk, words",
         "search_word": "word, search_key",
-        "tool": "digest, name, schema, description",
+        "tool": "digest, name, schema, description, mac",
         "grants": GRANT,
         "event": EVENT,
         "seal": "n, at, heads, prev, hash, signature",

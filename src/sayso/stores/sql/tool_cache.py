@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from sayso.engine.row_macs import row_mac
 from sayso.rows import Tool
 from sayso.stores.listing import SearchKey
 from sayso.stores.sql.dialect import Execute
 
 ADD_TOOL = (
-    "INSERT INTO tool (digest, name, schema, description) VALUES (?, ?, ?, ?) "
+    "INSERT INTO tool (digest, name, schema, description, mac) VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT (digest) DO NOTHING"
 )
 ADD_SEARCH_KEY = (
@@ -49,11 +50,13 @@ class ToolCache:
         self.tools, self.search_keys = {}, {}
 
 
-def add_tools(execute: Execute, tools: Iterable[Tool], tool_cache: ToolCache) -> None:
+def add_tools(
+    execute: Execute, tools: Iterable[Tool], tool_cache: ToolCache, mac: Callable[[bytes], str]
+) -> None:
     """Store the tools that are new. Always in one order, so that two writers cannot deadlock."""
     for tool in sorted(set(tools)):
         if tool.digest not in tool_cache.tools:
-            execute(ADD_TOOL, (tool.digest, tool.name, tool.schema, tool.description))
+            execute(ADD_TOOL, (*tool[:-1], row_mac(tool, mac)))
 
 
 def add_search_keys(

@@ -182,7 +182,7 @@ class SqlTransaction:
         self._save_effects(work)
         if work.system is not None and work.system.seq:
             self._save_thread(work.system)
-        add_tools(self._execute, work.tools, self._tool_cache)
+        add_tools(self._execute, work.tools, self._tool_cache, self._deps.mac)
         add_search_keys(self._execute, self.search_keys, self._tool_cache)
         for message in work.messages:
             self._execute(sql.ADD_MESSAGE, message)

@@ -123,7 +123,8 @@ CREATE TABLE tool (
     digest TEXT COLLATE "C" PRIMARY KEY,
     name TEXT COLLATE "C" NOT NULL,
     schema TEXT NOT NULL,
-    description TEXT NOT NULL
+    description TEXT NOT NULL,
+    mac TEXT NOT NULL
 );
 
 -- Grants: approvals given in advance.

@@ -122,7 +122,8 @@ CREATE TABLE tool (
     digest TEXT PRIMARY KEY,
     name TEXT NOT NULL,
     schema TEXT NOT NULL,
-    description TEXT NOT NULL
+    description TEXT NOT NULL,
+    mac TEXT NOT NULL
 ) WITHOUT ROWID;
 
 -- Grants: approvals given in advance.
