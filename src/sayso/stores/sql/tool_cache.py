@@ -12,7 +12,9 @@ from sayso.stores.sql.dialect import Execute
 
 ADD_TOOL = (
     "INSERT INTO tool (digest, name, schema, description, mac) VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT (digest) DO NOTHING"
+    # A row that was written under an older key, or changed, is as it should be again.
+    "ON CONFLICT (digest) DO UPDATE SET name = excluded.name, schema = excluded.schema, "
+    "description = excluded.description, mac = excluded.mac WHERE tool.mac <> excluded.mac"
 )
 ADD_SEARCH_KEY = (
     "INSERT INTO search_key (id, kind, agent, tool, risk, words) VALUES (?, ?, ?, ?, ?, ?) "
