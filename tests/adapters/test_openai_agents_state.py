@@ -13,6 +13,7 @@ import pytest
 from agents import Agent, RunHooks, Runner, RunState, function_tool
 from agents.testing import ScriptedModel
 from openai_agents_world import THREAD, World, call, outputs, say
+from row_key_thief import authenticate_rows
 
 import sayso
 from sayso import codec
@@ -316,7 +317,9 @@ def _write_snapshot(world: World, text: str) -> None:
 
 
 def _change(world: World, statement: str, *values: str) -> None:
+    """Change the file as somebody could who holds the row key; without it, nothing is used."""
     file = sqlite3.connect(world.url.removeprefix("sqlite:///"))
     with file:
         file.execute(statement, values)
     file.close()
+    authenticate_rows(world.inbox.store)  # type: ignore[arg-type]
