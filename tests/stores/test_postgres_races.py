@@ -227,7 +227,7 @@ def test_a_commit_without_an_answer_is_read_back(
             assert act() is not False
             assert len(done) == 1
     types = [event.type for event in world.store.chain("t")]
-    assert types == ["asked", "decided", "started", "recorded", "finished"]
+    assert types == ["asked", "decided", "started", "recorded", "said", "finished"]
     assert world.store.messages("t") == [(1, "only words")]
     assert world.store.cursor("hooks") == "1"
     assert len(world.store.seals()) == 2

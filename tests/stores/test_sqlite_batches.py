@@ -116,8 +116,8 @@ def test_a_refused_operation_does_not_hurt_its_neighbours(world: World) -> None:
     )
     assert [isinstance(outcome, Exception) for outcome in outcomes] == [False, *[True] * 5, False]
     assert isinstance(outcomes[1], NotFound)
-    assert all(isinstance(outcomes[n], SaysoError) for n in (1, 2, 4, 5))
-    assert isinstance(outcomes[3], TypeError)
+    assert all(isinstance(outcomes[n], SaysoError) for n in (1, 2, 4))
+    assert all(isinstance(outcomes[n], TypeError) for n in (3, 5))
     assert [call.tool for call in world.store.calls_of("r")] == ["first", "last"]
     world.check()
 
@@ -276,5 +276,5 @@ def test_real_interrupts_lose_nothing_and_repeat_nothing(path: Path) -> None:
         numbers = [int(body.split(":")[1]) for _, body in store.messages(f"t{name}")]
         assert numbers == list(range(len(numbers)))
     world.check()
-    assert all_events(store) == []
+    assert {event.type for _, event in all_events(store)} <= {"began", "said"}
     store.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -548,9 +548,10 @@ class StoreBackend:
         run = self.store.run(entry.name)
         if run is None or run.status not in LIVE:
             return
-        self.store.transact(
-            Finish(thread=run.thread, run=run.id, status=status, output=output, token=run.token)
-        )
+        with suppress(Conflict):  # another process has just taken it, and ends it
+            self.store.transact(
+                Finish(thread=run.thread, run=run.id, status=status, output=output, token=run.token)
+            )
 
 
 def _attempt(call: Call) -> dict[str, Any]:
