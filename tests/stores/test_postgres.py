@@ -11,7 +11,7 @@ import pytest
 from pg_places import PgOpener, Place
 
 import sayso
-from sayso.engine.commands import Recover
+from sayso.engine.commands import Recover, Start
 from sayso.errors import Conflict, KeyMissing, NotFound, StoreError, StoreVersion
 from sayso.keys import Keyring, new_key
 from sayso.stores import open_store
@@ -230,11 +230,14 @@ def test_what_another_process_has_noticed_stops_the_next_start(
     store = open_pg()
     world = a_world(store)
     call = world.decide(world.ask())
+    start = Start(
+        thread="t", run="r", calls=(call.id,), seen=(call.mac,), owner="w1", lease=1_000_000
+    )
     pretend_restored(place)
     open_pg()
     store._pool.renew()
     with pytest.raises(StoreError, match="sayso recover"):
-        world.start(call)
+        world.transact(start)
     assert store.restored()
     assert world.call(call).status == "ready"
 
