@@ -13,6 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sayso import codec, text
+from sayso.errors import InvalidCall
+from sayso.policy.template import BadTemplate
+from sayso.policy.template import parts as template_parts
 from sayso.types import Json
 
 _NAMES = re.compile(
@@ -157,3 +160,45 @@ def _items(forms: list[Mapping[str, Any]], place: int) -> list[Any]:
         first = form.get("prefixItems") or ()
         found.append(first[place] if place < len(first) else form.get("items"))
     return found
+
+
+# -- titles
+
+MAX_TITLE = 300
+
+
+def title_fields(template: str) -> tuple[str, ...]:
+    """Return the argument names in braces of a title, or raise ``InvalidCall``.
+
+    A title takes arguments as they are: no attributes, no items, no formats. ``{{`` is a brace.
+    """
+    try:
+        return template_parts(template)[1]
+    except BadTemplate as error:
+        raise InvalidCall(f"title: {error}", "title") from None
+
+
+def titled(template: str, args: Mapping[str, Json], schema: Mapping[str, Any] | None) -> str:
+    """Make a title of a template and the arguments: inert, on one line, without secrets.
+
+    Gives "" for a template that does not fit, which belongs to another version of the tool.
+    """
+    try:
+        literals, names = template_parts(template)
+        shown = hidden(dict(args), schema).value
+        assert isinstance(shown, dict)
+        values = [_worded(args[name]) if shown[name] == args[name] else "••••" for name in names]
+    except (BadTemplate, KeyError):
+        return ""
+    pairs = zip(literals, [*values, ""], strict=True)
+    return plain_title("".join(literal + value for literal, value in pairs))
+
+
+def plain_title(given: str) -> str:
+    """Return a text as a title: inert, on one line, and not too long."""
+    shown = text.inline(" ".join(given.split()))
+    return shown if len(shown) <= MAX_TITLE else shown[: MAX_TITLE - 1] + "…"
+
+
+def _worded(value: Json) -> str:
+    return value if isinstance(value, str) else codec.dumps(value)

@@ -7,6 +7,7 @@ tuple is made and changed (``_replace``) in a fifth of the time.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import fields
@@ -74,6 +75,8 @@ class Call(NamedTuple):
     digest: str = ""
     rev: int = 1
     binds: str = ""
+    #: What heads the request; made by the tool's template, or given by the code that asks.
+    title: str = ""
     note: str = ""
     preview: str = ""
     status: CallStatus = CallStatus.READY
@@ -206,15 +209,35 @@ def _ranges(text: str) -> list[tuple[int, int]]:
     return [(int(first), int(last)) for first, last in pairs]
 
 
+#: Begins the digest of a tool that the model's provider hosts: there is no row to go with it.
+HOSTED = "hosted:"
+
+
 class Tool(NamedTuple):
-    """The face of a tool as it was when a call was made, stored once per digest."""
+    """What a tool is to people and models, as it was when a call was made; stored once per digest.
+
+    It has no MAC: its digest, which calls name and people approve, covers all of it.
+    """
 
     digest: str
     name: str
     schema: str
     description: str = ""
-    #: Only of a row that was just read; see ``engine.row_macs``.
-    mac: str = ""
+    version: str = ""
+    #: What heads its requests: a text with argument names in braces, or nothing.
+    title: str = ""
+
+    @classmethod
+    def of(
+        cls, name: str, schema: str, description: str = "", version: str = "", title: str = ""
+    ) -> Tool:
+        """Make the row of a tool, under its digest."""
+        return cls("", name, schema, description, version, title).redigested()
+
+    def redigested(self) -> Tool:
+        """Return the tool with the digest that it must have."""
+        parts = json.dumps(["tool", 1, *self[1:]]).encode()
+        return self._replace(digest=hashlib.sha256(parts).hexdigest())
 
 
 ROLES: tuple[str, ...] = ("agent", "chat", "reviewer", "admin")

@@ -442,6 +442,8 @@ class Request:
     args: Mapping[str, Json]
     schema: Mapping[str, Json] | None
     question: Question | None
+    #: What a person reads first, made of the arguments; empty if the tool declares none.
+    title: str
     description: str
     note: str
     preview: Json

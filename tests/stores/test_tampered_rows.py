@@ -1,151 +1,506 @@
-"""Raw SQL on the file, without the row key: nothing that was changed is shown, decided or run."""
+"""Rows changed with plain SQL, by somebody who can write the database and holds no key.
+
+Whatever is shown, decided, started or handed out is refused by name; lists leave it out.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
 import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sayso
-from sayso import Paused, Tampered
-from sayso.audit import verify
+from sayso import Gate, Inbox, Paused, Tampered, codec
+from sayso.engine.asking import envelope
+from sayso.engine.commands import Recover
+from sayso.inbox import create_token
+from sayso.keys import Keyring, new_key
+from sayso.stores.base import Store
+from sayso.stores.postgres import PostgresStore
+from sayso.stores.sqlite import SqliteStore
 from sayso.testing import ScriptedModel, call, say
 
 
-class World:
-    """A store in a file, and somebody with an SQL tool."""
+class Database:
+    """One store, opened as often as wanted, and a way around it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "sayso.db"
-        self.ran: list[str] = []
-        self.open()
+    def __init__(self, opener: Callable[[], Store], sql: Callable[..., list[Any]]) -> None:
+        self._opener = opener
+        self._opened: list[Store] = []
+        self.sql = sql
+        self.store = self.reopen()
 
-    def open(self) -> None:
-        self.gate = sayso.Gate(f"sqlite:///{self.path}", wait=0, agent="bot")
-        self.inbox = sayso.Inbox(self.gate.store)
+    def reopen(self) -> Store:
+        """Open it as another process does, which has nothing in memory."""
+        self._opened.append(self._opener())
+        self.store = self._opened[-1]
+        return self.store
 
-    def sql(self, statement: str, values: Any = ()) -> list[Any]:
-        """Change the file behind the back of every process."""
-        self.gate.close()
-        file = sqlite3.connect(self.path)
-        with file:
-            found = file.execute(statement, values).fetchall()
-        file.close()
-        self.open()
-        return found
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
 
-    def pay(self, run: str = "r") -> Any:
-        @self.gate.guard(needs_approval=True)
-        def pay(to: str) -> str:
-            """Pay somebody."""
-            self.ran.append(to)
-            return f"paid {to}"
+    def row(self, table: str, where: str) -> dict[str, Any]:
+        """One row as it is now, to be put back later."""
+        (found,) = self.sql(f"SELECT * FROM {table} WHERE {where}")
+        return dict(zip(self.columns(table), found, strict=True))
 
-        with self.gate.run(run):
-            return pay("bo")
+    def columns(self, table: str) -> list[str]:
+        return [row[0] for row in self.sql("COLUMNS", table)]
 
-    def asked(self, run: str = "r") -> sayso.Request:
-        with pytest.raises(Paused) as paused:
-            self.pay(run)
-        return paused.value.requests[0]
+    def put_back(self, table: str, where: str, row: dict[str, Any]) -> None:
+        self.sql(f"DELETE FROM {table} WHERE {where}")
+        marks = ", ".join("?" * len(row))
+        names = ", ".join(row)
+        self.sql(f"INSERT INTO {table} ({names}) VALUES ({marks})", *row.values())
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    keys = Keyring.parse(new_key())
+    if request.param == "sqlite":
+        path = tmp_path / "store.db"
+
+        def lite(statement: str, *values: Any) -> list[Any]:
+            if statement == "COLUMNS":
+                statement = "SELECT name FROM pragma_table_info(?)"
+            with closing(sqlite3.connect(path, isolation_level=None)) as file:
+                return file.execute(statement, values).fetchall()
+
+        made = Database(lambda: SqliteStore(path, keys=keys), lite)
+    else:
+        place = request.getfixturevalue("place")
+
+        def pg(statement: str, *values: Any) -> list[Any]:
+            if statement == "COLUMNS":
+                statement = (
+                    "SELECT column_name FROM information_schema.columns "
+                    "WHERE table_schema = current_schema() AND table_name = ? "
+                    "ORDER BY ordinal_position"
+                )
+            return place.sql(statement.replace("?", "%s"), *values)
+
+        made = Database(lambda: PostgresStore(place.url, schema=place.schema, keys=keys), pg)
+    yield made
+    made.close()
 
 
-def test_a_forged_yes_is_no_yes(world: World) -> None:
-    def confirm() -> bool:
-        with world.gate.run("r"):
-            return world.gate.confirm_sync("Delete production?")
-
-    with pytest.raises(Paused):
-        confirm()
-    world.sql("UPDATE call SET status = 'done', result = 'true'")
-    with pytest.raises(Tampered):
-        confirm()
-    assert not verify(world.gate.store).ok
+def confirm(store: Store, text: str = "delete production") -> bool:
+    gate = Gate(store, wait=0)
+    with gate.run("r"):
+        return gate.confirm_sync(text)
 
 
-@pytest.mark.parametrize("column", ["result", "decision", "status", "votes", "terms", "args"])
-def test_a_stored_result_is_returned_as_it_was_or_not_at_all(world: World, column: str) -> None:
-    request = world.asked()
-    world.inbox.decide_sync(request.id, request.approve(), by="ana")
-    assert world.pay() == "paid bo"
-    world.sql(f"UPDATE call SET {column} = replace({column}, 'o', '0') || ' '")
-    with pytest.raises(Tampered, match=request.id):
-        world.pay()
-    assert world.ran == ["bo"]
+def ask(store: Store) -> Any:
+    gate = Gate(store, wait=0)
+    with gate.run("r"):
+        return gate.ask_sync("Which colour?")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE tool SET description = 'Look at something harmless.'",
-        "UPDATE call SET preview = '\"nothing\"'",
-        "UPDATE call SET note = 'fine'",
-        "UPDATE call SET terms = '{}'",
-        "UPDATE call SET args = replace(args, 'bo', 'eve')",
-        "UPDATE call SET requester = 'ana'",
-    ],
-)
-def test_what_people_are_shown_cannot_be_changed(world: World, change: str) -> None:
-    request = world.asked()
-    world.sql(change)
-    before = world.sql("SELECT count(*) FROM event")
-    with pytest.raises(Tampered):
-        world.inbox.get_sync(request.id)
-    with pytest.raises(Tampered):
-        world.inbox.decide_sync(request.id, request.approve(), by="ana")
-    assert world.sql("SELECT count(*) FROM event") == before
-    assert world.ran == []
+def pay(store: Store, ran: list[str], **options: Any) -> str:
+    gate = Gate(store, wait=0)
+
+    @gate.guard(**{"needs_approval": True, **options})
+    def transfer(to: str, euros: int = 10) -> str:
+        """Move money."""
+        ran.append(to)
+        return f"paid {to}"
+
+    with gate.run("r"):
+        return transfer("ana")
 
 
-@pytest.mark.parametrize("events", ["kept", "deleted", "relabelled"])
-def test_a_row_put_back_does_not_run_again(world: World, events: str) -> None:
-    request = world.asked()
-    world.inbox.decide_sync(request.id, request.approve(), by="ana")
-    names = [row[1] for row in world.sql("PRAGMA table_info(call)")]
-    (row,) = world.sql("SELECT * FROM call")
-    last = world.sql("SELECT max(seq) FROM event WHERE thread = 'r'")[0][0]
-    assert world.pay() == "paid bo"
-    sets = ", ".join(f"{name} = ?" for name in names)
-    world.sql(f"UPDATE call SET {sets}", row)
-    if events == "deleted":
-        world.sql("DELETE FROM event WHERE thread = 'r' AND seq > ?", (last,))
-    elif events == "relabelled":
-        world.sql("UPDATE event SET call = 'req_other' WHERE thread = 'r' AND seq > ?", (last,))
-    with pytest.raises(sayso.SaysoError):
-        world.pay()
-    assert world.ran == ["bo"]
+def paused(body: Callable[[], Any]) -> sayso.Request:
+    with pytest.raises(Paused) as caught:
+        body()
+    return caught.value.requests[0]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE message SET body = replace(body, 'cat', 'dog')",
-        "DELETE FROM message WHERE seq = 1",
-        "UPDATE run SET requester = 'eve'",
-        "UPDATE thread SET owner = 'eve'",
-    ],
-)
-async def test_a_conversation_is_read_as_it_was_or_not_at_all(world: World, change: str) -> None:
+def approve(store: Store, request: sayso.Request) -> None:
+    Inbox(store).decide_sync(request.id, request.approve(), by="ana")
+
+
+def clerk(store: Store, ran: list[str]) -> sayso.Agent:
     @sayso.tool(needs_approval=True)
-    def send(to: str) -> str:
-        """Send."""
-        world.ran.append(to)
-        return "sent"
+    def refund(order: str) -> str:
+        """Give the money back."""
+        ran.append(order)
+        return f"refunded {order}"
 
-    def agent() -> sayso.Agent:
-        model = ScriptedModel([call("send", {"to": "bo"}), say("Done.")])
-        return sayso.Agent("bot", model=model, tools=[send], store=world.gate.store)
+    steps = [call("refund", {"order": "A-1"}), say("Done.")]
+    model = ScriptedModel(steps, by_turn=True)
+    return sayso.Agent("clerk", model=model, tools=[refund], store=store)
 
-    await agent().run("feed the cat", thread="t", requester="ana")
-    world.sql(change)
-    assert not verify(world.gate.store).ok
+
+# -- forged outcomes
+
+
+def test_a_forged_confirmation_is_not_a_yes(database: Database) -> None:
+    request = paused(lambda: confirm(database.store))
+    database.sql("UPDATE call SET status = 'done', result = 'true'")
+    for store in (database.store, database.reopen()):
+        with pytest.raises(Tampered, match=rf"request {request.id} was not used.*audit verify"):
+            confirm(store)
+
+
+def test_a_changed_answer_is_not_handed_out(database: Database) -> None:
+    request = paused(lambda: ask(database.store))
+    Inbox(database.store).decide_sync(request.id, request.respond("red"), by="ana")
+    assert ask(database.store) == "red"
+    database.sql("""UPDATE call SET result = '"blue"'""")
+    with pytest.raises(Tampered, match=request.id):
+        ask(database.reopen())
+    database.sql("""UPDATE call SET decision = replace(decision, 'red', 'blue')""")
+    with pytest.raises(Tampered, match=request.id):
+        ask(database.reopen())
+
+
+def test_a_changed_result_is_not_handed_out(database: Database) -> None:
+    ran: list[str] = []
+    request = paused(lambda: pay(database.store, ran))
+    approve(database.store, request)
+    assert pay(database.store, ran) == "paid ana"
+    database.sql("""UPDATE call SET result = '"paid eve"'""")
+    with pytest.raises(Tampered, match=request.id):
+        pay(database.reopen(), ran)
+    assert ran == ["ana"]
+
+
+def test_a_forged_result_does_not_reach_the_model(database: Database) -> None:
+    ran: list[str] = []
+    (request,) = clerk(database.store, ran).run_sync("Go.", thread="t").interruptions
+    database.sql("""UPDATE call SET status = 'done', result = '"refunded A-1"'""")
+    with pytest.raises(Tampered, match=request.id):
+        clerk(database.reopen(), ran).resume_sync("t")
+    assert ran == []
+
+
+# -- what people are shown
+
+
+SHOWN = {
+    "title": "'harmless'",
+    "preview": "'\"harmless\"'",
+    "note": "'trust me'",
+    "tool": "'look'",
+    "args": '\'{"euros":10,"to":"eve"}\'',
+    "requester": "'boss'",
+    "agent": "'other'",
+    "terms": "'{}'",
+    "expires_at": "4000000000000000",
+    "digest": "'0'",
+    "rev": "7",
+}
+
+
+@pytest.mark.parametrize("column", SHOWN)
+def test_a_request_that_was_changed_is_neither_shown_nor_decided(
+    database: Database, column: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, ran = database.store, list[str]()
+    options = {"title": "Pay {to} {euros} euros", "quorum": 2, "reviewers": ["ana", "bo"]}
+    request = paused(lambda: pay(store, ran, preview=lambda to, euros: euros, **options))
+    other = paused(lambda: confirm(database.reopen(), "another"))
+    database.sql(f"UPDATE call SET {column} = {SHOWN[column]} WHERE id = ?", request.id)
+    for store in (database.store, database.reopen()):
+        inbox = Inbox(store)
+        for use in (
+            lambda box: box.get_sync(request.id),
+            lambda box: box.decide_sync(request.id, request.approve(), by="ana"),
+            lambda box: box.decide_sync(request.id, request.reject(), by="ana"),
+            lambda box: box.cancel_sync(request.id, by="ana"),
+        ):
+            with pytest.raises(Tampered, match=rf"request {request.id} was not used"):
+                use(inbox)
+        with caplog.at_level(logging.WARNING):
+            assert [shown.id for shown in inbox.pending_sync()] == [other.id]
+        assert request.id in caplog.text
+
+
+def test_terms_that_were_lowered_with_a_new_digest_are_refused(database: Database) -> None:
+    ran: list[str] = []
+    request = paused(lambda: pay(database.store, ran, quorum=2, reviewers=["ana"]))
+    (terms,) = database.sql("SELECT terms FROM call")[0]
+    lower = {n: v for n, v in json.loads(terms).items() if n not in ("quorum", "reviewers")}
+    database.sql("UPDATE call SET terms = ?", json.dumps(lower))
+    row = database.store.unchecked().call(request.id)
+    assert row is not None
+    database.sql("UPDATE call SET digest = ?", codec.digest(envelope(row)))
+    with pytest.raises(Tampered, match=request.id):
+        Inbox(database.reopen()).get_sync(request.id)
+
+
+@pytest.mark.parametrize("column", ["description", "schema", "name", "version", "title"])
+def test_a_tool_that_was_changed_is_not_shown(database: Database, column: str) -> None:
+    ran: list[str] = []
+    request = paused(lambda: pay(database.store, ran))
+    database.sql(f"UPDATE tool SET {column} = replace({column}, 'money', 'nothing') || ' '")
+    with pytest.raises(Tampered, match="tool transfer"):
+        Inbox(database.reopen()).get_sync(request.id)
+    assert list(Inbox(database.reopen()).pending_sync()) == []
+    database.sql("DELETE FROM tool")
+    with pytest.raises(Tampered, match=rf"{request.id}.*its tool transfer is missing"):
+        Inbox(database.reopen()).get_sync(request.id)
+    assert list(Inbox(database.reopen()).pending_sync()) == []
+
+
+# -- runs, threads and messages
+
+
+def talked(database: Database) -> list[str]:
+    ran: list[str] = []
+    clerk(database.store, ran).run_sync("Refund A-1.", thread="t", requester="bob")
+    return ran
+
+
+MESSAGES = {
+    "rewritten": ["UPDATE message SET body = replace(body, 'A-1', 'B-2') WHERE seq = 1"],
+    "first deleted": ["DELETE FROM message WHERE seq = 1"],
+    "last deleted": ["DELETE FROM message WHERE seq = 2"],
+    "all deleted": ["DELETE FROM message"],
+    "swapped": [
+        "UPDATE message SET seq = 99 WHERE seq = 1",
+        "UPDATE message SET seq = 1 WHERE seq = 2",
+        "UPDATE message SET seq = 2 WHERE seq = 99",
+    ],
+    "inserted": [
+        "INSERT INTO message (thread, seq, run, body, mac) "
+        "SELECT thread, 3, run, body, mac FROM message WHERE seq = 1"
+    ],
+    "of another run": ["UPDATE message SET run = 'other' WHERE seq = 1"],
+    "counted otherwise": ["UPDATE thread SET messages = 1"],
+    "said to be pruned": [
+        "DELETE FROM message WHERE seq = 1",
+        "UPDATE thread SET messages_pruned = '1-1'",
+    ],
+    "without its thread": ["DELETE FROM thread WHERE id = 't'"],
+}
+
+
+@pytest.mark.parametrize("attack", MESSAGES)
+def test_a_conversation_that_was_changed_is_refused(database: Database, attack: str) -> None:
+    ran = talked(database)
+    assert len(database.store.messages("t")) == 2
+    for statement in MESSAGES[attack]:
+        database.sql(statement)
+    store = database.reopen()
+    with pytest.raises(Tampered, match=r"thread t|message"):
+        store.messages("t")
+    for request in Inbox(store).pending_sync():
+        Inbox(store).decide_sync(request.id, request.reject(), by="ana")
     with pytest.raises(Tampered):
-        await agent().resume("t")
-    assert world.ran == []
+        clerk(database.reopen(), ran).resume_sync("t")
+    assert ran == []
+
+
+def test_what_pruning_took_is_not_missed(database: Database) -> None:
+    ran: list[str] = []
+    agent = clerk(database.store, ran)
+    (request,) = agent.run_sync("Refund A-1.", thread="t").interruptions
+    Inbox(database.store).decide_sync(request.id, request.approve(), by="ana")
+    assert agent.resume_sync("t").status == "done"
+    said = len(database.store.messages("t"))
+    assert database.store.prune(database.store.now() + 10**9, "ana")["messages"] == said
+    store = database.reopen()
+    assert store.messages("t") == []
+    (row,) = store.threads()[-1:]
+    assert row.messages_pruned == f"1-{said}"
+    assert clerk(store, ran).run_sync("Again.", thread="t").status == "paused"
+    assert [seq for seq, _ in store.messages("t")] == [said + 1, said + 2]
+    database.sql(f"DELETE FROM message WHERE seq = {said + 1}")
+    with pytest.raises(Tampered, match=rf"message {said + 1} of it is missing"):
+        database.reopen().messages("t")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "owner = 'eve'",
+        "seq = seq + 1",
+        "head = 'x'",
+        "messages = 9",
+        "created = 1",
+        "mac = ''",
+        "mac = '1.00000000.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'",
+    ],
+)
+def test_a_thread_that_was_changed_is_refused(database: Database, change: str) -> None:
+    ran = talked(database)
+    database.sql(f"UPDATE thread SET {change} WHERE id = 't'")
+    store = database.reopen()
+    with pytest.raises((Tampered, sayso.UnknownKey), match="thread t"):
+        store.thread("t")
+    assert [thread.id for _, thread in store.threads_of("eve")] == []
+    with pytest.raises((Tampered, sayso.UnknownKey)):
+        clerk(store, ran).resume_sync("t")
+
+
+RUN = [
+    *("status = 'done'", "stop = 'enough'", "agent = 'other'", "requester = 'boss'"),
+    *("snapshot = '{}'", "output = 'paid'", "token = token + 1", "ready_at = 1", "asked = 0"),
+    *("parent_call = 'req_1'", "agent_digest = 'x'", "wake = 9", "seq = 0", "owner = 'w'"),
+]
+
+
+@pytest.mark.parametrize("change", RUN)
+def test_a_run_that_was_changed_is_refused(database: Database, change: str) -> None:
+    ran: list[str] = []
+    result = clerk(database.store, ran).run_sync("Refund A-1.", thread="t")
+    (request,) = result.interruptions
+    database.sql(f"UPDATE run SET {change}")
+    store = database.reopen()
+    with pytest.raises(Tampered, match=rf"run {result.run} was not used"):
+        store.run(result.run)
+    assert store.runs() == []
+    assert store.ready(["clerk", "other"]) == []
+    with pytest.raises(Tampered):
+        Inbox(store).decide_sync(request.id, request.approve(), by="ana")
+    with pytest.raises(Tampered):
+        clerk(store, ran).resume_sync(result.run)
+
+
+def test_a_bad_run_does_not_keep_the_others_from_being_taken(database: Database) -> None:
+    ran: list[str] = []
+    runs = []
+    for thread in ("t1", "t2", "t3"):
+        result = clerk(database.store, ran).run_sync("Refund A-1.", thread=thread)
+        approve(database.store, result.interruptions[0])
+        runs.append(result.run)
+    database.sql("UPDATE run SET output = 'x' WHERE thread IN ('t1', 't2')")
+    assert [run.id for run in database.reopen().ready(["clerk"], 1)] == [runs[2]]
+
+
+# -- grants and tokens
+
+
+def test_a_token_that_was_changed_is_no_token(database: Database) -> None:
+    token, _ = create_token(database.store, "bo", by="ana")
+    request = paused(lambda: confirm(database.store))
+    database.sql("UPDATE principal SET person = 'ana', role = 'admin'")
+    store = database.reopen()
+    with pytest.raises((Tampered, sayso.NotAllowed)):
+        Inbox(store).decide_sync(request.id, request.approve(), token=token)
+    assert store.principals() == []
+
+
+def test_groups_that_were_changed_do_not_count(database: Database) -> None:
+    token, _ = create_token(database.store, "bo", by="ana", groups=["sales"])
+    request = paused(lambda: pay(database.store, [], reviewers=["group:finance"]))
+    database.sql("""UPDATE principal SET groups = '["finance"]'""")
+    with pytest.raises((Tampered, sayso.NotAllowed)):
+        Inbox(database.reopen()).decide_sync(request.id, request.approve(), token=token)
+    with pytest.raises(sayso.NotAllowed):
+        Inbox(database.store).decide_sync(request.id, request.approve(), by="bo")
+
+
+# -- rows that were valid once
+
+
+def test_a_call_that_was_put_back_does_not_run_again(database: Database) -> None:
+    ran: list[str] = []
+    request = paused(lambda: pay(database.store, ran))
+    approve(database.store, request)
+    ready = database.row("call", f"id = '{request.id}'")
+    assert pay(database.store, ran) == "paid ana"
+    database.put_back("call", f"id = '{request.id}'", ready)
+    for _ in range(2):
+        with pytest.raises(Tampered, match=rf"{request.id} was not used: its row was put back"):
+            pay(database.reopen(), ran)
+    assert ran == ["ana"]
+
+
+def test_nor_with_its_run_and_nor_when_its_events_are_gone_too(database: Database) -> None:
+    ran: list[str] = []
+    request = paused(lambda: pay(database.store, ran))
+    approve(database.store, request)
+    ready, run = database.row("call", "1 = 1"), database.row("run", "1 = 1")
+    assert pay(database.store, ran) == "paid ana"
+    database.put_back("call", "1 = 1", ready)
+    database.put_back("run", "1 = 1", run)
+    with pytest.raises(Tampered):
+        pay(database.reopen(), ran)
+    database.sql("UPDATE event SET call = 'req_other' WHERE seq > ?", ready["seq"])
+    with pytest.raises(Tampered, match="events of thread r were changed or deleted"):
+        pay(database.reopen(), ran)
+    database.sql("DELETE FROM event WHERE seq > ?", ready["seq"])
+    with pytest.raises(Tampered):
+        pay(database.reopen(), ran)
+    assert ran == ["ana"]
+
+
+def test_a_thread_that_was_put_back_without_its_events_takes_no_more(database: Database) -> None:
+    ran: list[str] = []
+    request = paused(lambda: pay(database.store, ran))
+    approve(database.store, request)
+    before = {table: database.row(table, "1 = 1") for table in ("call", "run", "thread")}
+    assert pay(database.store, ran) == "paid ana"
+    for table, row in before.items():
+        database.put_back(table, "1 = 1", row)
+    with pytest.raises(Tampered, match="put back to an earlier state"):
+        pay(database.reopen(), ran)
+    assert ran == ["ana"]
+
+
+def test_a_request_that_was_refused_and_put_back_is_not_decided_again(database: Database) -> None:
+    request = paused(lambda: confirm(database.store))
+    asked = database.row("call", "1 = 1")
+    inbox = Inbox(database.store)
+    inbox.decide_sync(request.id, request.reject("never"), by="ana")
+    database.put_back("call", "1 = 1", asked)
+    with pytest.raises(Tampered, match="put back"):
+        Inbox(database.reopen()).decide_sync(request.id, request.approve(), by="eve")
+
+
+def test_a_running_call_put_back_does_not_become_a_doubt(database: Database) -> None:
+    """A doubt would let somebody run it again, and its row would look new."""
+    ran: list[str] = []
+    request = paused(lambda: pay(database.store, ran))
+    approve(database.store, request)
+    running: list[dict[str, Any]] = []
+
+    def boundary(name: str, when: str) -> None:
+        if name.startswith("start") and when == "after":
+            running.append(database.row("call", "1 = 1"))
+            running.append(database.row("run", "1 = 1"))
+
+    database.store.boundary = boundary
+    assert pay(database.store, ran) == "paid ana"
+    database.store.boundary = None
+    database.put_back("call", "1 = 1", running[0])
+    with pytest.raises(Tampered):
+        Inbox(database.reopen()).decide_sync(request.id, request.approve(), by="eve")
+    with pytest.raises(Tampered):
+        database.store.transact(Recover(thread="r", run="r", by="ana"))
+
+
+def test_two_rows_swapped(database: Database) -> None:
+    ran: list[str] = []
+    first = paused(lambda: pay(database.store, ran))
+    other = paused(lambda: confirm(database.reopen(), "harmless"))
+    approve(database.store, other)
+    one, two = (database.row("call", f"id = '{each.id}'") for each in (first, other))
+    database.sql("DELETE FROM call")
+    for row, name in ((one, two), (two, one)):
+        swapped = {**row, "id": name["id"], "key": name["key"], "n": name["n"]}
+        names, marks = ", ".join(swapped), ", ".join("?" * len(swapped))
+        database.sql(f"INSERT INTO call ({names}) VALUES ({marks})", *swapped.values())
+    for name in (first.id, other.id):
+        with pytest.raises(Tampered, match=name):
+            Inbox(database.reopen()).get_sync(name)
+
+
+def test_a_row_under_another_list_is_left_out(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The columns of the lists have no MAC, and are compared with the row."""
+    request = paused(lambda: confirm(database.store))
+    Inbox(database.store).decide_sync(request.id, request.reject(), by="ana")
+    database.sql("UPDATE call SET list_status = 'asked'")
+    assert list(Inbox(database.reopen()).pending_sync()) == []
+    assert f"{request.id} is indexed as something else" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,13 @@ from sayso.stores.postgres import PostgresStore
 from sayso.stores.sql import migrate
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
+
+#: The first migration is frozen: stores exist that were made with it. What comes later is a file of
+#: its own, with the next number.
+FROZEN = {
+    "sqlite": "PLACEHOLDER_SQLITE",
+    "postgres": "PLACEHOLDER_POSTGRES",
+}
 
 #: What a later version may do to the tables.
 NEXT = (
@@ -97,3 +105,12 @@ def test_paused_runs_are_decided_and_finished_after_an_upgrade(
     assert cast.shipped("order-1", "late") == "shipped late"
     assert cast.effects == []
     assert verify(store).ok
+
+
+@pytest.mark.parametrize("dialect", FROZEN)
+def test_the_first_migration_is_frozen(dialect: str) -> None:
+    number, text = migrate.migrations(dialect)[0]
+    assert number == 1
+    assert hashlib.sha256(text.encode()).hexdigest() == FROZEN[dialect], (
+        "a released migration never changes: add the next number"
+    )

@@ -22,6 +22,7 @@ from sayso.errors import Paused
 from sayso.gate.backend import Cleared
 from sayso.gate.driver import Ended
 from sayso.gate.lease import RunLease
+from sayso.gate.options import title_maker
 from sayso.gate.plan import Plan
 from sayso.gate.recheck import called_off
 from sayso.gate.scope import RunScope
@@ -62,7 +63,10 @@ async def show_again(turn: Turn) -> None:
         assert slot.tool is not None
         call = slot.call
         shown = await preview_of(turn.job, slot.tool, call.args, call.rev + 1)
-        command = Reask(thread=call.thread, run=call.run, call=call.id, reason="", preview=shown)
+        make = title_maker(slot.tool.title, slot.tool.signature.parameters)
+        title = None if make is None else make(call.args)
+        place = {"thread": call.thread, "run": call.run, "call": call.id}
+        command = Reask(**place, reason="", preview=shown, title=title)
         slot.call = await turn.job.gate.backend.send(call, command)
 
 

@@ -85,6 +85,7 @@ def request_from(value: Mapping[str, Any], run: str, thread: str) -> Request:
         args=value.get("args", {}),
         schema=None if question is None else question.schema,
         question=question,
+        title=value.get("title", ""),
         description=value.get("description", ""),
         note=value.get("note", ""),
         preview=value.get("preview"),

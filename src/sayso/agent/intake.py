@@ -15,8 +15,9 @@ from sayso.agent.tool import Tool
 from sayso.engine.commands import NewCall
 from sayso.errors import InvalidCall, told
 from sayso.gate.guard import PREVIEW_SECONDS
-from sayso.gate.options import bound_facts, question_terms
+from sayso.gate.options import bound_facts, question_terms, title_maker
 from sayso.gate.plan import Plan, judged_call
+from sayso.rows import HOSTED
 from sayso.types import Json, Terms, ToolCall, Verdict, moment
 from sayso.views import kept_question
 
@@ -59,7 +60,7 @@ def hosted_plan(job: Job, key: str, made: HostedApproval, text: str) -> Plan:
         agent=job.agent.name,
         terms=terms,
         tool_name=name,
-        tool_digest=codec.digest({"server": made.server, "hosted": made.name}),
+        tool_digest=HOSTED + codec.digest({"server": made.server, "hosted": made.name}),
     )
 
 
@@ -85,6 +86,7 @@ def plan_of(job: Job, key: str, tool: Tool, text: str) -> Plan:
         tool_name=tool.name,
         binds=lambda: _bound(job, tool),
         effect_key=tool.effect_key,
+        title=title_maker(tool.title, tool.signature.parameters),
         preview=None if tool.preview is None else preview,
         reads=None if tool.asks is not None else tool.read,
         retry=False,  # the model hears of a failure, and may call again

@@ -14,6 +14,7 @@ from sayso.agent.tool import Tool
 from sayso.gate import Gate
 from sayso.rows import Call
 from sayso.stores.base import Store
+from sayso.stores.row_checks import tool_of
 from sayso.types import Request
 from sayso.views import request_of
 
@@ -120,10 +121,7 @@ class Job:
 
     def request(self, call: Call) -> Request:
         """A row of this run as people see it."""
-        known = self._known(call)
-        if known is None and call.tool_digest:
-            known = self.store.tool(call.tool_digest)
-        return request_of(call, known)
+        return request_of(call, self._known(call) or tool_of(self.store, call))
 
     def knows(self, call: Call) -> bool:
         """Whether the tool of a call is the agent's own, as it is now: nothing is to be read."""

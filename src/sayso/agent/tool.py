@@ -16,10 +16,12 @@ from sayso.gate import Gate
 from sayso.gate.guard import tool_of
 from sayso.gate.options import (
     GuardOptions,
+    Title,
     check_known,
     checked_effect_key,
     checked_functions,
     checked_needs,
+    checked_title,
     checked_words,
     own_terms,
 )
@@ -99,6 +101,7 @@ class Tool:
     binds: Callable[..., Mapping[str, Json]] | None = None
     preview: Callable[..., Json] | None = None
     effect_key: Callable[[dict[str, Json]], str] | None = None
+    title: Title | None = None
     #: Turns the arguments into a question, where the tool is one.
     asks: Callable[[dict[str, Json]], Question] | None = None
     #: The agent behind it, where the tool is one.
@@ -170,12 +173,14 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
         description=options.get("description"),
         skip_first=takes_context,
     )
+    title = checked_title(options.get("title"), signature)
     body = None if _is_empty(function) else function
     declared = options if body is not None else {**options, "allowed": ("reject", "respond")}
     made = Tool(
         signature=signature,
         function=body,
-        stored=tool_of(signature, options.get("version", "")),
+        stored=tool_of(signature, options.get("version", ""), title),
+        title=title,
         own=own_terms(declared),
         needs_approval=True if body is None else needs,
         takes_context=takes_context,

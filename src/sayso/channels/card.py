@@ -26,7 +26,7 @@ _LONG = 2_000  # lines, beyond which a diff may be less than minimal in order to
 
 def card(request: Request, now: datetime) -> list[Line]:
     """The whole card, one inert line after the other."""
-    lines = [*title(request, now), *_warnings(request), *_facts(request, now)]
+    lines = [*title(request, now), *_headed(request), *_warnings(request), *_facts(request, now)]
     if request.question is not None:
         lines += _question(request)
     elif request.tool is None:
@@ -49,6 +49,12 @@ def title(request: Request, now: datetime) -> Iterator[Line]:
     ends = _ends(request.expires_at, now) if request.status == "pending" else ""
     parts = (what, subject, f"risk {level.upper()}", ends)
     yield Line("  ".join(part for part in parts if part), _TITLE_STYLE.get(level, "bold"))
+
+
+def _headed(request: Request) -> Iterator[Line]:
+    """What the code says that this is about, as its first sentence."""
+    if request.title:
+        yield Line(text.inline(request.title), "bold")
 
 
 def _ends(ends: datetime | None, now: datetime) -> str:
@@ -76,6 +82,7 @@ def length(later: datetime, earlier: datetime) -> str:
 
 def _warnings(request: Request) -> Iterator[Line]:
     shown = [request.args, request.note, request.description, request.preview, request.tool]
+    shown += [request.title]
     shown += [request.agent, request.run, request.original]
     if request.question is not None:
         shown += [request.question.text]

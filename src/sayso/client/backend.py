@@ -61,6 +61,8 @@ class HttpBackend:
             "requester": entry.requester,
             "note": plan.note,
         }
+        if plan.title is not None:
+            options["title"] = plan.title(plan.args)
         if plan.kind == "question":
             return Step(row_of(await client.ask(question_from(content), **options)))
         if plan.tool is None:

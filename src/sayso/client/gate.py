@@ -21,8 +21,10 @@ from sayso.gate.options import (
     checked_lease,
     checked_name,
     checked_raises,
+    checked_title,
     checked_wait,
     checked_words,
+    fixed_title,
     terms_from,
 )
 from sayso.gate.plan import Plan
@@ -115,6 +117,7 @@ class RemoteGate:
             function=function,
             signature=signature,
             tool=tool_of(signature, ""),
+            title=checked_title(options.get("title"), signature),
             own=terms_from(options),
             needs_approval=True,
             binds=options.get("binds"),
@@ -167,6 +170,7 @@ class RemoteGate:
             args=data.decode(),
             agent=self.agent,
             terms=_judged_there,
+            title=fixed_title(options.get("title")),
             note=checked_words(options.get("note") or "", "note"),
             wait=self._wait_of(options),
             options=_of_terms(options),
@@ -220,7 +224,7 @@ def _key_maker(
 def _of_terms(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that travel with the request; key, note and wait are the plan's."""
     own = (
-        *("wait", "key", "note", "name", "needs_approval", "binds", "preview", "raises"),
+        *("wait", "key", "note", "title", "name", "needs_approval", "binds", "preview", "raises"),
         "effect_key",
     )
     return {name: value for name, value in options.items() if name not in own}

@@ -17,6 +17,8 @@ _MAX_KEY = 200
 class _Terms(TypedDict, total=False):
     """Who decides and until when; it can only make the server's policy stricter."""
 
+    #: What a person reads first; shown as the agent's words.
+    title: str
     note: str
     description: str
     reviewers: str | Iterable[str]
@@ -95,7 +97,7 @@ def body_of(options: Mapping[str, Any]) -> dict[str, Json]:
             body[name] = list(value) if isinstance(value, tuple) else value
     if options.get("risk") is not None:
         body["risk"] = {"level": terms.risk.level, "reasons": list(terms.risk.reasons)}
-    for name in ("note", "description"):
+    for name in ("title", "note", "description"):
         if options.get(name):
             body[name] = checked_words(options[name], name)
     body |= {name: options[name] for name in _AS_THEY_ARE if options.get(name)}

@@ -37,6 +37,7 @@ def request_from(body: Body) -> Request:
         args=body["args"],
         schema=body["schema"],
         question=None if body["question"] is None else question_from(body["question"]),
+        title=body["title"],
         description=body["description"],
         note=body["note"],
         preview=body["preview"],

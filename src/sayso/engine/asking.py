@@ -16,8 +16,8 @@ ENVELOPE_VERSION = 1
 def envelope(call: Call) -> dict[str, object]:
     """Everything that a person is shown, and so binds; its RFC 8785 hash is the request's digest.
 
-    The tool's digest covers its name, schema, description and version; the question of a request
-    is its arguments. Texts of any length are there by their hash.
+    The tool's digest covers its name, schema, description, title and version; the question of a
+    request is its arguments. Texts of any length are there by their hash.
     """
     return {
         "version": ENVELOPE_VERSION,
@@ -33,6 +33,7 @@ def envelope(call: Call) -> dict[str, object]:
         "tool": call.tool,
         "tool_digest": call.tool_digest,
         "args": call.args_hash,
+        "title": _hashed(call.title),
         "note": _hashed(call.note),
         "preview": _hashed(call.preview),
         "binds": call.binds,

@@ -29,6 +29,7 @@ class NewCall:
     nonce: str
     terms: Terms
     binds: str = ""
+    title: str = ""
     note: str = ""
     preview: str = ""
     effect_key: str = ""
@@ -123,9 +124,11 @@ class Decide(Command):
     message: str = ""
     #: The answer or result, as JSON text, already checked in front of the person.
     value: str | None = None
-    #: An edit's whole arguments: canonical JSON, its hash, and the policy's second look.
+    #: An edit's whole arguments: canonical JSON, its hash, the title that they make, and the
+    #: policy's second look.
     args: str | None = None
     args_hash: str = ""
+    title: str = ""
     terms: Terms | None = None
     #: A standing yes to store together with an approval.
     grant: Grant | None = None
@@ -277,6 +280,7 @@ class Reask(Command):
     tool: Tool | None = None
     terms: Terms | None = None
     binds: str | None = None
+    title: str | None = None
     preview: str | None = None
     effect_key: str | None = None
     #: The arguments in full, with their hash, where an edit left out what the tool fills in.

@@ -228,6 +228,7 @@ def _revise(
         rev=call.rev + 1,
         votes=(),
         terms=terms,
+        title=command.title,
         preview="",  # of the arguments before
         # Where code makes the key, it does so again before the start, and people see the new one.
         effect_key=key_of(call.agent, call.binds, terms, command.args),

@@ -111,6 +111,7 @@ def _new_call(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
         created=work.now,
         requester=work.the_run().requester,
         binds=new.binds,
+        title=new.title,
         note=new.note,
         preview=new.preview,
         effect_key=new.effect_key,
@@ -200,8 +201,8 @@ def _granted(work: UnitOfWork, call: Call) -> Grant | None:
     return None
 
 
-def _shown_anew(work: UnitOfWork, call: Call, preview: str) -> Call:
-    call = call._replace(preview=preview, rev=call.rev + 1, votes=())
+def _shown_anew(work: UnitOfWork, call: Call, preview: str, title: str) -> Call:
+    call = call._replace(preview=preview, title=title, rev=call.rev + 1, votes=())
     call = work.put_call(_digested(work, call))
     work.emit(
         "revised",
@@ -222,8 +223,10 @@ def reask(work: UnitOfWork, command: Reask) -> Call:
     """
     call = work.the_call(command.call)
     if call.status is CallStatus.ASKED and not command.reason:
-        changed = command.preview not in (None, call.preview)
-        return _shown_anew(work, call, command.preview or "") if changed else call
+        preview = call.preview if command.preview is None else command.preview
+        title = call.title if command.title is None else command.title
+        same = (preview, title) == (call.preview, call.title)
+        return call if same else _shown_anew(work, call, preview, title)
     if call.status not in (CallStatus.READY, CallStatus.ASKED):
         return call
     if command.tool is not None:
@@ -233,6 +236,8 @@ def reask(work: UnitOfWork, command: Reask) -> Call:
         call = call._replace(terms=command.terms)
     if command.binds is not None:
         call = call._replace(binds=command.binds)
+    if command.title is not None:
+        call = call._replace(title=command.title)
     if command.preview is not None:
         call = call._replace(preview=command.preview)
     if command.effect_key is not None:

@@ -27,7 +27,6 @@ from sayso.rows import (
     Run,
     StoredMessage,
     Thread,
-    Tool,
     decision_text,
     json_encoder,
     terms_text,
@@ -35,7 +34,7 @@ from sayso.rows import (
 )
 from sayso.types import Grant
 
-AuthenticRow: TypeAlias = Call | Run | Thread | StoredMessage | Grant | Principal | EffectKey | Tool
+AuthenticRow: TypeAlias = Call | Run | Thread | StoredMessage | Grant | Principal | EffectKey
 
 # ASCII with every separator fixed: one value has one text, on every version of Python.
 _encode = json_encoder(ensure_ascii=True)
@@ -54,7 +53,7 @@ def _call(call: Call) -> tuple[object, ...]:
         *(call.id, call.run, call.thread, call.key, call.kind, call.agent, call.requester),
         *(call.tool, call.tool_digest, call.args, call.args_hash, call.original),
         *(call.nonce, call.rev, call.digest, terms_text(call.terms), call.binds, call.note),
-        *(call.preview, call.status, call.asked, call.expires_at, call.created),
+        *(call.title, call.preview, call.status, call.asked, call.expires_at, call.created),
         *(votes_text(call.votes), decision_text(call.decision), call.valid_until, call.grant),
         *(call.attempt, call.token, call.result, call.effect_key, call.seq),
     )
@@ -91,10 +90,6 @@ def _effect_key(effect: EffectKey) -> tuple[object, ...]:
     return effect[:-1]
 
 
-def _tool(tool: Tool) -> tuple[object, ...]:
-    return tool[:-1]
-
-
 def _principal(principal: Principal) -> tuple[object, ...]:
     return principal[:-1]
 
@@ -106,7 +101,6 @@ FIELDS: dict[type[AuthenticRow], Fields] = {
     StoredMessage: Fields("message", 1, _message),
     Grant: Fields("grant", 1, _grant),
     Principal: Fields("token", 1, _principal),
-    Tool: Fields("tool", 1, _tool),
     EffectKey: Fields("effect", 1, _effect_key),
 }
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from sayso.engine.moves import moved, run_moved
+from sayso.engine.moves import IllegalMove, moved, run_moved
 from sayso.engine.row_macs import row_mac
 from sayso.errors import NotFound, Tampered
 from sayso.rows import (
@@ -179,8 +179,10 @@ class UnitOfWork:
 
     def emit(self, type: str, *, actor: str, call: Call | None = None, **body: Any) -> None:
         """Add a fact to the thread's chain."""
+        # The rows are written again, so that each knows of the last event about it
+        # (``check_not_put_back``).
+        self.run_touched = self.run_touched or self.run is not None
         if call is not None:
-            # The row is written again, so that it knows of its last event (``check_not_put_back``).
             self.touched_calls.setdefault(call.id, call)
         run = call.run if call is not None else (self.run.id if self.run is not None else "")
         self.facts.append(Fact(type, actor, run, call.id if call is not None else "", body))
@@ -239,6 +241,7 @@ class UnitOfWork:
         Only here is it known where the chain ends, and each row says how far it had come.
         """
         self._tell_of_rows()
+        self._check_told()
         for fact in self.facts:
             if fact.system:
                 self.system = self._chain(self.system or Thread(id=SYSTEM_THREAD), fact)
@@ -264,6 +267,12 @@ class UnitOfWork:
         self.principals = [p._replace(mac=row_mac(p, mac)) for p in self.principals]
         self.messages = [m._replace(mac=row_mac(m, mac)) for m in self.messages]
 
+    def _check_told(self) -> None:
+        """Every change of a call is a fact, or a row that was put back could not be told."""
+        silent = self.touched_calls.keys() - {fact.call for fact in self.facts}
+        if silent:
+            raise IllegalMove(f"call {min(silent)} changed, and no event says so; report it")
+
     def _authentic(self, thread: Thread) -> Thread:
         thread = thread._replace(created=thread.created or self.now)
         return thread._replace(mac=row_mac(thread, self.deps.mac))
@@ -287,26 +296,27 @@ class UnitOfWork:
 
 
 def check_not_put_back(
-    deps: EngineDeps, thread: Thread, calls: Sequence[Call], events: Sequence[Event]
+    deps: EngineDeps, thread: Thread, rows: Sequence[Call | Run], events: Sequence[Event]
 ) -> None:
-    """Raise ``Tampered`` if one of these stored rows is older than an event about its call.
+    """Raise ``Tampered`` if one of these stored rows is older than an event about it.
 
     A row whose MAC holds may still be an old one that somebody put back: a call that was recorded
-    is ready again. But each row says how many events its thread had (``seq``), and every event
-    about a call writes its row. So the events since then, up to the head that the thread's MAC
-    proves, must be whole, and none of them may name the call. ``events`` begin with the one that
-    the oldest row names.
+    is ready again, a run that finished is due. But each row says how many events its thread had
+    (``seq``), and every event about a call or a run writes its row. So the events since then, up to
+    the head that the thread's MAC proves, must be whole, and none of them may name the row.
+    ``events`` begin with the one that the oldest row names.
     """
-    last, oldest = None, min(call.seq for call in calls)
+    last, oldest = None, min(row.seq for row in rows)
     for event in events:
         expected = oldest if last is None else last.seq + 1
         chained = last is None or deps.check_link(link_bytes(last.hash, event), event.hash)
         if event.seq != expected or not chained:
             break
-        for call in calls:
-            if event.call == call.id and event.seq > call.seq:
+        for row in rows:
+            subject = event.call if isinstance(row, Call) else event.run
+            if subject == row.id and event.seq > row.seq:
                 raise Tampered(
-                    f"{call.id} was not used: its row was put back to an earlier state, before "
+                    f"{row.id} was not used: its row was put back to an earlier state, before "
                     f"event {event.seq} ({event.type}) of thread {thread.id}. Run `sayso audit "
                     "verify`, then bring the row back from a backup, or ask again in a new run"
                 )
@@ -314,7 +324,7 @@ def check_not_put_back(
     if last is None or (last.seq, last.hash) != (thread.seq, thread.head):
         where = oldest if last is None else last.seq + 1
         raise Tampered(
-            f"{calls[0].id} was not used: the events of thread {thread.id} were changed or deleted "
+            f"{rows[0].id} was not used: the events of thread {thread.id} were changed or deleted "
             f"from {where} on, so that nobody can say what became of it. Run `sayso audit verify`, "
             "then bring them back from a backup, or ask again in a new run"
         )

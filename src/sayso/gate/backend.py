@@ -39,9 +39,9 @@ from sayso.gate.verify import verify
 from sayso.rows import LIVE, Call, CallStatus, RunStatus
 from sayso.stores.base import Due, Store
 from sayso.stores.inner import close_due, release_lapsed
+from sayso.stores.row_checks import request_in
 from sayso.twin import News, hop, look, write, write_start, write_whole
 from sayso.types import Micros, Request
-from sayso.views import request_of
 
 #: How long a waiter trusts the news before it looks by itself.
 _LOOK_AGAIN = 30.0
@@ -207,6 +207,7 @@ def _unwritten(new: NewCall, entry: RunEntry, agent: str, now: Micros) -> Call:
         created=now,
         requester=entry.requester,
         binds=new.binds,
+        title=new.title,
         note=new.note,
         attempt=1,
     )
@@ -395,9 +396,12 @@ class StoreBackend:
         outdated = await recheck(plan, call)
         if outdated is None:
             return Cleared(call)
-        if isinstance(outdated, Reask) and plan.preview is not None:
+        if isinstance(outdated, Reask):
             args = call.args if outdated.args is None else outdated.args
-            outdated = replace(outdated, preview=await plan.preview(args, call.rev + 1))
+            if plan.title is not None:
+                outdated = replace(outdated, title=plan.title(args))
+            if plan.preview is not None:
+                outdated = replace(outdated, preview=await plan.preview(args, call.rev + 1))
         return await self.send(call, outdated)
 
     async def start_cleared(
@@ -531,7 +535,7 @@ class StoreBackend:
 
     def shown(self, call: Call) -> Request:
         """The row as people see it."""
-        return request_of(call, self.store.tool(call.tool_digest) if call.tool_digest else None)
+        return request_in(self.store, call)
 
     async def stop_reason(self, call: Call) -> str:
         run = await look(self.store, self.store.run, call.run)

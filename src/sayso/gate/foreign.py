@@ -33,9 +33,9 @@ from sayso.gate.scope import RunScope, open_scopes
 from sayso.policy import Policy
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Query, Store
+from sayso.stores.row_checks import request_in
 from sayso.twin import look, write
 from sayso.types import Json, Request, Terms, ToolCall, Verdict
-from sayso.views import request_of
 
 MOST_WAITING = 500
 _REUSED = (
@@ -298,7 +298,7 @@ class ForeignThread:
         return tuple(self._request(row) for row in found)
 
     def _request(self, row: Call) -> Request:
-        return request_of(row, self.store.tool(row.tool_digest) if row.tool_digest else None)
+        return request_in(self.store, row)
 
 
 def run_of(store: Store, agent: str, thread: str) -> str:

@@ -66,9 +66,8 @@ class ForeignTool:
     def stored(self) -> Tool:
         """The face that is stored; its digest covers name, schema, description and version."""
         face = {"parameters": self.rules, "returns": None}
-        whole = {"name": self.name, "schema": face, "description": self.description}
-        digest = codec.sha256(codec.canonical({**whole, "version": self.version}))
-        return Tool(digest, self.name, codec.dumps(face), self.description)
+        codec.canonical(face)  # a schema that JSON would bend is refused where it is declared
+        return Tool.of(self.name, codec.dumps(face), self.description, self.version)
 
     def intake(self, args: Mapping[str, Json]) -> str:
         """The arguments as they are stored, shown and run, with every default; or InvalidCall."""

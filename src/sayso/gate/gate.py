@@ -33,8 +33,10 @@ from sayso.gate.options import (
     checked_name,
     checked_needs,
     checked_raises,
+    checked_title,
     checked_wait,
     checked_words,
+    fixed_title,
     own_terms,
     question_terms,
 )
@@ -135,7 +137,8 @@ class Gate:
         ``"once"`` (the default), ``"idempotent"`` if it may run again after a crash, or
         ``"read"``. ``effect_key`` makes that effect unique in the store. ``binds`` gives facts of
         the surroundings that must not change between approval and start; ``preview`` shows what
-        would happen. The other options are those of ``ask``.
+        would happen. ``title`` is what people read first: a text with argument names in braces, or
+        a function of the arguments. The other options are those of ``ask``.
         """
         check_known(options, GuardOptions)
         if function is None:
@@ -151,6 +154,7 @@ class Gate:
             checked_words(description, "description")
         checked_functions(options)
         signature = Signature.of(function, name=options.get("name"), description=description)
+        title = checked_title(options.get("title"), signature)
         if options.get("name") is None:
             self._check_unique(signature.name, function)
         return Guard(
@@ -158,7 +162,8 @@ class Gate:
             judge=self.judge,
             function=function,
             signature=signature,
-            tool=tool_of(signature, options.get("version", "")),
+            tool=tool_of(signature, options.get("version", ""), title),
+            title=title,
             own=own_terms(options),
             needs_approval=checked_needs(options.get("needs_approval", not self._has_policy)),
             binds=options.get("binds"),
@@ -239,6 +244,7 @@ class Gate:
             args=data.decode(),
             agent=self.agent,
             terms=terms,
+            title=fixed_title(options.get("title")),
             note=checked_words(options.get("note") or "", "note"),
             wait=self._wait_of(options.get("wait", UNSET)),
             named=key is not None,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sayso import codec
 from sayso.errors import SaysoError, told
 from sayso.gate.driver import Driver
-from sayso.gate.options import bound_facts, checked_name
+from sayso.gate.options import Title, bound_facts, checked_name, title_maker
 from sayso.gate.plan import Plan
 from sayso.gate.scope import RunScope, current
 from sayso.policy import Predicate
@@ -73,6 +73,7 @@ class Guard:
     needs_approval: bool | Predicate
     binds: Callable[[], Mapping[str, Json]] | None
     preview: Callable[..., Json] | None
+    title: Title | None
     note: str
     key: Callable[[dict[str, Json]], str] | None
     wait: float | None
@@ -130,6 +131,7 @@ class Guard:
             tool_name=self.tool.name,
             binds=self._bound,
             effect_key=self.effect_key,
+            title=title_maker(self.title, self.signature.parameters),
             note=self.note,
             preview=None if self.preview is None else self._preview,
             reads=self._reads,
@@ -199,18 +201,9 @@ def known_inside(call: Call) -> Iterator[None]:
         _this_call.reset(token)
 
 
-def tool_of(signature: Signature, version: str) -> Tool:
-    """The stored face of a tool; its digest covers name, schema, description and version."""
+def tool_of(signature: Signature, version: str, title: Title | None = None) -> Tool:
+    """The stored face of a tool; its digest covers name, schema, description, title and version."""
     face = {"parameters": signature.parameters, "returns": signature.returns}
-    whole = {
-        "name": signature.name,
-        "schema": face,
-        "description": signature.description,
-        "version": version,
-    }
-    return Tool(
-        digest=codec.sha256(codec.canonical(whole)),
-        name=signature.name,
-        schema=codec.dumps(face),
-        description=signature.description,
-    )
+    codec.canonical(face)  # a schema that JSON would bend is refused where it is declared
+    template = title if isinstance(title, str) else ""
+    return Tool.of(signature.name, codec.dumps(face), signature.description, version, template)

@@ -47,7 +47,7 @@ def once_plan(
         args=codec.canonical({"key": key}).decode(),
         agent=agent,
         terms=terms,
-        tool=Tool(digest=codec.digest({"once": key}), name="once", schema=face),
+        tool=Tool.of("once", face, version=key),
         tool_name="once",
         run=run,
         wait=wait,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast
 
-from sayso.errors import InvalidCall
+from sayso import codec
+from sayso.errors import InvalidCall, told
+from sayso.hiding import MAX_TITLE, plain_title, title_fields, titled
 from sayso.policy import Predicate, Rule
 from sayso.policy.template import BadTemplate, check_template
 from sayso.types import (
@@ -24,7 +27,12 @@ from sayso.types import (
     as_fields,
 )
 
+if TYPE_CHECKING:
+    from sayso.schema import Signature
+
 T = TypeVar("T")
+
+log = logging.getLogger("sayso.gate")
 
 
 class Unset(Enum):
@@ -37,9 +45,15 @@ UNSET: Literal[Unset.UNSET] = Unset.UNSET
 Wait: TypeAlias = float | Literal[Unset.UNSET] | None
 
 
+#: A text with argument names in braces, or a function of the arguments.
+Title: TypeAlias = str | Callable[[dict[str, Json]], str]
+
+
 class AskOptions(TypedDict, total=False):
     """Who decides a question or an approval, and until when."""
 
+    #: What a person reads first; for a function or a tool, made of its arguments.
+    title: Title
     wait: Wait
     #: Names the call, instead of its content and count; for a function, made from its arguments.
     key: str | Callable[[dict[str, Json]], str]
@@ -223,6 +237,57 @@ def checked_effect_key(
     except BadTemplate as error:
         raise TypeError(f"effect_key={given!r:.80}: {error}") from None
     return None
+
+
+def fixed_title(title: object) -> Callable[[str], str] | None:
+    """Return what gives a plain text as the title of a question or a confirmation."""
+    words = checked_words(title or "", "title", MAX_TITLE)
+    return (lambda _: plain_title(words)) if words else None
+
+
+def checked_title(title: object, signature: Signature) -> Title | None:
+    """Return a title that can be made of the arguments of a function."""
+    if title is None:
+        return None
+    if isinstance(title, str):
+        checked_words(title, "title", MAX_TITLE)
+        names = set(signature.parameters.get("properties", ()))
+        for name in title_fields(title):
+            if name not in names:
+                known = ", ".join(sorted(names)) or "none"
+                raise InvalidCall(
+                    f"title: {{{name}}} is no argument of {signature.name}; it has {known}", "title"
+                )
+    elif not callable(title) or inspect.iscoroutinefunction(title):
+        raise TypeError(f"title={title!r:.80}: give a text, or a plain function of the arguments")
+    return title  # type: ignore[return-value]  # a text or a function, as was seen
+
+
+def title_maker(
+    title: Title | None, parameters: Mapping[str, Any] | None = None
+) -> Callable[[str], str] | None:
+    """Return the function that makes a title of stored arguments, or nothing without a title.
+
+    A function that fails leaves the request without a title, and a warning in the log: it must not
+    keep anybody from being asked.
+    """
+    if title is None:
+        return None
+
+    def make(args: str) -> str:
+        values = codec.loads(args)
+        if isinstance(title, str):
+            return titled(title, values, parameters)
+        try:
+            made = title(values)
+            if not isinstance(made, str):
+                raise TypeError(f"it gave {type(made).__name__}, not a text")
+            return plain_title(made)
+        except Exception as error:
+            log.warning("no title: title= failed: %s", told(error))
+            return ""
+
+    return make
 
 
 def checked_functions(options: Mapping[str, Any]) -> None:

@@ -40,6 +40,8 @@ class Plan:
     binds: Callable[[], str] = _no_binds
     #: Makes the key of the effect from the arguments, where the terms have no template for it.
     effect_key: Callable[[dict[str, Any]], object] | None = None
+    #: What heads the request, made of the arguments.
+    title: Callable[[str], str] | None = None
     note: str = ""
     #: What would happen, as JSON text: made of the arguments, for one revision of the request.
     preview: Callable[[str, int], Awaitable[str]] | None = None
@@ -84,6 +86,7 @@ def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
         nonce=secrets.token_hex(16),
         terms=terms,
         binds=binds,
+        title="" if plan.title is None else plan.title(plan.args),
         note=plan.note,
         preview=preview,
         effect_key=effect_key_of(plan, binds, terms, plan.args),

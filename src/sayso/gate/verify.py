@@ -7,7 +7,7 @@ from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
 from sayso.errors import Tampered
 from sayso.rows import Call
 from sayso.stores.base import Store
-from sayso.types import Decided, Vote
+from sayso.types import Decided, Verdict, Vote
 
 _BY_PERSON = frozenset({"approve", "edit"})
 #: Nobody signs what a policy or a grant lets run: the row's MAC covers it, and both are asked again
@@ -34,6 +34,8 @@ def verify(store: Store, call: Call) -> None:
         _check(store, call, decision)
     elif (decision.type == "grant") != (call.grant is not None):
         raise _tampered(call, "it says that a grant covers it, and names none")
+    elif decision.type == "allow" and call.terms.verdict is not Verdict.ALLOW:
+        raise _tampered(call, "people were to be asked about it, and nobody approved it")
     if call.valid_until != decision.at + round(call.terms.valid_for * 1_000_000):
         raise _tampered(call, "the end of its approval was changed")
     if call.terms.quorum > 1 and decision.type in _BY_PERSON:

@@ -12,6 +12,7 @@ from typing import Any, TypedDict, Unpack
 from sayso import codec
 from sayso.engine.commands import Cancel, Decide, Note, RevokeGrant
 from sayso.errors import Conflict, Expired, InvalidCall, InvalidDecision, NotFound, SaysoError
+from sayso.hiding import titled
 from sayso.inbox.answers import (
     check_alike,
     check_called_off,
@@ -28,6 +29,7 @@ from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.stores.inner import call_off, close_overdue, expire
+from sayso.stores.row_checks import if_readable, tool_of
 from sayso.twin import News, hop, look, twin, write, write_made
 from sayso.types import (
     Decision,
@@ -176,7 +178,12 @@ class Inbox:
         found = self.store.page(replace(query, limit=query.limit + 1))
         shown = found[: query.limit]
         following = str(shown[-1][0]) if len(found) > query.limit else None
-        return shown, following
+        # A request whose tool cannot be shown is left out like one that was changed itself.
+        return [pair for pair in shown if if_readable(self._has_tool, pair[1])], following
+
+    def _has_tool(self, call: Call) -> bool:
+        self._tool(call)
+        return True
 
     def _read(self, request_id: str) -> tuple[Call, Request | None]:
         """A call, and the request that it is, unless it is overdue."""
@@ -215,14 +222,10 @@ class Inbox:
 
     def _tool(self, call: Call) -> Tool | None:
         """The face of a call's tool; it never changes, since its digest names it."""
-        if not call.tool_digest:
-            return None
-        if call.tool_digest not in self._tools:
-            found = self.store.tool(call.tool_digest)
-            if found is None:
-                return None
-            self._tools[call.tool_digest] = found
-        return self._tools[call.tool_digest]
+        tool = self._tools.get(call.tool_digest) or tool_of(self.store, call)
+        if tool is not None:
+            self._tools[tool.digest] = tool
+        return tool
 
     def _sweep(self) -> None:
         """Close what is overdue and show what is in doubt, even where no worker runs."""
@@ -300,12 +303,17 @@ class Inbox:
     ) -> Decide:
         tool = self._tool(call)
         message = value = args = terms = None
+        title = ""
         if isinstance(decision, Reject):
             message = checked_text(decision.message, "message")
         elif isinstance(decision, Respond):
             value = checked_value(call, tool, decision.value)
         elif isinstance(decision, Edit):
             args = checked_edit(call, tool, decision.args)
+            if tool is not None:
+                title = titled(
+                    tool.title, codec.loads(args), codec.loads(tool.schema)["parameters"]
+                )
             if self.judge is not None:
                 terms = tightened(call.terms, self.judge(call, codec.loads(args)))
         return Decide(
@@ -320,6 +328,7 @@ class Inbox:
             value=value,
             args=args,
             args_hash="" if args is None else codec.sha256(args.encode()),
+            title=title,
             terms=terms,
             grant=None if grant is None else new_grant(call, grant, by, self.store.now()),
         )

@@ -119,8 +119,7 @@ def remote_tool(
         "parameters": foreign_schema(parameters),
         "returns": foreign_schema(returns) if returns else None,
     }
-    whole = {"name": name, "schema": face, "description": description, "remote": True}
-    return Tool(codec.digest(whole), name, codec.dumps(face), description)
+    return Tool.of(name, codec.dumps(face), description, version="remote")
 
 
 def _in_time(node: Any) -> Any:

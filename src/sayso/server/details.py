@@ -15,9 +15,10 @@ from sayso.server.showing.shown import inert, summary
 from sayso.server.showing.veil import FOR_OTHERS, Veil, Veiled
 from sayso.stores.base import Query, Store
 from sayso.stores.call_events import events_about
+from sayso.stores.row_checks import request_in
 from sayso.text import inline, lines
 from sayso.types import Json, Request, Reviewer, moment
-from sayso.views import public_status, request_of
+from sayso.views import public_status
 
 _TAIL = 30
 _LIKE = 100
@@ -158,7 +159,7 @@ def _like(store: Store, call: Call, by: Reviewer) -> dict[str, Json]:
 
 
 def _recent(store: Store, call: Call) -> dict[str, Json]:
-    request = request_of(call, store.tool(call.tool_digest) if call.tool_digest else None)
+    request = request_in(store, call)
     decision = request.decision
     return {
         "id": request.id,

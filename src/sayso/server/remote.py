@@ -20,7 +20,7 @@ from sayso.engine.effects import first_request
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
 from sayso.gate.backend import Cleared, begun
 from sayso.gate.judge import judge
-from sayso.gate.options import checked_words, terms_from
+from sayso.gate.options import checked_words, fixed_title, terms_from
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
 from sayso.gate.scope import RunScope
@@ -37,6 +37,7 @@ from sayso.server.wire.shapes import (
 )
 from sayso.stores.base import Query, Store
 from sayso.stores.inner import expire, release_lapsed
+from sayso.stores.row_checks import request_in
 from sayso.twin import News, hop, look, write
 from sayso.types import (
     Json,
@@ -51,7 +52,7 @@ from sayso.types import (
     moment,
     stricter_effect,
 )
-from sayso.views import kept_question, request_of
+from sayso.views import kept_question
 
 _OWN = (
     *("allowed", "reviewers", "quorum", "expires_in", "valid_for", "effect"),
@@ -90,6 +91,7 @@ async def open_call(
             tool=tool,
             tool_name=body.tool or "",
             binds=lambda: bound,
+            title=fixed_title(body.title),
             note=checked_words(body.note, "note"),
         )
         shown = "" if body.preview is None else codec.canonical(body.preview).decode()
@@ -434,4 +436,4 @@ async def report(service: Service, call: Call, body: ResultBody) -> Call:
 
 def view(service: Service, call: Call) -> Request:
     """The request that an agent gets back."""
-    return request_of(call, service.store.tool(call.tool_digest) if call.tool_digest else None)
+    return request_in(service.store, call)

@@ -17,12 +17,16 @@ from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
 from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
-from sayso.rows import Call, EffectKey, StoredMessage, Tool
+from sayso.rows import HOSTED, Call, EffectKey, StoredMessage, Tool
+from sayso.stores.base import StoreReads
+from sayso.types import Request
+from sayso.views import request_of
 
 log = logging.getLogger("sayso.stores")
 _MOST_TOLD = 1000
 
 R = TypeVar("R", bound=AuthenticRow)
+T = TypeVar("T")
 Decode = Callable[[Sequence[Any]], R]
 
 #: What decoding a damaged row may raise: JSON, an enumeration, an unpacking, a wrong type.
@@ -97,6 +101,17 @@ class RowDecoder:
             raise tampered(name_of(value), wrong)
         return value
 
+    def tool(self, row: Sequence[Any]) -> Tool:
+        """Return a tool whose digest is that of what it says; else ``Tampered``."""
+        tool = Tool(*row)
+        try:
+            holds = tool.redigested().digest == tool.digest
+        except DAMAGE:
+            holds = False
+        if not holds:
+            raise tampered(f"tool {tool.name}", "it is not what its digest says")
+        return tool
+
     def each(self, decode: Decode[R], rows: Iterable[Sequence[Any]]) -> list[R]:
         """Return rows that belong together: one bad row refuses them all."""
         return [self.one(decode, row) for row in rows]
@@ -146,19 +161,57 @@ class _Unchecked(RowDecoder):
     def checked(self, value: R) -> R:
         return value
 
+    def tool(self, row: Sequence[Any]) -> Tool:
+        return Tool(*row)
+
 
 UNCHECKED = _Unchecked()
+
+
+def if_readable(read: Callable[..., T], *args: Any) -> T | None:
+    """Read a row for a list of many: None, with a warning in the log, if it is refused."""
+    try:
+        return read(*args)
+    except (Tampered, UnknownKey) as error:
+        log.warning("left out of a list: %s", error)
+        return None
+
+
+def tool_of(store: StoreReads, call: Call) -> Tool | None:
+    """Return the tool of a call as it was when people were asked; ``Tampered`` if it is gone."""
+    if not call.tool_digest or call.tool_digest.startswith(HOSTED):
+        return None
+    tool = store.tool(call.tool_digest)
+    if tool is None:
+        raise tampered(f"request {call.id}", f"the row of its tool {call.tool} is missing")
+    return tool
+
+
+def request_in(store: StoreReads, call: Call) -> Request:
+    """Return a stored call as people see it."""
+    return request_of(call, tool_of(store, call))
 
 
 def name_of(row: AuthenticRow) -> str:
     """Return what a row is called in messages."""
     if isinstance(row, StoredMessage):
         name = f"{row.seq} of thread {row.thread}"
-    elif isinstance(row, Tool):
-        name = row.name
     else:
         name = row.key if isinstance(row, EffectKey) else row.id
     return f"{FIELDS[type(row)].noun} {name}"
+
+
+def event_taken() -> Tampered:
+    """Return the error for an event whose place in its chain is taken.
+
+    The thread's row is locked, and says where its chain ends. If there are events behind that end,
+    somebody has put the row back.
+    """
+    return Tampered(
+        "nothing was written: the row of this thread was deleted or put back to an earlier state, "
+        "and its chain has later events. Run `sayso audit verify` to see which, then bring the row "
+        "back from a backup, or ask again in a new thread"
+    )
 
 
 def tampered(name: str, wrong: str) -> Tampered:

@@ -54,7 +54,7 @@ def content(row: R) -> R:
 def tool_of(name: str, version: str = "") -> Tool:
     """The face of a tool; another version is another digest."""
     face = codec.dumps({"parameters": {"type": "object"}, "returns": None})
-    return Tool(digest=codec.sha256(f"{name} {version}".encode()), name=name, schema=face)
+    return Tool.of(name, face, version=version)
 
 
 class World:

@@ -31,6 +31,7 @@ from temporalio.worker import Worker as TemporalWorker
 from sayso.errors import InvalidCall
 from sayso.rows import LIVE, Run
 from sayso.stores.base import Store
+from sayso.stores.row_checks import if_readable
 from sayso.twin import hop
 from sayso.types import Micros
 from sayso.worker.dispatch import Relay, next_look
@@ -187,7 +188,7 @@ class TemporalDispatch:
         return run.status in LIVE and ready is not None and ready <= self._store.now()
 
     def _seconds(self, run_id: str) -> float | None:
-        run = self._store.run(run_id)
+        run = if_readable(self._store.run, run_id)
         time = None if run is None else next_look(self._store, run)
         if time is None:
             return None

@@ -33,6 +33,7 @@ from sayso.agent.events import (
 from sayso.gate.reentrancy import due_here
 from sayso.rows import LIVE, Call, CallStatus, Event, Run
 from sayso.stores.base import Store
+from sayso.stores.row_checks import if_readable
 
 log = logging.getLogger("sayso.worker")
 
@@ -178,7 +179,8 @@ _RECORDED = {"asked": "asked", "reasked": "asked", "in_doubt": "call_in_doubt"}
 def recorded(store: Store, run: Run, seen: int) -> list[Step]:
     """The steps of a run that the record tells of, after so many events of its thread."""
     events = [event for event in store.chain(run.thread, seen) if event.run == run.id]
-    calls = {id: store.call(id) for id in {event.call for event in events if event.call}}
+    ids = {event.call for event in events if event.call}
+    calls = {id: if_readable(store.call, id) for id in ids}
     tools = {id: call.tool for id, call in calls.items() if call is not None}
     return list(_recorded(events, run.agent, tools))
 

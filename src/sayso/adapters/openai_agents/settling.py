@@ -18,8 +18,8 @@ from sayso.gate.foreign import MOST_WAITING
 from sayso.inbox import Inbox
 from sayso.rows import Call, CallStatus
 from sayso.stores.base import Query
+from sayso.stores.row_checks import request_in
 from sayso.twin import hop, look, write
-from sayso.views import request_of
 
 CHANNEL = "openai-agents"
 
@@ -82,7 +82,7 @@ async def _decide(drive: Drive, row: Call, *, yes: bool, why: str = "") -> None:
     if row.status is not CallStatus.ASKED:
         return
     store = drive.calls.store
-    request = request_of(row, await hop(store.tool, row.tool_digest))
+    request = await hop(request_in, store, row)
     decision = request.approve() if yes else request.reject(why)
     await Inbox(store).decide(row.id, decision, by=drive.by, channel=CHANNEL)
 

@@ -26,9 +26,9 @@ from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import CallStatus
+from sayso.stores.row_checks import request_in
 from sayso.twin import look
 from sayso.types import Request, Reviewer
-from sayso.views import request_of
 
 #: Where the framework goes on, which the thread says.
 _OURS = ("conversation", "message_history", "deferred_tool_results", "conversation_id")
@@ -85,8 +85,7 @@ class Guarded(Driven):
         row = talk.calls.row(talk.key(id))
         if row is None or row.status is CallStatus.READY:
             return None
-        tool = self.gate.store.tool(row.tool_digest) if row.tool_digest else None
-        return request_of(row, tool)
+        return request_in(self.gate.store, row)
 
     async def begin(self, input: Any, thread: str) -> Any:
         talk = Talk(self.gate, thread)

@@ -22,6 +22,7 @@ from sayso.server.wire.docs import gives, refusals
 from sayso.server.wire.plain import PlainRoute
 from sayso.server.wire.shapes import Items
 from sayso.server.wire.streamed import Streamed
+from sayso.stores.row_checks import if_readable
 from sayso.text import inline
 from sayso.twin import hop
 from sayso.types import Json, moment
@@ -173,10 +174,10 @@ async def own(request: Request, who: AChatter) -> JsonAnswer:
 def _own(service: Service, who: Who) -> list[dict[str, Json]]:
     found = []
     for _, thread in service.store.threads_of(who.name, limit=50):
-        run = service.store.last_run(thread.id)
+        run = if_readable(service.store.last_run, thread.id)
         if run is None or run.agent not in service.agents:
             continue
-        first = service.store.messages(thread.id)[:1]
+        first = (if_readable(service.store.messages, thread.id) or [])[:1]
         title = codec.loads(first[0][1]).get("content", "") if first else ""
         found.append(
             {

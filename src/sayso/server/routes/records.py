@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi import APIRouter, Query, Request
 
-from sayso.errors import InvalidCall, NotFound
+from sayso.errors import InvalidCall, NotFound, Tampered, UnknownKey
 from sayso.inbox.seeing import audience_of_run, may_see, names_of
 from sayso.rows import Event, Run, RunStatus
 from sayso.server.auth import AReviewer
@@ -22,10 +22,11 @@ from sayso.server.wire.answers import JsonAnswer
 from sayso.server.wire.docs import gives, refusals
 from sayso.server.wire.shapes import Items
 from sayso.stores.base import Store
+from sayso.stores.row_checks import if_readable, request_in
 from sayso.text import inline
 from sayso.twin import hop
 from sayso.types import Json, Reviewer
-from sayso.views import is_request, request_of
+from sayso.views import is_request
 
 router = APIRouter(prefix="/api", tags=["the record"])
 
@@ -57,7 +58,7 @@ async def runs(
 
 def _listed(store: Store, by: Reviewer, found: list[tuple[str, Run]]) -> Iterator[dict[str, Json]]:
     for _, run in found:
-        if _open_to(store, by, run):
+        if if_readable(_open_to, store, by, run):
             calls = [] if by.role == "admin" else store.calls_of(run.id)
             yield run_json(run, veiled=any(not may_see(by, call) for call in calls))
 
@@ -85,10 +86,9 @@ def _run(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]:
     if run is None or not _open_to(store, by, run):
         raise NotFound(f"no run {run_id!r:.80}: see GET /api/runs")
     calls = store.calls_of(run.id)
-    tools = {c.tool_digest: store.tool(c.tool_digest) for c in calls if c.tool_digest}
     names = {call.id: inline(call.tool) for call in calls}
     requests = [
-        shown_request(request_of(call, tools.get(call.tool_digest)), by)
+        shown_request(request_in(store, call), by)
         for call in calls
         if is_request(call) and may_see(by, call)
     ]
@@ -169,10 +169,13 @@ def _facts(
 
 def _subject(service: Service, call_id: str) -> tuple[bool, str | None]:
     """Whether a request is shown without something that looks like a secret; and its tool."""
-    call = service.store.call(call_id) if call_id else None
-    if call is None:
-        return False, None
-    return is_masked(service.inbox.request_of(call)), inline(call.tool) or None
+    try:
+        call = service.store.call(call_id) if call_id else None
+        if call is None:
+            return False, None
+        return is_masked(service.inbox.request_of(call)), inline(call.tool) or None
+    except (Tampered, UnknownKey):
+        return True, None  # nobody can tell any more what it was
 
 
 @router.post(

@@ -6,10 +6,12 @@ from collections import OrderedDict
 
 from sayso import codec
 from sayso.engine.grants import UNDER
+from sayso.errors import Tampered, UnknownKey
 from sayso.forking import fork_safe_lock
 from sayso.inbox.seeing import Audience, audience_of, audience_of_run
 from sayso.rows import SYSTEM_THREAD, Event
 from sayso.stores.base import Store
+from sayso.stores.row_checks import if_readable
 
 _MOST, _MOST_OF_ONE = 5_000, 100
 #: After these, a call may be for other people than before, and so may the run around it.
@@ -54,7 +56,10 @@ class Audiences:
     def _of_call(self, call_id: str) -> Audience | None:
         found = self._of_calls.get(call_id)
         if found is None:
-            call = self._store.call(call_id)
+            try:
+                call = self._store.call(call_id)
+            except (Tampered, UnknownKey):
+                return _OPERATORS  # for whom it is cannot be told any more
             if call is None:
                 return None
             found = self._of_calls[call_id] = audience_of((call,))
@@ -67,12 +72,16 @@ class Audiences:
         known = self._of_runs.setdefault(_root(event), {})
         name = event.run or event.thread
         if name not in known:
-            run = self._store.run(event.run) if event.run else self._store.last_run(event.thread)
+            try:
+                read = self._store.run if event.run else self._store.last_run
+                run = read(event.run or event.thread)
+            except (Tampered, UnknownKey):
+                return _OPERATORS
             if run is None:  # somebody has only just begun to speak here
                 return Audience(everybody=False, names=frozenset((event.actor,)))
             if len(known) > _MOST_OF_ONE:
                 known.clear()
-            known[name] = audience_of_run(self._store, run)
+            known[name] = if_readable(audience_of_run, self._store, run) or _OPERATORS
             if len(self._of_runs) > _MOST:
                 self._of_runs.popitem(last=False)
         return known[name]

@@ -17,7 +17,7 @@ from sayso.views import request_json
 
 _SUMMARY = 160
 #: What people may be shown only in part, and what the tool's schema has a say in.
-_ARGUMENTS = ("args", "original", "preview", "description", "note")
+_ARGUMENTS = ("args", "original", "preview", "title", "description", "note")
 _LIKE_CALLS = {"approve", "edit", "reject", "respond"}
 
 
@@ -75,12 +75,15 @@ def _mask(body: dict[str, Json], schema: Mapping[str, Any] | None) -> bool:
 
 
 def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
-    told = text.examined([body["args"], body["description"], body["note"], body["question"]])
+    told = text.examined(
+        [body["args"], body["title"], body["description"], body["note"], body["question"]]
+    )
     args = _in_order(request, body["args"])
     return {
         "args": inert(args),
         "lines": text.lines(args),
         "original": None if body["original"] is None else inert(body["original"]),
+        "title": inert(body["title"]),
         "description": inert(body["description"]),
         "note": inert(body["note"]),
         "preview": inert(body["preview"]),

@@ -10,6 +10,7 @@ from sayso.rows import Call, CallStatus, Event
 from sayso.server.showing.shown import inert
 from sayso.server.webhooks.endpoint import Endpoint
 from sayso.stores.base import Store
+from sayso.stores.row_checks import if_readable
 from sayso.types import Json, Micros, moment
 from sayso.views import is_request
 
@@ -38,7 +39,7 @@ def message_of(store: Store, event: Event, endpoint: Endpoint) -> Message | None
     told = _told(event) if event.call else None
     if told is None or told[0] not in endpoint.events:
         return None
-    call = store.call(event.call)
+    call = if_readable(store.call, event.call)
     if call is None or not is_request(call) or _went_on(event, call):
         return None
     kind, status = told

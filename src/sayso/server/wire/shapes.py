@@ -159,6 +159,7 @@ class OpenBody(Body):
     thread: str | None = Field(None, min_length=1, max_length=200)
     requester: str = Field("", max_length=200)
     description: str = ""
+    title: str = Field("", max_length=300, description="what people read first; the agent's words")
     note: str = Field("", description="the agent's own words; shown as unverified")
     preview: Any = None
     binds: dict[str, Any] = Field(
@@ -266,6 +267,7 @@ class RequestView(View):
     args: dict[str, Any]
     schema_: dict[str, Any] | None = Field(alias="schema", description="of the arguments")
     question: dict[str, Any] | None
+    title: str = Field(description="what people read first; empty if the tool gives none")
     description: str
     note: str = Field(description="the agent's own words, unverified")
     preview: Any

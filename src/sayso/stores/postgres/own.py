@@ -120,6 +120,9 @@ class OwnTransaction(SqlReads):
                     session.facts()
                 place.check(session.lineage)
                 return result
+        except psycopg.errors.UniqueViolation as error:
+            # Your snapshot may be older than the lock: what it does not see is no forgery.
+            raise Conflict(f"another live run or call is in the way: {error}") from error
         except psycopg.Error as error:
             raise explained(error, self.url) from error
 

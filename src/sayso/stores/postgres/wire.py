@@ -23,6 +23,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sayso.errors import Conflict, SaysoError, StoreError
 from sayso.forking import call_in_child
+from sayso.stores.row_checks import event_taken
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -247,11 +248,17 @@ def is_hopeless(error: psycopg.Error) -> bool:
     return (error.sqlstate or "")[:2] in _HOPELESS
 
 
+#: One event in each place of a thread's chain.
+_EVENT_PLACE = "event_thread_seq_key"
+
+
 def explained(error: psycopg.Error, url: str) -> SaysoError:
     """What to tell the caller."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, GONE):
         return gone(error, url)
+    if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == _EVENT_PLACE:
+        return event_taken()
     if isinstance(error, errors.UniqueViolation):
         return Conflict(f"another live run or call is in the way: {text}")
     if isinstance(error, _UNFIT):

@@ -34,7 +34,6 @@ from sayso.stores.sql.rowcodec import (
     principal_from,
     run_from,
     thread_from,
-    tool_from,
 )
 from sayso.stores.sql.tool_cache import ToolCache
 from sayso.types import Grant, Micros
@@ -110,7 +109,7 @@ class SqlReads:
         if tool is None:
             row = self._row(sql.LOAD_TOOL, digest)
             if row is not None:
-                tool = self._decode.one(tool_from, row)._replace(mac="")
+                tool = self._decode.tool(row)
                 self._tool_cache.learn((tool,), ())
         return tool
 

@@ -17,7 +17,6 @@ from sayso.rows import (
     RunStatus,
     StoredMessage,
     Thread,
-    Tool,
     decision_from,
     decision_text,
     terms_from,
@@ -92,24 +91,25 @@ def call_from(row: Row) -> Call:
         digest=row[12],
         terms=terms_from(row[13]),
         binds=row[14],
-        note=row[15],
-        preview=row[16],
-        status=CallStatus(row[17]),
-        asked=bool(row[18]),
-        original=row[19],
-        expires_at=row[20],
-        votes=votes_from(row[21]),
-        decision=decision_from(row[22]),
-        valid_until=row[23],
-        grant=row[24],
-        attempt=row[25],
-        token=row[26],
-        result=row[27],
-        created=row[28],
-        requester=row[29],
-        effect_key=row[30],
-        seq=row[31],
-        mac=row[32],
+        title=row[15],
+        note=row[16],
+        preview=row[17],
+        status=CallStatus(row[18]),
+        asked=bool(row[19]),
+        original=row[20],
+        expires_at=row[21],
+        votes=votes_from(row[22]),
+        decision=decision_from(row[23]),
+        valid_until=row[24],
+        grant=row[25],
+        attempt=row[26],
+        token=row[27],
+        result=row[28],
+        created=row[29],
+        requester=row[30],
+        effect_key=row[31],
+        seq=row[32],
+        mac=row[33],
     )
 
 
@@ -169,11 +169,6 @@ def principal_from(row: Row) -> Principal:
     )
 
 
-def tool_from(row: Row) -> Tool:
-    """A tool row as a value."""
-    return Tool(*row)
-
-
 def message_from(row: Row) -> StoredMessage:
     """A message row as a value."""
     return StoredMessage(*row)
@@ -222,7 +217,7 @@ def call_values(call: Call) -> tuple[Any, ...]:
     return (
         *(call.id, call.run, call.thread, call.key, call.kind, call.agent, call.tool),
         *(call.tool_digest, call.args, call.args_hash, call.nonce, call.rev, call.digest),
-        *(terms_text(call.terms), call.binds, call.note, call.preview),
+        *(terms_text(call.terms), call.binds, call.title, call.note, call.preview),
         *(call.status.value, int(call.asked), call.original, call.expires_at),
         *(votes_text(call.votes), decision_text(call.decision), call.valid_until, call.grant),
         *(call.attempt, call.token, call.result, call.created, call.requester),

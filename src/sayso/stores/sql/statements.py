@@ -12,7 +12,7 @@ RUN = (
 )
 CALL = (
     "id, run, thread, key, kind, agent, tool, tool_digest, args, args_hash, nonce, rev, digest, "
-    "terms, binds, note, preview, status, asked, original, expires_at, votes, decision, "
+    "terms, binds, title, note, preview, status, asked, original, expires_at, votes, decision, "
     "valid_until, grant_id, attempt, token, result, created, requester, effect_key, seq, mac"
 )
 GRANT = (
@@ -27,8 +27,8 @@ EFFECT = "key, call, run, thread, agent, requester, created, mac"
 # Columns of a call that a command may change after the row is there. Those that an index holds
 # are written only when they change, or every index would be touched by every change.
 CALL_CHANGES = (
-    "tool_digest, args, args_hash, rev, digest, terms, binds, preview, status, asked, original, "
-    "votes, decision, valid_until, grant_id, attempt, token, result, effect_key, seq, mac"
+    "tool_digest, args, args_hash, rev, digest, terms, binds, title, preview, status, asked, "
+    "original, votes, decision, valid_until, grant_id, attempt, token, result, effect_key, seq, mac"
 )
 CALL_PLACE = "expires_at, list_status, search_key"
 RUN_CHANGES = (
@@ -88,7 +88,8 @@ LOAD_GRANTS_FOR = (
 )
 LOAD_EFFECT = f"SELECT {EFFECT} FROM effect WHERE key = ?"
 LOAD_EFFECTS = f"SELECT {EFFECT} FROM effect WHERE key > ? ORDER BY key LIMIT ?"
-LOAD_TOOL = "SELECT digest, name, schema, description, mac FROM tool WHERE digest = ?"
+TOOL = "digest, name, schema, description, version, title"
+LOAD_TOOL = f"SELECT {TOOL} FROM tool WHERE digest = ?"
 LOAD_PEOPLE = f"SELECT {PRINCIPAL} FROM principal WHERE person = ?"
 LOAD_PRINCIPAL = f"SELECT {PRINCIPAL} FROM principal WHERE id = ?"
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from sayso.engine.row_macs import row_mac
 from sayso.rows import Tool
 from sayso.stores.listing import SearchKey
+from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import Execute
 
 ADD_TOOL = (
-    "INSERT INTO tool (digest, name, schema, description, mac) VALUES (?, ?, ?, ?, ?) "
-    # A row that was written under an older key, or changed, is as it should be again.
+    f"INSERT INTO tool ({sql.TOOL}) VALUES (?, ?, ?, ?, ?, ?) "
+    # A row that somebody changed is as its digest says again.
     "ON CONFLICT (digest) DO UPDATE SET name = excluded.name, schema = excluded.schema, "
-    "description = excluded.description, mac = excluded.mac WHERE tool.mac <> excluded.mac"
+    "description = excluded.description, version = excluded.version, title = excluded.title "
+    "WHERE (tool.name, tool.schema, tool.description, tool.version, tool.title) <> "
+    "(excluded.name, excluded.schema, excluded.description, excluded.version, excluded.title)"
 )
 ADD_SEARCH_KEY = (
     "INSERT INTO search_key (id, kind, agent, tool, risk, words) VALUES (?, ?, ?, ?, ?, ?) "
@@ -52,13 +54,11 @@ class ToolCache:
         self.tools, self.search_keys = {}, {}
 
 
-def add_tools(
-    execute: Execute, tools: Iterable[Tool], tool_cache: ToolCache, mac: Callable[[bytes], str]
-) -> None:
+def add_tools(execute: Execute, tools: Iterable[Tool], tool_cache: ToolCache) -> None:
     """Store the tools that are new. Always in one order, so that two writers cannot deadlock."""
     for tool in sorted(set(tools)):
         if tool.digest not in tool_cache.tools:
-            execute(ADD_TOOL, (*tool[:-1], row_mac(tool, mac)))
+            execute(ADD_TOOL, tool)
 
 
 def add_search_keys(

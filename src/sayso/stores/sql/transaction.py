@@ -13,7 +13,7 @@ from sayso.engine.command import Needs
 from sayso.engine.unit_of_work import check_not_put_back
 from sayso.rows import SYSTEM_THREAD, Call, Run, Thread
 from sayso.stores.listing import SearchKey, list_status_of, search_key_of
-from sayso.stores.row_checks import RowDecoder
+from sayso.stores.row_checks import RowDecoder, event_taken
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import Dialect, Execute, Reply
 from sayso.stores.sql.rowcodec import (
@@ -65,6 +65,7 @@ class SqlTransaction:
         self._calls: dict[str, Call] = {}
         #: Those of them that were read from the database just now.
         self._read: dict[str, Call] = {}
+        self._read_run: Run | None = None
         self._later: Reply | None = None
         #: The keys of effects that were locked, each with a row that may say of no call yet.
         self._held: list[str] = []
@@ -90,7 +91,8 @@ class SqlTransaction:
         thread_ = self._thread(thread, row)
         work = UnitOfWork(now=self._read_time(time), deps=self._deps, thread=thread_)
         if run is not None:
-            self._run = work.run = next(iter(decode.each(run_from, run.fetchall())), None)
+            work.run = next(iter(decode.each(run_from, run.fetchall())), None)
+            self._run = self._read_run = work.run
         for call in (call for reply in calls for call in decode.each(call_from, reply.fetchall())):
             self._calls[call.id] = self._read[call.id] = work.calls[call.id] = call
         grants += self._ask_spent(work, needs)
@@ -182,7 +184,7 @@ class SqlTransaction:
         self._save_effects(work)
         if work.system is not None and work.system.seq:
             self._save_thread(work.system)
-        add_tools(self._execute, work.tools, self._tool_cache, self._deps.mac)
+        add_tools(self._execute, work.tools, self._tool_cache)
         add_search_keys(self._execute, self.search_keys, self._tool_cache)
         for message in work.messages:
             self._execute(sql.ADD_MESSAGE, message)
@@ -192,14 +194,20 @@ class SqlTransaction:
             self._execute(sql.ADD_EVENT, event_values(event))
 
     def _check_not_put_back(self, work: UnitOfWork) -> None:
-        """Check each call that changes against the events since it was written."""
+        """Check what changes against the events since it was written."""
         thread = self._threads[work.thread.id] or Thread(id=work.thread.id)
-        changed = [call for name, call in self._read.items() if name in work.touched_calls]
-        older = [call for call in changed if call.seq != thread.seq]
+        rows: list[Call | Run] = [
+            row for name, row in self._read.items() if name in work.touched_calls
+        ]
+        if self._read_run is not None and work.run_touched:
+            rows = [self._read_run, *rows]
+        if any(row.seq > thread.seq for row in rows):
+            raise event_taken()
+        older = [row for row in rows if row.seq < thread.seq]
         if older:
-            oldest = min(call.seq for call in older)
-            since = (thread.id, oldest)
-            later = self._later or self._execute(sql.LOAD_EVENTS_SINCE, since)
+            oldest = min(row.seq for row in older)
+            asked = None if self._read_run in older else self._later
+            later = asked or self._execute(sql.LOAD_EVENTS_SINCE, (thread.id, oldest))
             events = [event_from(row) for row in later.fetchall()]
             events = [event for event in events if event.seq >= oldest]
             check_not_put_back(self._deps, thread, older, events)
@@ -260,4 +268,4 @@ class SqlTransaction:
         if known is not None or not call.tool_digest:
             return "" if known is None else known.description
         row = self._execute(sql.LOAD_TOOL, (call.tool_digest,)).fetchone()
-        return "" if row is None else str(row[3])
+        return "" if row is None else self._decode.tool(row).description

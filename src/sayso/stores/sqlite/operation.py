@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sayso.errors import Conflict, StoreError
+from sayso.stores.row_checks import event_taken
 from sayso.stores.sql.transaction import SqlTransaction
 
 #: What SQLite says against the values of one operation; all else concerns the whole batch.
@@ -42,6 +43,8 @@ class Operation:
 
 
 def _explained(error: Exception) -> Exception:
+    if isinstance(error, sqlite3.IntegrityError) and "event.thread, event.seq" in str(error):
+        return event_taken()
     if isinstance(error, sqlite3.IntegrityError):
         return Conflict(f"another live run or call is in the way: {error}")
     return StoreError(f"that cannot be kept: {error}") if isinstance(error, ITS_OWN) else error

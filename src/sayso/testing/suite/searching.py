@@ -75,10 +75,10 @@ class Searching:
             assert _found(world, text=text) == [call.id], text
 
     def test_the_tools_own_description_counts_where_the_terms_have_none(self, world: World) -> None:
-        tool = tool_of("pay")._replace(description="Moves money abroad")
+        tool = tool_of("pay")._replace(description="Moves money abroad").redigested()
 
         def propose(*tools: Tool, **terms: Any) -> str:
-            new = world.new("pay", **terms)
+            new = replace(world.new("pay", **terms), tool_digest=tool.digest)
             world.transact(Propose(thread="t", run="r", agent="a", calls=(new,), tools=tools))
             return new.id
 

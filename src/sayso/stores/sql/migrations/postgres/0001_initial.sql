@@ -76,6 +76,7 @@ CREATE TABLE call (
     digest TEXT COLLATE "C" NOT NULL,
     terms TEXT NOT NULL,
     binds TEXT NOT NULL,
+    title TEXT NOT NULL,
     note TEXT NOT NULL,
     preview TEXT NOT NULL,
     status TEXT NOT NULL,
@@ -124,7 +125,8 @@ CREATE TABLE tool (
     name TEXT COLLATE "C" NOT NULL,
     schema TEXT NOT NULL,
     description TEXT NOT NULL,
-    mac TEXT NOT NULL
+    version TEXT NOT NULL,
+    title TEXT NOT NULL
 );
 
 -- Grants: approvals given in advance.

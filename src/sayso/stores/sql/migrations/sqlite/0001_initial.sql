@@ -74,6 +74,7 @@ CREATE TABLE call (
     digest TEXT NOT NULL,
     terms TEXT NOT NULL,
     binds TEXT NOT NULL,
+    title TEXT NOT NULL,
     note TEXT NOT NULL,
     preview TEXT NOT NULL,
     status TEXT NOT NULL,
@@ -123,7 +124,8 @@ CREATE TABLE tool (
     name TEXT NOT NULL,
     schema TEXT NOT NULL,
     description TEXT NOT NULL,
-    mac TEXT NOT NULL
+    version TEXT NOT NULL,
+    title TEXT NOT NULL
 ) WITHOUT ROWID;
 
 -- Grants: approvals given in advance.

@@ -1,0 +1,189 @@
+"""``title=``: what a person reads first, made of the arguments and covered by the digest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import sayso
+from sayso import Gate, Inbox, InvalidCall, Paused
+from sayso.stores.base import Store
+from sayso.stores.memory import MemoryStore
+from sayso.testing import ScriptedModel, call, say
+from sayso.views import request_json
+
+TEMPLATE = "Refund {euros} euros to order {order}"
+
+
+def refunding(store: Store, **options: Any) -> Callable[..., str]:
+    gate = Gate(store, wait=0)
+
+    @gate.guard(needs_approval=True, **options)
+    def refund(order: str, euros: float, password: str = "") -> str:
+        """Give the money back."""
+        return f"refunded {order}"
+
+    def enter(*args: Any, **kwargs: Any) -> str:
+        with gate.run("r"):
+            return refund(*args, **kwargs)
+
+    return enter
+
+
+def paused(body: Callable[[], Any]) -> sayso.Request:
+    with pytest.raises(Paused) as caught:
+        body()
+    return caught.value.requests[0]
+
+
+def titled(store: Store, title: Any, *args: Any) -> str:
+    return paused(lambda: refunding(store, title=title)(*args)).title
+
+
+def test_a_title_is_made_of_the_arguments(store: MemoryStore) -> None:
+    request = paused(lambda: refunding(store, title=TEMPLATE)("A-1", 20))
+    assert request.title == "Refund 20 euros to order A-1"
+    assert Inbox(store).get_sync(request.id).title == request.title
+    assert request_json(request)["title"] == request.title
+
+
+def test_without_a_title_there_is_none(store: MemoryStore) -> None:
+    assert paused(lambda: refunding(store)("A-1", 20)).title == ""
+
+
+def test_a_function_of_the_arguments_makes_one_too(store: MemoryStore) -> None:
+    title = lambda args: f"{args['order']}: {args['euros']} euros"  # noqa: E731
+    assert titled(store, title, "A-1", 20) == "A-1: 20 euros"
+
+
+def test_the_digest_covers_it(store: MemoryStore) -> None:
+    request = paused(lambda: refunding(store, title=lambda args: "small")("A-1", 20))
+    row = store.call(request.id)
+    assert row is not None
+    store._calls[row.id] = row._replace(title="smaller")
+    Inbox(store).decide_sync(request.id, request.approve(), by="ana")
+    with pytest.raises(sayso.Tampered, match="not what its digest says"):
+        refunding(store)("A-1", 20)
+
+
+def test_another_template_is_another_tool(store: MemoryStore) -> None:
+    request = paused(lambda: refunding(store, title=TEMPLATE)("A-1", 20))
+    Inbox(store).decide_sync(request.id, request.approve(), by="ana")
+    again = paused(lambda: refunding(store, title="Send {euros} euros")("A-1", 20))
+    assert (again.id, again.title, again.status) == (request.id, "Send 20 euros", "pending")
+    assert again.digest != request.digest
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        *(
+            "{order.__class__}",
+            "{order[0]}",
+            "{0}",
+            "{}",
+            "{order!r}",
+            "{order:>9}",
+            "{order:{euros}}",
+        ),
+        *("{unknown}", "{", "}", "{order", "x" * 400),
+    ],
+)
+def test_a_template_names_arguments_and_nothing_else(store: MemoryStore, template: str) -> None:
+    with pytest.raises(InvalidCall, match="title"):
+        refunding(store, title=template)
+
+
+@pytest.mark.parametrize("title", [7, ["x"], b"x"])
+def test_what_is_no_title_is_refused(store: MemoryStore, title: Any) -> None:
+    with pytest.raises(TypeError, match="title"):
+        refunding(store, title=title)
+
+
+def test_a_coroutine_function_is_refused(store: MemoryStore) -> None:
+    async def title(args: dict[str, Any]) -> str:
+        return ""
+
+    with pytest.raises(TypeError, match="plain function"):
+        refunding(store, title=title)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("{euros}", "to {euros}"),
+        ("{order.__class__}", "to {order.__class__}"),
+        ("a\nb\t c", "to a b c"),
+        ("a\u202eb", "to a⟨U+202E⟩b"),
+        ("a\x1b[2Jb", "to a⟨U+001B⟩[2Jb"),
+    ],
+)
+def test_what_the_agent_wrote_stays_inert(store: MemoryStore, value: str, shown: str) -> None:
+    assert titled(store, "to {order}", value, 1) == shown
+
+
+def test_braces_can_be_written(store: MemoryStore) -> None:
+    assert titled(store, "{{{order}}}", "A-1", 1) == "{A-1}"
+
+
+def test_a_long_one_is_cut(store: MemoryStore) -> None:
+    title = titled(store, "to {order}", "x" * 1000, 1)
+    assert len(title) == 300
+    assert title.endswith("…")
+
+
+def test_a_secret_argument_is_not_in_it(store: MemoryStore) -> None:
+    title = titled(store, "{order} with {password}", "A-1", 1, "hunter2hunter2")
+    assert title == "A-1 with ••••"
+
+
+@pytest.mark.parametrize("title", [lambda args: args["nope"], lambda args: 7, lambda args: None])
+def test_a_function_that_fails_keeps_nobody_from_being_asked(
+    store: MemoryStore, title: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        request = paused(lambda: refunding(store, title=title)("A-1", 20))
+    assert request.title == ""
+    assert "no title" in caplog.text
+
+
+def test_an_edit_makes_it_anew(store: MemoryStore) -> None:
+    request = paused(lambda: refunding(store, title=TEMPLATE)("A-1", 20))
+    edited = Inbox(store).decide_sync(request.id, request.edit({"euros": 5.5}), by="ana")
+    assert edited.title == "Refund 5.5 euros to order A-1"
+    assert refunding(store, title=TEMPLATE)("A-1", 20) == "refunded A-1"
+
+
+def test_an_edit_drops_what_only_the_code_can_make(store: MemoryStore) -> None:
+    request = paused(lambda: refunding(store, title=lambda args: "20 euros")("A-1", 20))
+    edited = Inbox(store).decide_sync(request.id, request.edit({"euros": 5.5}), by="ana")
+    assert edited.title == ""
+
+
+def test_questions_and_confirmations_have_a_plain_one(store: MemoryStore) -> None:
+    gate = Gate(store, wait=0)
+    with gate.run("r"):
+        asked = paused(lambda: gate.ask_sync("Which?", title="A {question}"))
+    with gate.run("r2"):
+        confirmed = paused(lambda: gate.confirm_sync("Publish?", title="Release\n1.0"))
+        with pytest.raises(InvalidCall, match="title"):
+            gate.confirm_sync("Publish?", title=7)  # type: ignore[arg-type]
+    assert (asked.title, confirmed.title) == ("A {question}", "Release 1.0")
+
+
+def test_a_tool_of_an_agent_has_one(store: MemoryStore) -> None:
+    @sayso.tool(needs_approval=True, title="Refund {order}")
+    def refund(order: str) -> str:
+        return f"refunded {order}"
+
+    with pytest.raises(InvalidCall, match="no argument of"):
+        sayso.tool(title="{unknown}")(lambda order: order)
+    model = ScriptedModel([call("refund", {"order": "A-1"}), say("Done.")])
+    agent = sayso.Agent("clerk", model=model, tools=[refund], store=store)
+    (request,) = agent.run_sync("Go.", thread="t").interruptions
+    assert request.title == "Refund A-1"
+    state = sayso.RunState.from_json(agent.run_sync("Go.", thread="t2").state.to_json())
+    assert [shown.title for shown in state.interruptions] == []
