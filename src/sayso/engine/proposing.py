@@ -232,18 +232,11 @@ def reask(work: UnitOfWork, command: Reask) -> Call:
     if command.tool is not None:
         work.tools.append(command.tool)
         call = call._replace(tool_digest=command.tool.digest)
-    if command.terms is not None:
-        call = call._replace(terms=command.terms)
-    if command.binds is not None:
-        call = call._replace(binds=command.binds)
-    if command.title is not None:
-        call = call._replace(title=command.title)
-    if command.preview is not None:
-        call = call._replace(preview=command.preview)
-    if command.effect_key is not None:
-        call = call._replace(effect_key=command.effect_key)
+    names = ("terms", "binds", "title", "preview", "effect_key", "args")
+    now = {name: getattr(command, name) for name in names}
+    call = call._replace(**{name: value for name, value in now.items() if value is not None})
     if command.args is not None:
-        call = call._replace(args=command.args, args_hash=command.args_hash)
+        call = call._replace(args_hash=command.args_hash)
     if call.status is CallStatus.READY:
         call = ask_again(work, call, command.reason)
     else:
