@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -73,11 +75,17 @@ def payer(store: Store, effect: Any = None, lease: float = 30.0) -> Agent:
 
 
 def work(
-    folder: str, lease: float, fault: Fault | None = None, skew: float = 0.0, deaf: bool = False
+    folder: str,
+    lease: float,
+    fault: Fault | None = None,
+    skew: float = 0.0,
+    deaf: bool = False,
+    lag: float = 0.0,
 ) -> dict[str, int]:
     """Work until SIGTERM, or until something happens; gives how often which point was crossed.
 
-    With ``skew``, this machine's clock is so many seconds ahead; ``deaf`` sends no notifications.
+    With ``skew``, this machine's clock is so many seconds ahead; ``deaf`` sends no notifications;
+    with ``lag``, what it writes is based on what it read up to so many seconds ago.
     """
     if skew:
         honest, ahead = time.time_ns, round(skew * 1_000_000_000)
@@ -85,6 +93,8 @@ def work(
     if deaf:
         silence()
     hand = Hand(folder, fault)
+    if lag:
+        slow_down(hand.store, lag)
 
     async def body() -> None:
         worker = Worker([payer(hand.store, hand.effect, lease)], hand.store, concurrency=4)
@@ -99,3 +109,43 @@ def work(
 def silence() -> None:
     """From now on no NOTIFY is sent from this process."""
     postgres.news = lambda *_: None
+
+
+def slow_down(store: Store, lag: float) -> None:
+    """Put a pause of random length, half of the time, between each look and the write after it."""
+    transact = store.transact
+
+    def later(*commands: Any) -> list[Any]:
+        if random.random() < 0.5:
+            time.sleep(random.random() * lag)
+        return transact(*commands)
+
+    store.transact = later  # type: ignore[method-assign]
+    store.transact_now = lambda *commands: None  # type: ignore[method-assign]
+
+
+def resume_at_once(folder: str, runs: list[str], threads: int, lag: float) -> list[str]:
+    """Resume every run in so many OS threads at once; gives what was raised."""
+    store = open_at(folder)
+    slow_down(store, lag)
+    hand = Hand(folder, None)
+    agent = payer(store, hand.effect)
+    raised: list[str] = []
+
+    def resume(run: str, ready: threading.Barrier) -> None:
+        ready.wait()
+        try:
+            agent.resume_sync(run)
+        except Exception as error:
+            raised.append(f"{run}: {type(error).__name__}: {error}")
+
+    for run in runs:
+        ready = threading.Barrier(threads)
+        crowd = [threading.Thread(target=resume, args=(run, ready)) for _ in range(threads)]
+        for thread in crowd:
+            thread.start()
+        for thread in crowd:
+            thread.join()
+    store.close()
+    hand.store.close()
+    return raised

@@ -162,7 +162,7 @@ class Desk:
         self.until(self.over, crew)
         self.dismiss()
         self.decide()  # a doubt of a run that ended some other way is listed, too
-        return check_record(self.store, self.folder, self.runs, self.listed)
+        return check_record(self.store, self.folder, self.runs, self.listed, PAYMENTS)
 
     def dismiss(self) -> None:
         """Send everybody home."""

@@ -36,6 +36,8 @@ class Tally:
         "stale",
         "unlisted",
         "unknown",
+        "reopened",
+        "asked_twice",
         "broken",
     )
 
@@ -57,6 +59,10 @@ class Tally:
     unlisted: list[str] = field(default_factory=list)
     #: Effects of calls or attempts that the store knows nothing of.
     unknown: list[str] = field(default_factory=list)
+    #: What moved in a run after it had finished, and runs that finished more than once.
+    reopened: list[str] = field(default_factory=list)
+    #: Requests beyond those that the model makes in a run.
+    asked_twice: list[str] = field(default_factory=list)
     #: What is wrong with the record itself.
     broken: list[str] = field(default_factory=list)
 
@@ -188,6 +194,16 @@ def _count_decisions(events: Iterable[Event], folder: Path, tally: Tally) -> Non
     tally.lost += [f"{ack}: acknowledged" for ack in acks if ack not in decided]
 
 
+def _count_endings(store: Store, tally: Tally) -> None:
+    """What is finished is finished: only a result that comes late is still put on record."""
+    finished: set[str] = set()
+    for _, event in all_events(store, page=2000):
+        if event.run in finished and event.type != "late":
+            tally.reopened.append(f"{event.run}: {event.type} {event.call} after the end")
+        if event.type == "finished":
+            finished.add(event.run)
+
+
 def _count_stranded(store: Store, runs: Iterable[str], tally: Tally) -> None:
     """Runs that are gone, and runs that could go on and are in nobody's queue."""
     for name in runs:
@@ -199,12 +215,16 @@ def _count_stranded(store: Store, runs: Iterable[str], tally: Tally) -> None:
 
 
 def check_record(
-    store: Store, folder: Path, runs: Collection[str], listed: Collection[str]
+    store: Store, folder: Path, runs: Collection[str], listed: Collection[str], calls: int
 ) -> dict[str, int]:
-    """Everything was done, once, and every doubt was shown to people."""
+    """Everything was done, once, and every doubt was shown to people; each run made ``calls``."""
     tally = take_stock(store, folder, runs, listed)
+    _count_endings(store, tally)
     for name in runs:
         run = store.run(name)
         if run is not None and run.status != "done":
             tally.lost.append(f"{name}: the run is {run.status}")
+        made = Counter(call.args for call in store.calls_of(name))
+        if len(made) != calls or made.total() != calls:
+            tally.asked_twice.append(f"{name}: {dict(made)}")
     return tally.check()

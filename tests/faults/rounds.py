@@ -24,6 +24,9 @@ from zygote import Zygote
 from sayso.testing.postgres_server import PostgresServer
 
 _BATCH = 200
+_CROWD = 20
+#: How old what a worker has read may be when it writes, in seconds.
+LAG = 0.02
 
 
 @contextlib.contextmanager
@@ -73,6 +76,30 @@ def stop_workers(zygote: Zygote, folder: Path, seed: int, stops: int, runs: int)
                 desk.over()
             counts = desk.finish()  # while somebody wakes those whose own point is still to come
             return {"stops": sandman.stops, "named": sandman.named, **counts}
+
+
+def crowd_workers(zygote: Zygote, folder: Path, seed: int, runs: int) -> dict[str, int]:
+    """Workers that are all told of the same runs, some of them always a little behind."""
+    with at_work(zygote, folder, seed, lease=30.0) as desk:
+        for lag in (0.0, 0.0, LAG, LAG):
+            desk.hire(lag=lag)
+        for _ in range(0, runs, _CROWD):
+            desk.begin(_CROWD)
+            desk.until(lambda: len(desk.live) < _CROWD / 2 or desk.over(), crew=False)
+        return desk.finish(crew=False)
+
+
+def crowd_threads(zygote: Zygote, folder: Path, seed: int, runs: int) -> dict[str, int]:
+    """OS threads that resume one run at once, each a little behind the others."""
+    with at_work(zygote, folder, seed) as desk:
+        desk.begin(runs)
+        for _ in range(PAYMENTS):
+            while desk.decide():
+                pass
+            begun = {"folder": str(folder), "runs": desk.runs}
+            raised = zygote.value("crew:resume_at_once", **begun, threads=3, lag=LAG)
+            assert raised == []
+        return desk.finish(crew=False)
 
 
 def kill_server(

@@ -1,4 +1,4 @@
-"""Workers that are killed, and workers that sleep through their leases."""
+"""Workers that are killed, that sleep through their leases, and that are in each other's way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from faults import SEED, Tell
 from places import KINDS, drop, make
-from rounds import kill_workers, stop_workers
+from rounds import crowd_threads, crowd_workers, kill_workers, stop_workers
 from zygote import Zygote
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -31,4 +31,29 @@ def test_workers_sleep_through_their_leases(
     counts = stop_workers(zygote, folder, SEED, stops=10, runs=15)
     tell(test="stops", store=kind, **counts)
     assert counts["stops"] >= 10
+    drop(folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_workers_finish_each_run_once(
+    kind: str, zygote: Zygote, tmp_path: Path, tell: Tell
+) -> None:
+    """Four processes, two of which write by what they read up to 20 ms ago: every tool runs once,
+    nothing is asked for twice, and nothing moves in a run that has finished."""
+    folder = make(tmp_path / "place", kind)
+    counts = crowd_workers(zygote, folder, SEED, runs=100)
+    tell(test="crowd", store=kind, **counts)
+    assert counts["runs"] == counts["effects"] / 2 == counts["decisions"] / 2 == 100
+    assert counts["in_doubt"] == 0
+    drop(folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_is_resumed_from_many_threads_finishes_once(
+    kind: str, zygote: Zygote, tmp_path: Path, tell: Tell
+) -> None:
+    folder = make(tmp_path / "place", kind)
+    counts = crowd_threads(zygote, folder, SEED, runs=40)
+    tell(test="threads", store=kind, **counts)
+    assert counts["runs"] == counts["effects"] / 2 == 40
     drop(folder)

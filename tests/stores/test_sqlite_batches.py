@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sayso.engine.commands import Note
-from sayso.errors import NotFound, SaysoError, StoreError
+from sayso.engine.commands import Note, Start
+from sayso.errors import Conflict, NotFound, SaysoError, StoreError
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing.checks import all_events
 from sayso.testing.world import World, tool_of
@@ -278,3 +278,20 @@ def test_real_interrupts_lose_nothing_and_repeat_nothing(path: Path) -> None:
     world.check()
     assert {event.type for _, event in all_events(store)} <= {"began", "said"}
     store.close()
+
+
+def test_a_refused_start_does_not_keep_others_from_writing(
+    world: World, open_again: Callable[..., SqliteStore]
+) -> None:
+    """The error is kept, and with it all that the transaction has read."""
+    other = World(open_again(), world.clock)
+    call = world.decide(world.ask())
+    other.ask(run="r2", thread="t2", id="req_2")
+    start = Start(
+        thread=call.thread, run=call.run, calls=(call.id,), seen=("no",), owner="w", lease=10
+    )
+    with pytest.raises(Conflict) as kept:
+        world.transact(start)
+    other.ask(run="r3", thread="t3", id="req_3")
+    world.ask(run="r4", thread="t4", id="req_4")
+    assert kept.value.__traceback__ is not None

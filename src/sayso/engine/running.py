@@ -117,8 +117,14 @@ def park(work: UnitOfWork, command: Park) -> Run:
 
 
 def claim(work: UnitOfWork, command: Claim) -> Run | None:
-    """Take a due run; nothing if somebody else was faster."""
+    """Take a due run; nothing if another process was faster.
+
+    The process that holds the run gets it again, with the same token. Were it refused, a ``Start``
+    in the same transaction would begin calls that nobody runs.
+    """
     run = work.the_run()
+    if run.status in LIVE and run.owner == command.owner and run.leased(work.now):
+        return work.put_run(run._replace(ready_at=work.now + command.lease))
     if run.status not in LIVE or not (
         run.due(work.now) or (command.force and not run.leased(work.now))
     ):

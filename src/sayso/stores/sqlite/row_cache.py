@@ -8,7 +8,8 @@ more. Whoever undoes a transaction forgets everything.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.command import Needs
@@ -16,7 +17,7 @@ from sayso.engine.unit_of_work import COUNTERS
 from sayso.rows import Call, Run, Thread
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.dialect import SQLITE
+from sayso.stores.sql.dialect import SQLITE, Execute, Reply
 from sayso.stores.sql.rowcodec import principal_from
 from sayso.stores.sql.tool_cache import ToolCache
 from sayso.stores.sql.transaction import SqlTransaction
@@ -68,6 +69,36 @@ class RowCache:
         self._version = None
 
 
+class _Fetched:
+    """A reply that was read to its end.
+
+    A statement that was not read to its end keeps the snapshot that it reads, as long as anything
+    refers to it, a traceback too. The connection could not write once another process has.
+    """
+
+    __slots__ = ("_rows", "rowcount")
+
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = rows
+        self.rowcount = -1
+
+    def fetchone(self) -> Any:
+        return self._rows[0] if self._rows else None
+
+    def fetchall(self) -> list[Any]:
+        return self._rows
+
+
+def fetching(writer: sqlite3.Connection) -> Execute:
+    """Execute statements on a connection, and leave none of them open."""
+
+    def execute(text: str, values: Sequence[Any] = ()) -> Reply:
+        cursor = writer.execute(text, values)
+        return cursor if cursor.description is None else _Fetched(cursor.fetchall())
+
+    return execute
+
+
 class SqliteTransaction(SqlTransaction):
     """A transaction that reads only what it does not remember."""
 
@@ -80,7 +111,7 @@ class SqliteTransaction(SqlTransaction):
         clock: Callable[[], Micros],
         row_cache: RowCache,
     ) -> None:
-        super().__init__(writer.execute, tool_cache, SQLITE, deps, decode, clock)
+        super().__init__(fetching(writer), tool_cache, SQLITE, deps, decode, clock)
         self._row_cache = row_cache
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sayso.engine.commands import Park, Wake
+from sayso.engine.commands import Claim, Park, Start, Wake
 from sayso.errors import Conflict, NotFound
 from sayso.rows import CallStatus, Message, RunStatus
 from sayso.stores.base import Due
@@ -25,6 +25,24 @@ class Leasing:
         assert world.claim("w2") is None
         assert world.everything() == before
         assert world.body("claimed")["token"] == run.token
+
+    def test_the_holder_claims_its_run_again(self, world: World) -> None:
+        """Refused, it would not hear of what a start in the same transaction began."""
+        call = world.decide(world.ask())
+        first = world.claim("w1")
+        assert first is not None
+        world.clock.advance(10)
+        seen = (world.mac_of(call),)
+        again, (started,) = world.transact(
+            Claim(thread="t", run="r", owner="w1", lease=LEASE, force=True),
+            Start(thread="t", run="r", calls=(call.id,), seen=seen, owner="w1", lease=LEASE),
+        )
+        assert (again.token, again.owner) == (first.token, "w1")
+        assert (started.status, started.token) == (CallStatus.RUNNING, first.token)
+        assert world.run().ready_at == world.clock() + LEASE
+        assert world.events().count("claimed") == 1
+        assert world.claim("w1") is not None, "what runs is not in doubt, for its process is here"
+        assert world.call(call).status is CallStatus.RUNNING
 
     def test_what_is_not_due_is_not_claimed(self, world: World) -> None:
         world.ask()
