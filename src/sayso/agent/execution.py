@@ -65,8 +65,9 @@ async def show_again(turn: Turn) -> None:
         shown = await preview_of(turn.job, slot.tool, call.args, call.rev + 1)
         make = title_maker(slot.tool.title, slot.tool.signature.parameters)
         title = None if make is None else make(call.args)
-        place = {"thread": call.thread, "run": call.run, "call": call.id}
-        command = Reask(**place, reason="", preview=shown, title=title)
+        command = Reask(
+            thread=call.thread, run=call.run, call=call.id, reason="", preview=shown, title=title
+        )
         slot.call = await turn.job.gate.backend.send(call, command)
 
 

@@ -17,7 +17,8 @@ from sayso.audit.seals import Seals
 from sayso.audit.system import SystemFacts, standing_problems
 from sayso.audit.walk import Walk
 from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, Thread
-from sayso.stores.base import Query, Store
+from sayso.stores.base import ListedCall, Store
+from sayso.stores.listing import list_status_of, search_key_of
 from sayso.stores.row_checks import row_wrong
 
 _TRIES = 10
@@ -40,6 +41,8 @@ class _Audit:
         self._spent: Counter[str] = Counter()
         self._effects: dict[str, str] = {}
         self._events = self._unsealed = 0
+        #: What the tools say of themselves, by their digests.
+        self._described: dict[str, str] = {}
 
     def report(self) -> Report:
         if self._store.restored():
@@ -123,8 +126,9 @@ class _Audit:
 
     def _lone_calls(self) -> None:
         try:
-            for _, call in pages(self._calls, lambda pair: pair[0], 0, PAGE):
-                self._calls_of[call.run] -= 1
+            for listed in pages(self._store.listed_calls, lambda one: one.n, 0, PAGE):
+                self._calls_of[listed.call.run] -= 1
+                self._listed(listed)
             for run, count in self._calls_of.items():
                 for call in self._store.calls_of(run) if count < 0 else ():
                     self._made(call)
@@ -149,8 +153,25 @@ class _Audit:
         """Whether it has begun since its thread was read."""
         return any(event.run == run.id for event in chain_of(self._store, run.thread))
 
-    def _calls(self, after: int, limit: int) -> list[tuple[int, Call]]:
-        return self._store.page(Query(status="all", after=after, limit=limit))
+    def _listed(self, listed: ListedCall) -> None:
+        """The index of the lists has no MAC: a call that it hides is not shown to anybody."""
+        call, keys = listed.call, self._store.keys
+        try:
+            if keys.rows and row_wrong(keys, call):
+                return  # it is named already
+            is_right = listed.list_status == list_status_of(call)
+            is_right = is_right and listed.search_key == self._search_key(call)
+        except DAMAGE:
+            return  # likewise
+        if not is_right:
+            what = f"call {call.id} is listed as {listed.list_status!r}, where nobody finds it"
+            self._say_of_table(what, call.thread)
+
+    def _search_key(self, call: Call) -> int:
+        if call.tool_digest not in self._described:
+            tool = self._store.tool(call.tool_digest) if call.tool_digest else None
+            self._described[call.tool_digest] = "" if tool is None else tool.description
+        return search_key_of(call, self._described[call.tool_digest]).id
 
     def _made(self, call: Call) -> None:
         """A call that is in the table must have an event that says so."""

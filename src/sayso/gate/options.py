@@ -260,7 +260,7 @@ def checked_title(title: object, signature: Signature) -> Title | None:
                 )
     elif not callable(title) or inspect.iscoroutinefunction(title):
         raise TypeError(f"title={title!r:.80}: give a text, or a plain function of the arguments")
-    return title  # type: ignore[return-value]  # a text or a function, as was seen
+    return title
 
 
 def title_maker(

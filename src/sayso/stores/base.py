@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sayso import codec
 from sayso.engine import Command, EngineDeps, UnitOfWork, apply
@@ -37,7 +37,6 @@ Boundary = Callable[[str, str], None]
 class Query:
     """Which requests to list. ``status`` is a public name, ``"closed"`` or ``"any"``.
 
-    ``"all"`` lists every call, also those that nobody was asked about: the audit wants them.
     ``text`` is found where each of its words begins a word of the tool, the agent or the
     description, or where all of it begins the id (three letters or more, ``req_`` left out or not).
     """
@@ -109,6 +108,15 @@ class Due:
     call: str | None
 
 
+class ListedCall(NamedTuple):
+    """A call with its number, and where the index of the lists has it."""
+
+    n: int
+    call: Call
+    list_status: str
+    search_key: int
+
+
 class Subscription(Protocol):
     """A listener that can be taken away again."""
 
@@ -158,6 +166,10 @@ class StoreReads(Protocol):
         self, thread: str, after: int = 0, limit: int = 1000
     ) -> list[StoredMessage]:
         """A page of what was said on a thread, with the run that each message belongs to."""
+        ...
+
+    def listed_calls(self, after: int = 0, limit: int = 1000) -> list[ListedCall]:
+        """A page of every call, in the order in which they were made: the audit wants them."""
         ...
 
     def page(self, query: Query) -> list[tuple[int, Call]]:

@@ -31,7 +31,6 @@ _LIST_STATUSES = {
     "pending": OPEN,
     "closed": _CLOSED,
     "any": (*OPEN, *_CLOSED),
-    "all": (*OPEN, *_CLOSED, UNASKED),
     **{name: (name,) for name in _CLOSED},
 }
 

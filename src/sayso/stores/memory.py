@@ -31,6 +31,7 @@ from sayso.stores.base import (
     Boundary,
     Cursor,
     Due,
+    ListedCall,
     Query,
     age_key,
     age_start,
@@ -43,7 +44,15 @@ from sayso.stores.base import (
 )
 from sayso.stores.hub import Hub, Listener
 from sayso.stores.inner import still_needed
-from sayso.stores.listing import OPEN, fits, list_status_of, list_statuses_of, search_key_of, shows
+from sayso.stores.listing import (
+    OPEN,
+    SearchKey,
+    fits,
+    list_status_of,
+    list_statuses_of,
+    search_key_of,
+    shows,
+)
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, next_seal
 from sayso.types import Grant, Micros
 
@@ -291,6 +300,14 @@ class MemoryStore:
         said = list(self._messages.get(thread, ()))
         return [message for message in said if message.seq > after][:limit]
 
+    def listed_calls(self, after: int = 0, limit: int = 1000) -> list[ListedCall]:
+        found = [(self._order[call.id], call) for call in list(self._calls.values())]
+        later = sorted((n, call) for n, call in found if n > after)[:limit]
+        return [
+            ListedCall(n, call, list_status_of(call), self._search_key(call).id)
+            for n, call in later
+        ]
+
     def page(self, query: Query) -> list[tuple[int, Call]]:
         found = [
             (page_key(query, self._order[call.id], call.expires_at), call)
@@ -307,9 +324,11 @@ class MemoryStore:
     def _fits(self, call: Call, query: Query) -> bool:
         if list_status_of(call) not in list_statuses_of(query) or not fits(call, query):
             return False
+        return shows(self._search_key(call), query.text, call.id)
+
+    def _search_key(self, call: Call) -> SearchKey:
         tool = self._tools.get(call.tool_digest)
-        search_key = search_key_of(call, "" if tool is None else tool.description)
-        return shows(search_key, query.text, call.id)
+        return search_key_of(call, "" if tool is None else tool.description)
 
     def waiting(self) -> dict[str, int]:
         list_statuses = [list_status_of(call) for call in list(self._calls.values())]

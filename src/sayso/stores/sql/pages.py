@@ -20,7 +20,6 @@ from sayso.rows import Call
 from sayso.stores.base import NEVER, Query, page_key, page_start
 from sayso.stores.listing import (
     OPEN,
-    UNASKED,
     Wanted,
     after_prefix,
     fits,
@@ -152,7 +151,7 @@ class Pages:
         text = f"list_status IN ({names})" if len(list_statuses) > 1 else f"list_status = {names}"
         if self._query.sort == "expiring":
             return (f"{WAITS} AND {text}" if set(list_statuses) <= set(OPEN) else text), []
-        return (text if UNASKED in list_statuses else f"list_status <> '' AND {text}"), []
+        return f"list_status <> '' AND {text}", []
 
     def _later(self) -> Piece | None:
         """What comes after the page before, and is not too old."""

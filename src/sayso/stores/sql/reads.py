@@ -17,7 +17,7 @@ from sayso.rows import (
     Thread,
     Tool,
 )
-from sayso.stores.base import NEVER, Cursor, Due, Query, age_key, age_start
+from sayso.stores.base import NEVER, Cursor, Due, ListedCall, Query, age_key, age_start
 from sayso.stores.listing import OPEN, after_prefix
 from sayso.stores.row_checks import UNCHECKED, RowDecoder, tampered
 from sayso.stores.seals import Seal
@@ -150,6 +150,14 @@ class SqlReads:
     ) -> list[StoredMessage]:
         rows = self._rows(sql.LOAD_STORED_MESSAGES, (thread, after, limit))
         return self._decode.each(message_from, rows)
+
+    def listed_calls(self, after: int = 0, limit: int = 1000) -> list[ListedCall]:
+        rows = self._rows(sql.LOAD_LISTED_CALLS, (after, limit))
+        calls = self._decode.each(call_from, rows)
+        return [
+            ListedCall(row[-3], call, row[-2], row[-1])
+            for row, call in zip(rows, calls, strict=True)
+        ]
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
         return Pages(self._rows, self._dialect, self._decode, query).page()

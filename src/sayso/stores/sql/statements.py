@@ -75,6 +75,9 @@ SAVE_PRUNED = "UPDATE thread SET messages_pruned = ?, mac = ? WHERE id = ?"
 LOAD_STORED_MESSAGES = (
     f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
 )
+LOAD_LISTED_CALLS = (
+    f"SELECT {CALL}, n, list_status, search_key FROM call WHERE n > ? ORDER BY n LIMIT ?"
+)
 LOAD_CHAIN = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
 LOAD_EVENTS_SINCE = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq >= ? ORDER BY seq"
 LOAD_EVENTS_SINCE_CALLS = (
@@ -136,12 +139,12 @@ CHECK_TABLES = "SELECT count(*) FROM " + ", ".join(
     for table, columns in {
         "meta": "key, value",
         "thread": f"{THREAD}, created",
-        "message": "thread, seq, run, body",
+        "message": MESSAGE,
         "run": RUN,
         "call": f"n, {_NEW_CALL}",
         "search_key": "id, kind, agent, tool, risk, words",
         "search_word": "word, search_key",
-        "tool": "digest, name, schema, description, mac",
+        "tool": TOOL,
         "grants": GRANT,
         "event": EVENT,
         "seal": "n, at, heads, prev, hash, signature",
