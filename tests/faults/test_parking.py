@@ -16,7 +16,7 @@ from places import KINDS, drop, make, open_at
 from record import take_stock
 
 from sayso import Inbox
-from sayso.engine.commands import Propose
+from sayso.engine.commands import Park
 
 PATIENCE = 60.0
 
@@ -56,7 +56,7 @@ class Late:
         return once_begun
 
     def _write(self, *commands: Any) -> Any:
-        if not (isinstance(commands[0], Propose) and commands[0].waits):
+        if not (any(isinstance(command, Park) for command in commands)):
             return self._transact(*commands)
         self.lets_go.set()
         wait(self.may_let_go)

@@ -46,6 +46,8 @@ CHANGES: dict[str, Any] = {
     "on_expiry": "reject",
     "valid_for": 86_400,
     "effect": "once",
+    "effect_key": "refund:{order}",
+    "on_duplicate": "result",
     "record": "asked",
 }
 

@@ -83,7 +83,7 @@ def take_over(agent: Agent) -> None:
     from sayso.channels.terminal import TerminalChannel  # brings rich, which no server needs
 
     others = [c for c in agent.gate.channels if not isinstance(c, TerminalChannel)]
-    agent.gate.driver.channels = (*others, _shown_here)
+    agent.gate.channels = (*others, _shown_here)
 
 
 async def _shown_here(request: Request) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-from sayso.forking import fork_safe_lock
 
 _SQLITE = "sqlite:///"
 _TABLE = "CREATE TABLE IF NOT EXISTS effects (n INTEGER PRIMARY KEY, tool TEXT, args TEXT, at TEXT)"
@@ -28,7 +27,7 @@ class Effects:
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = None if path is None else Path(path)
         self._rows: list[Row] = []
-        self._lock = fork_safe_lock()
+        self._lock = threading.Lock()
 
     @classmethod
     def beside(cls, store: str) -> Effects:

@@ -106,6 +106,10 @@ class Gate:
         """The ways to people."""
         return self.driver.channels
 
+    @channels.setter
+    def channels(self, channels: Iterable[Channel]) -> None:
+        self.driver.channels = checked_channels(channels)
+
     def __repr__(self) -> str:
         return f"Gate({self.store.url!r}, agent={self.agent!r})"
 

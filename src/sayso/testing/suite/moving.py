@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sayso.engine.commands import Reask, Wake
+from sayso.engine.commands import Park, Reask, Reopen, Wake
 from sayso.errors import SaysoError
 from sayso.rows import Call, CallStatus
 from sayso.testing.world import World, content
@@ -26,8 +26,8 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
     "record": {_S.RUNNING: _S.DONE, _S.IN_DOUBT: _S.DONE},
     "fail": {_S.RUNNING: _S.FAILED, _S.IN_DOUBT: _S.FAILED},
     "suspend": {_S.RUNNING: _S.READY},
-    "doubt": {_S.RUNNING: _S.IN_DOUBT},
-    "sweep": {_S.RUNNING: _S.IN_DOUBT},
+    "mark_in_doubt": {_S.RUNNING: _S.IN_DOUBT},
+    "release_lapsed": {_S.RUNNING: _S.IN_DOUBT},
     "claim": {_S.RUNNING: _S.IN_DOUBT},
     "recover": {_S.READY: _S.IN_DOUBT, _S.RUNNING: _S.IN_DOUBT},
     "expire": {_S.ASKED: _S.EXPIRED},
@@ -36,6 +36,8 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
     "supersede": {_S.ASKED: _S.SUPERSEDED, _S.READY: _S.SUPERSEDED},
     "supersede_run": {_S.ASKED: _S.SUPERSEDED, _S.READY: _S.SUPERSEDED},
     "finish": {},
+    "park": {},
+    "reopen": {},
     "renew": {},
     "wake": {},
     "propose": {},
@@ -50,7 +52,7 @@ class Moving:
         for status in CallStatus:
             place = {"run": f"r-{status}", "thread": f"t-{status}"}
             call = world.in_state(status, **place)
-            if command in ("expire", "sweep", "claim"):
+            if command in ("expire", "release_lapsed", "claim"):
                 world.clock.advance(100)
             changed = True
             try:
@@ -91,8 +93,8 @@ def _act(world: World, command: str, call: Call) -> object:
         "record": lambda: world.record(call, result="2"),
         "fail": lambda: world.record(call, ok=False, result="boom"),
         "suspend": lambda: world.suspend(call),
-        "doubt": lambda: world.doubt(call),
-        "sweep": lambda: world.sweep(**place),
+        "mark_in_doubt": lambda: world.doubt(call),
+        "release_lapsed": lambda: world.sweep(**place),
         "claim": lambda: world.claim("w2", **place),
         "recover": lambda: world.recover(**place),
         "expire": lambda: world.expire(call),
@@ -101,6 +103,8 @@ def _act(world: World, command: str, call: Call) -> object:
         "supersede": lambda: world.cancel(call, superseded=True),
         "supersede_run": lambda: world.cancel(**place, superseded=True),
         "finish": lambda: world.finish(**place),
+        "park": lambda: world.transact(Park(**place, token=world.run(call.run).token)),
+        "reopen": lambda: world.transact(Reopen(**place)),
         "renew": lambda: world.renew(call.token, **place),
         "wake": lambda: world.transact(Wake(**place)),
         "propose": lambda: world.ask(key=call.key, **place),
