@@ -32,7 +32,8 @@ class Counted:
 
     @property
     def rows(self) -> int:
-        return self.store._open_writer().total_changes
+        writer = self.store._writer
+        return 0 if writer is None else writer.total_changes
 
     def grow(self, thread: str, turns: int) -> None:
         """A conversation of so many turns, written at once."""
