@@ -19,7 +19,7 @@ def test_a_process_dies_at_every_point_on_postgresql(
     story: str, zygote: Zygote, tmp_path: Path, tell: Tell
 ) -> None:
     plot = plot_of(zygote, story, make(tmp_path / "plot", "postgres"))
-    names = {point.name for point in plot.kills()}
+    names = {name for point in plot.kills() for name in point.name.split("+")}
     assert {"propose", "decide", "claim", "start", "effect", "record", "finish"} <= names
     deaths = sweep(zygote, plot, tmp_path, kind="postgres")
     assert deaths >= len(plot.kills())
