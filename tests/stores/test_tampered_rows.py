@@ -9,14 +9,14 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sayso
-from sayso import Gate, Inbox, Paused, Tampered, codec
+from sayso import AlreadyDecided, Gate, Inbox, Paused, StoreError, Tampered, codec
 from sayso.engine.asking import envelope
 from sayso.engine.commands import Recover
 from sayso.inbox import create_token
@@ -225,7 +225,7 @@ def test_a_request_that_was_changed_is_neither_shown_nor_decided(
 
 def test_terms_that_were_lowered_with_a_new_digest_are_refused(database: Database) -> None:
     ran: list[str] = []
-    request = paused(lambda: pay(database.store, ran, quorum=2, reviewers=["ana"]))
+    request = paused(lambda: pay(database.store, ran, quorum=2, reviewers=["ana", "bo"]))
     (terms,) = database.sql("SELECT terms FROM call")[0]
     lower = {n: v for n, v in json.loads(terms).items() if n not in ("quorum", "reviewers")}
     database.sql("UPDATE call SET terms = ?", json.dumps(lower))
@@ -293,7 +293,8 @@ def test_a_conversation_that_was_changed_is_refused(database: Database, attack: 
     with pytest.raises(Tampered, match=r"thread t|message"):
         store.messages("t")
     for request in Inbox(store).pending_sync():
-        Inbox(store).decide_sync(request.id, request.reject(), by="ana")
+        with suppress(Tampered):  # where the row of the thread itself is bad
+            Inbox(store).decide_sync(request.id, request.reject(), by="ana")
     with pytest.raises(Tampered):
         clerk(database.reopen(), ran).resume_sync("t")
     assert ran == []
@@ -429,7 +430,7 @@ def test_nor_with_its_run_and_nor_when_its_events_are_gone_too(database: Databas
     with pytest.raises(Tampered, match="events of thread r were changed or deleted"):
         pay(database.reopen(), ran)
     database.sql("DELETE FROM event WHERE seq > ?", ready["seq"])
-    with pytest.raises(Tampered):
+    with pytest.raises((Tampered, StoreError), match=r"deleted|restored from an older copy"):
         pay(database.reopen(), ran)
     assert ran == ["ana"]
 
@@ -473,7 +474,7 @@ def test_a_running_call_put_back_does_not_become_a_doubt(database: Database) -> 
     assert pay(database.store, ran) == "paid ana"
     database.store.boundary = None
     database.put_back("call", "1 = 1", running[0])
-    with pytest.raises(Tampered):
+    with pytest.raises(AlreadyDecided):
         Inbox(database.reopen()).decide_sync(request.id, request.approve(), by="eve")
     with pytest.raises(Tampered):
         database.store.transact(Recover(thread="r", run="r", by="ana"))

@@ -38,6 +38,7 @@ from sayso.stores.sql.rowcodec import (
 from sayso.stores.sql.tool_cache import ToolCache
 from sayso.types import Grant, Micros
 
+_RUN_CREATED = sql.RUN.split(", ").index("created")
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
 _THREADS = sql.LOAD_THREAD.removesuffix(" WHERE id = ?")
 
@@ -199,8 +200,14 @@ class SqlReads:
         )
         values = [*wanted, limit] * len(statuses)
         statement = f"{_RUNS} WHERE id IN ({walks}) ORDER BY created DESC, id DESC LIMIT ?"
-        runs = self._decode.listed(run_from, self._rows(statement, (*values, limit)))
-        return [(age_key(run.created, run.id), run) for run in runs]
+        rows = self._rows(statement, (*values, limit))
+        runs = self._decode.listed(run_from, rows)
+        found = [(age_key(run.created, run.id), run) for run in runs]
+        if len(found) < len(rows) == limit:
+            # Rows that were left out do not shorten the list: what comes after them is there.
+            last, rest = age_key(rows[-1][_RUN_CREATED], rows[-1][0]), limit - len(found)
+            found += self.runs(status=status, agent=agent, thread=thread, after=last, limit=rest)
+        return found
 
     def threads_of(
         self, owner: str, after: str | None = None, limit: int = 50
@@ -265,10 +272,18 @@ class SqlReads:
         agent = f"{self._dialect.no_index}agent"  # few runs are due, of many that an agent had
         now, said = self._said_now()
         statement = (
-            f"{_RUNS} WHERE ready_at <= {now} AND {agent} IN ({marks}) ORDER BY ready_at LIMIT ?"
+            f"{_RUNS} WHERE ready_at <= {now} AND {agent} IN ({marks}) "
+            f"ORDER BY ready_at LIMIT ? OFFSET ?{self._dialect.lock_free}"
         )
-        rows = self._rows(statement + self._dialect.lock_free, (*said, *agents, limit))
-        return self._decode.listed(run_from, rows)
+        found: list[Run] = []
+        passed = 0
+        while True:
+            rows = self._rows(statement, (*said, *agents, limit, passed))
+            found += self._decode.listed(run_from, rows)
+            passed += len(rows)
+            # Runs that nobody may use do not keep workers from those behind them.
+            if len(found) >= limit or len(rows) < limit:
+                return found[:limit]
 
     def open_runs(self) -> Iterable[Run]:
         rows = self._rows(f"{_RUNS} WHERE status IN ('running', 'paused') AND ready + running > 0")
