@@ -236,6 +236,11 @@ class Faces:
         return self.gate.guard(needs_approval=False, name="free")(self._send)
 
     @cached_property
+    def keyed(self) -> Any:
+        options = {"needs_approval": False, "effect_key": "mail:{to}"}
+        return self.gate.guard(name="keyed", **options)(self._send)
+
+    @cached_property
     def often(self) -> Any:
         return self.gate.guard(needs_approval=True, name="often")(self._send)
 
@@ -405,6 +410,7 @@ class _Stories:
         self.decide("quorum", token=built.tokens["ana"], by=None)
         self.decide("quorum", token=built.tokens["bob"], by=None)
         self.enter("free", lambda: faces.free("al"))
+        self.enter("keyed", lambda: faces.keyed("al"))
         self.ask("question", lambda: self.gate.ask_sync(Question("Which size?")))
         self.ask("answered", lambda: self.gate.ask_sync(Question("Which size?")))
         self.decide("answered", "respond", "large")
@@ -473,6 +479,8 @@ ENTERED: dict[str, Callable[[Faces], Any]] = {
     "voted": lambda f: f.both("al"),
     "quorum": lambda f: f.both("al"),
     "free": lambda f: f.free("al"),
+    "keyed": lambda f: f.keyed("al"),
+    "another keyed": lambda f: f.keyed("al"),
     "in_doubt": lambda f: f.blocks("bo"),
     "question": lambda f: f.gate.ask_sync(Question("Which size?")),
     "answered": lambda f: f.gate.ask_sync(Question("Which size?")),

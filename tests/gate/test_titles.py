@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,11 @@ from sayso.testing import ScriptedModel, call, say
 from sayso.views import request_json
 
 TEMPLATE = "Refund {euros} euros to order {order}"
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
 
 
 def refunding(store: Store, **options: Any) -> Callable[..., str]:
@@ -174,16 +180,17 @@ def test_questions_and_confirmations_have_a_plain_one(store: MemoryStore) -> Non
     assert (asked.title, confirmed.title) == ("A {question}", "Release 1.0")
 
 
-def test_a_tool_of_an_agent_has_one(store: MemoryStore) -> None:
+def test_a_tool_of_an_agent_has_one(tmp_path: Path) -> None:
     @sayso.tool(needs_approval=True, title="Refund {order}")
     def refund(order: str) -> str:
         return f"refunded {order}"
 
     with pytest.raises(InvalidCall, match="no argument of"):
-        sayso.tool(title="{unknown}")(lambda order: order)
+        sayso.tool(title="{unknown}", name="send")(lambda order: order)
     model = ScriptedModel([call("refund", {"order": "A-1"}), say("Done.")])
+    store = f"sqlite:///{tmp_path / 'a.db'}"
     agent = sayso.Agent("clerk", model=model, tools=[refund], store=store)
-    (request,) = agent.run_sync("Go.", thread="t").interruptions
-    assert request.title == "Refund A-1"
-    state = sayso.RunState.from_json(agent.run_sync("Go.", thread="t2").state.to_json())
-    assert [shown.title for shown in state.interruptions] == []
+    result = agent.run_sync("Go.", thread="t")
+    assert [request.title for request in result.interruptions] == ["Refund A-1"]
+    state = sayso.RunState.from_json(result.state.to_json())
+    assert [request.title for request in state.interruptions] == ["Refund A-1"]

@@ -35,6 +35,18 @@ def read_to_the_end(page: Page) -> None:
         end.scroll_into_view_if_needed()
 
 
+def test_a_title_is_read_first(demo: Demo, open_page: Open) -> None:
+    demo.say("Roll back production to 1.9")
+    page = open_page(f"{demo.url}/inbox")
+    row = page.get_by_role("list", name="Requests").get_by_role("link", name="rollback")
+    expect(row).to_contain_text("Roll production back to version 1.9")
+    show(page, "rollback")
+    expect(page.locator(".detail-head")).to_contain_text("Roll production back to version 1.9")
+    page.get_by_role("button", name="Reject").click()
+    page.get_by_role("button", name="Reject").last.click()
+    expect(page.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(0)
+
+
 @pytest.mark.parametrize(("words", "tool"), SCRIPTS)
 def test_approved_by_mouse(demo: Demo, open_page: Open, words: str, tool: str) -> None:
     chat = demo.say(words)

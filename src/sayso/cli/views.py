@@ -64,7 +64,9 @@ def subject(request: Request) -> str:
 
 
 def summary(request: Request) -> str:
-    """The arguments in one line, cut where it is full: nothing is decided from it."""
+    """The title or the arguments in one line, cut where it is full: nothing is decided from it."""
+    if request.title:
+        return text.inline(request.title[:_SUMMARY]) + "…" * (len(request.title) > _SUMMARY)
     if request.tool is None:
         return ""
     parts, size = [], 0

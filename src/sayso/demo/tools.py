@@ -85,7 +85,10 @@ def _for_operators(ran: Callable[..., str]) -> list[Any]:
         """Deploy to the staging environment."""
         return ran("deploy_to_staging", version=version)
 
-    @sayso.tool(needs_approval=lambda args: args["environment"] == "production")
+    @sayso.tool(
+        needs_approval=lambda args: args["environment"] == "production",
+        title="Roll {environment} back to version {version}",
+    )
     def rollback(environment: str, version: str) -> Any:
         """Roll back to a previous version."""
         return ran("rollback", environment=environment, version=version)

@@ -133,6 +133,7 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
               />
             )}
           </div>
+          {request.shown.title && <p className="detail-lead wrap">{request.shown.title}</p>}
           <Facts request={request} />
         </header>
         {elsewhere && request.decision && (

@@ -67,6 +67,8 @@ export interface Decision {
 export interface Shown {
   args: Json;
   lines: string[];
+  /** What people read first, if the tool has a title. */
+  title?: string;
   description: string;
   note: string;
   warnings: string[];

@@ -132,7 +132,9 @@ def _shown_question(question: dict[str, Json] | None) -> Json:
 
 def summary(request: Request, args: Json) -> str:
     """One line of what it is about, for lists; what is cut off there is whole on the card."""
-    if request.question is not None:
+    if request.title:
+        line = text.inline(hidden(request.title).value)
+    elif request.question is not None:
         line = text.inline(hidden(request.question.text).value)
     elif request.tool is None:
         line = text.inline(str(args.get("text", "")))
