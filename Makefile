@@ -24,6 +24,7 @@ check: lint types imports pages ## lint, types, imports, the web app, and whethe
 	$(BIN)/python scripts/state_chart.py --check
 	$(BIN)/python scripts/cli_page.py --check
 	$(BIN)/python scripts/adapter_table.py --check
+	$(BIN)/python scripts/tamper_table.py --check
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -57,6 +58,7 @@ docs: $(READY) ## write the generated pages anew
 	$(BIN)/python scripts/state_chart.py
 	$(BIN)/python scripts/cli_page.py
 	$(BIN)/python scripts/adapter_table.py
+	$(BIN)/python scripts/tamper_table.py
 
 pictures: $(READY) ## make the pictures of the documentation anew
 	@mkdir -p docs/images

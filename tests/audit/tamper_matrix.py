@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 import tempfile
 import time
@@ -108,25 +109,27 @@ class Matrix:
         return max((self._outcome(case, one) for one in case.variants), key=OUTCOMES.index)
 
     def _outcome(self, case: Case, change: Change) -> str:
-        self.database.restore()
-        try:
-            change()
-        except psycopg.Error:
+        if not self._done(change):
             return "refused"  # by the database itself: a constraint
-        except Exception as error:
-            if type(error).__module__ != "sqlite3":
-                raise
-            return "refused"
-        reported = not self._verified()
         found = compare(self._before, self._uses.play(case.stories))
         self.last = found
         if "broke" in found.values():
             return "broke"
-        if "altered" in found.values():
-            return "reported" if reported else "unprotected"
-        if found:
+        if found and "altered" not in found.values():
             return "refused"
-        return "reported" if reported else "unused"
+        self._done(change)  # once more, because the uses have written
+        if not self._verified():
+            return "reported"
+        return "unprotected" if found else "unused"
+
+    def _done(self, change: Change) -> bool:
+        """Change the store as it was built; False if the database does not take it."""
+        self.database.restore()
+        try:
+            change()
+        except (psycopg.Error, sqlite3.Error):
+            return False
+        return True
 
     def _verified(self) -> bool:
         try:

@@ -37,7 +37,7 @@ def test_what_is_said_of_bodies_that_ask_is_so(case: Case) -> None:
     """SECURITY.md, "Once": each of its sentences, in a call that a person has approved."""
     page = Path(__file__).parents[2] / "SECURITY.md"
     words = " ".join(page.read_text("utf-8").split())
-    assert "asks a person in its body and pauses there starts again at its top" in words
+    assert "asks a person in its body and pauses there starts again from the top" in words
     assert "Everything else above the question runs again, once for each pause." in words
     assert "Once a call has ended, its body does not start again." in words
 

@@ -1,0 +1,116 @@
+"""Write the table of changes to the database into SECURITY.md, from the measured outcomes.
+
+``tests/audit/tamper_matrix.py`` measures them; a test measures a part of them again each time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "SECURITY.md"
+RESULTS = ROOT / "tests" / "audit" / "tamper_matrix.json"
+BEGIN, END = "<!-- changes: made by scripts/tamper_table.py -->\n", "<!-- /changes -->\n"
+
+#: From best to worst.
+OUTCOMES = ("refused", "reported", "unused", "unprotected", "broke")
+ACTIONS = {
+    "change": "a column changed",
+    "delete": "deleted",
+    "insert": "forged row",
+    "swap": "two swapped",
+    "put back": "put back",
+    "put back, later events deleted": "… its events deleted",
+    "put back, later events relabelled": "… its events relabelled",
+}
+TABLES = {
+    "call": "request, decision and result",
+    "run": "run",
+    "thread": "thread",
+    "message": "message of a conversation",
+    "grants": "grant",
+    "principal": "token",
+    "effect": "effect key",
+    "tool": "tool",
+    "event": "event of the record",
+    "seal": "seal",
+    "meta": "identity of the store",
+    "search_key": "search index (keys)",
+    "search_word": "search index (words)",
+    "cursor": "place of a reader in the feed",
+}
+
+
+def parsed(results: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
+    """Return, by table and action, the worst outcome of each column."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for case, outcomes in results.items():
+        action, _, rest = case.partition(": ")
+        name = rest.rpartition(" (")[0]
+        table, _, column = name.partition(".")
+        worst = max(outcomes.values(), key=OUTCOMES.index)
+        columns = found.setdefault((table, action), {})
+        columns[column] = max(worst, columns.get(column, "refused"), key=OUTCOMES.index)
+    return found
+
+
+def cell(columns: Mapping[str, str]) -> str:
+    """Return the outcome of most columns, and the columns that differ."""
+    if not columns:
+        return "–"
+    by_outcome = {
+        outcome: sorted(column for column, found in columns.items() if found == outcome)
+        for outcome in OUTCOMES
+    }
+    by_outcome = {outcome: names for outcome, names in by_outcome.items() if names}
+    most = max(by_outcome, key=lambda outcome: len(by_outcome[outcome]))
+    others = [
+        f"{outcome}: {', '.join(f'`{name}`' for name in names)}"
+        for outcome, names in by_outcome.items()
+        if outcome != most
+    ]
+    return "; ".join([most, *others])
+
+
+def table() -> str:
+    """Return the table as Markdown."""
+    found = parsed(json.loads(RESULTS.read_text()))
+    known = {name for name, _ in found}
+    assert known == set(TABLES), f"name these tables here: {known ^ set(TABLES)}"
+    lines = [
+        f"| row | {' | '.join(ACTIONS.values())} |",
+        f"|---|{'---|' * len(ACTIONS)}",
+    ]
+    for name, words in TABLES.items():
+        cells = [cell(found.get((name, action), {})) for action in ACTIONS]
+        lines.append(f"| {words} | {' | '.join(cells)} |")
+    whole = {
+        action: cell(found[("thread", action)])
+        for action in ("whole thread put back", "whole thread deleted")
+    }
+    lines.append("")
+    lines.append(
+        "A whole thread with its runs, requests, messages and events: put back to an earlier "
+        f"state is {whole['whole thread put back']}; deleted is {whole['whole thread deleted']}."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    text = PAGE.read_text()
+    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    written = text[:start] + table() + text[end:]
+    if "--check" in sys.argv[1:]:
+        if written != text:
+            print("SECURITY.md: the table of changes is out of date: run `make docs`")
+            return 1
+        return 0
+    PAGE.write_text(written)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

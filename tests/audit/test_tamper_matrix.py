@@ -1,0 +1,60 @@
+"""The table in SECURITY.md is true: its cases are measured again here.
+
+Between them, the four configurations play every case; the committed results name all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tamper_matrix import CONFIGURATIONS, RESULTS, Matrix, label, opened
+
+from sayso.testing.postgres_server import why_not
+
+#: Nothing is shown, decided, started or returned from these: the worst that a change of them does
+#: is to hide a request from a search, or to show an event in another place of the feed.
+AT_WORST_UNUSED = ("cursor", "search_key", "search_word", "meta", "call.n", "event.pos", "event.xid")
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = json.loads(RESULTS.read_text())
+    return found
+
+
+@pytest.fixture(params=CONFIGURATIONS)
+def matrix(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Matrix]:
+    if request.param.startswith("postgres") and why_not():
+        pytest.skip(why_not())
+    found = opened(request.param, tmp_path)
+    with closing(found.database):
+        yield found
+
+
+@pytest.mark.timeout(600)
+def test_what_becomes_of_a_change(matrix: Matrix, results: dict[str, dict[str, str]]) -> None:
+    cases = list(matrix.cases())
+    name = matrix.configuration
+    measured = {one for one, outcomes in results.items() if name in outcomes}
+    assert {label(case) for case in cases} == measured, "run python tests/audit/tamper_matrix.py"
+    for case in cases[CONFIGURATIONS.index(name) :: len(CONFIGURATIONS)]:
+        assert matrix.outcome(case) == results[label(case)][name], label(case)
+
+
+def test_nothing_is_unprotected(results: dict[str, dict[str, str]]) -> None:
+    for case, outcomes in results.items():
+        assert set(outcomes.values()) <= {"refused", "reported", "unused"}, case
+
+
+def test_every_row_that_is_used_is_protected_against_change(
+    results: dict[str, dict[str, str]],
+) -> None:
+    for case, outcomes in results.items():
+        changed = case.startswith(("change: ", "swap: ", "put back"))
+        what = case.partition(": ")[2]
+        if changed and not what.startswith(AT_WORST_UNUSED):
+            assert set(outcomes.values()) <= {"refused", "reported"}, case
