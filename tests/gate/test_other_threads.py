@@ -407,3 +407,40 @@ def test_another_process_enters_the_run_by_its_name(tmp_path: Path) -> None:
         for _ in range(2):
             assert pool.submit(_spawned, url, RUN, paid).result(120) == [1, 2]
     assert len(Path(paid).read_text().splitlines()) == 2
+
+
+def test_of_two_entries_of_a_run_the_last_exit_finishes_it(tmp_path: Path) -> None:
+    """Two threads work on one run, and the first to leave takes nothing away from the other."""
+    gate = Gate(f"sqlite:///{tmp_path / 'a.db'}", wait=0)
+    first_left, second_entered = threading.Event(), threading.Event()
+    results: list[str] = []
+
+    @gate.guard(needs_approval=False)
+    def pay(to: str) -> str:
+        return f"paid {to}"
+
+    def second() -> None:
+        with gate.run("order-17"):
+            results.append(pay("ana"))
+            second_entered.set()
+            assert first_left.wait(20)
+            results.append(pay("bo"))
+
+    thread = threading.Thread(target=second)
+    with gate.run("order-17"):
+        thread.start()
+        assert second_entered.wait(20)
+        assert pay("ana") == "paid ana"
+    run = gate.store.run("order-17")
+    assert run is not None
+    assert run.status == "running"
+    first_left.set()
+    thread.join(20)
+    assert results == ["paid ana", "paid bo"]
+    run = gate.store.run("order-17")
+    assert run is not None
+    assert run.status == "done"
+    types = [event.type for event in gate.store.chain("order-17")]
+    assert types.count("finished") == 1
+    assert "reopened" not in types
+    gate.close()
