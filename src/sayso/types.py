@@ -209,7 +209,7 @@ BLANK = frozenset(
 GROUP = "group:"
 #: What the record calls those who act and are no people.
 _NOBODY = ("engine", "clock", "policy")
-_NOT_PEOPLE = ("agent:", "worker:", "attempt:", "policy:")
+_NOT_PEOPLE = ("agent:", "worker:", "attempt:", "policy:", "tool:")
 _MAX_NAME = 200
 
 

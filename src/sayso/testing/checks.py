@@ -36,7 +36,9 @@ _LEADS_TO = {
     "cancelled": _S.CANCELLED,
     "superseded": _S.SUPERSEDED,
 }
-_STAYS = frozenset({"voted", "revised", "tightened", "late", "read_started", "read_stopped"})
+_STAYS = frozenset(
+    {"voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"}
+)
 _READING = frozenset({"read_started", "read_stopped"})
 _DECIDED = {
     (_S.ASKED, "approve"): _S.READY,
@@ -216,6 +218,8 @@ def replay(call: Call, events: list[Event]) -> CallStatus | None:
                 assert status is _S.READY, event
                 attempt += event.type == "read_started"
                 assert body.get("attempt", attempt) == attempt, event
+            elif event.type == "settled":
+                assert (status, body["attempt"]) == (_S.IN_DOUBT, attempt), event
             else:
                 assert event.type == "late" or status in (_S.ASKED, _S.IN_DOUBT), event
             continue
