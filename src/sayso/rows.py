@@ -132,11 +132,16 @@ class Call(NamedTuple):
         reads = self.is_read and self.status is CallStatus.READY and self.attempt > 0
         return reads or self.status is CallStatus.RUNNING
 
+    @property
+    def unsettled(self) -> Doubt | None:
+        """The doubt that this call is in, if the other side was not asked about it yet."""
+        doubt = self.doubt if self.status is CallStatus.IN_DOUBT else None
+        return None if doubt is None or doubt.answer else doubt
+
     def askable(self, now: Micros) -> bool:
         """Whether the other side may be asked about this call now, and was not yet."""
-        doubt = self.doubt
-        unasked = self.status is CallStatus.IN_DOUBT and doubt is not None and not doubt.answer
-        return unasked and doubt is not None and doubt.ask_at <= now
+        doubt = self.unsettled
+        return doubt is not None and doubt.ask_at <= now
 
 
 class Run(NamedTuple):

@@ -67,8 +67,8 @@ def settle(
 
 def _asks_at(work: UnitOfWork) -> Micros | None:
     """When a process that has the tool can ask the other side about a call that is in doubt."""
-    doubted = [c for c in work.calls.values() if c.status is CallStatus.IN_DOUBT and c.settles]
-    return min((c.doubt.ask_at for c in doubted if c.doubt and not c.doubt.answer), default=None)
+    doubts = (call.unsettled for call in work.calls.values() if call.settles)
+    return min((doubt.ask_at for doubt in doubts if doubt is not None), default=None)
 
 
 def wake(work: UnitOfWork) -> None:

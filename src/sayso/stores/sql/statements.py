@@ -13,8 +13,8 @@ RUN = (
 CALL = (
     "id, run, thread, key, kind, agent, tool, tool_digest, args, args_hash, nonce, rev, digest, "
     "terms, binds, title, note, preview, status, asked, original, expires_at, votes, decision, "
-    "valid_until, grant_id, attempt, token, result, created, requester, effect_key, settles, doubt, "
-    "seq, mac"
+    "valid_until, grant_id, attempt, token, result, created, requester, effect_key, settles, "
+    "doubt, seq, mac"
 )
 GRANT = (
     "id, agent, tool, tool_digest, scope, given_by, uses_left, ends, revoked, created, signature, "
