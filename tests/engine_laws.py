@@ -26,6 +26,7 @@ from sayso.engine.commands import (
     Record,
     Recover,
     ReleaseLapsed,
+    Settle,
     Start,
     Suspend,
 )
@@ -50,6 +51,7 @@ MAY_MOVE: dict[type[Command], Moves] = {
     Start: set(product([_S.READY], [_S.RUNNING, _S.ASKED, *_OVER])),
     Complete: set(product([_S.READY], [_S.DONE, _S.ASKED, _S.FAILED])),
     Record: set(product([_S.RUNNING, _S.IN_DOUBT, _S.READY], _OVER)),
+    Settle: {(_S.IN_DOUBT, _S.DONE)},
     Finish: {(_S.READY, _S.FAILED)},
     Suspend: set(product([_S.RUNNING], [_S.READY, _S.CANCELLED])),
     Expire: {(_S.ASKED, _S.EXPIRED), *product([_S.ASKED, _S.READY], [_S.CANCELLED])},
@@ -134,6 +136,19 @@ def _lapsed(command: Command, before: Call, after: Call, run: Run, now: int) -> 
     assert not held, "somebody was still at work"
 
 
+def _settled(command: Settle, before: Call, after: Call, run: Run, now: int) -> None:
+    assert before.status is _S.IN_DOUBT, "there was no doubt"
+    assert (before.token, before.attempt) == (command.token, command.attempt), "another doubt"
+    assert before.doubt is not None
+    assert before.doubt.ask_at <= now, "its process may still have been at work"
+    assert before.doubt.answer in ("", "unknown"), "the other side had answered"
+    assert after.doubt == (before.doubt.ask_at, command.answer, command.said, now)
+    if command.answer == "ran":
+        assert (after.status, after.result) == (_S.DONE, command.result)
+    else:
+        assert after.status is _S.IN_DOUBT, "evidence moves nothing"
+
+
 def _started(command: Start | Complete, before: Call, after: Call, run: Run, now: int) -> None:
     if after.attempt == before.attempt:
         return
@@ -161,6 +176,7 @@ LAWS: dict[type[Command], Callable[[Any, Call, Call, Run, int], None]] = {
     MarkInDoubt: _by_its_own_attempt,
     ReleaseLapsed: _lapsed,
     Claim: _lapsed,
+    Settle: _settled,
     Start: _started,
     Complete: _started,
     Expire: _expired,

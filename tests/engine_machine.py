@@ -38,10 +38,11 @@ from sayso.engine.commands import (
     Renew,
     Reopen,
     RevokeGrant,
+    Settle,
     Start,
     Suspend,
 )
-from sayso.rows import Call, CallStatus, Message, Run
+from sayso.rows import SETTLEMENTS, Call, CallStatus, Message, Run
 from sayso.stores.base import Query
 from sayso.testing.world import attempt_of, seconds, tool_of
 from sayso.types import EFFECTS, ON_DUPLICATE, Grant, Reviewer
@@ -151,6 +152,7 @@ class Machine(Twins):
             effect=effect,
             outcome=data.draw(st.sampled_from(outcomes)) if verdict == "allow" else None,
             effect_key=data.draw(st.sampled_from(["", "", "/a", "/b"]), label="effect key"),
+            settles=data.draw(st.booleans(), label="settles"),
             on_duplicate=data.draw(st.sampled_from(ON_DUPLICATE)),
             reviewers=data.draw(st.sampled_from([(), (), ("ana", "group:finance")])),
         )
@@ -278,6 +280,17 @@ class Machine(Twins):
         else:
             self.send(Suspend(**attempt, elsewhere="elsewhere" in what))
 
+    @_in(_S.IN_DOUBT)
+    @rule(data=st.data(), answer=st.sampled_from(SETTLEMENTS), later=st.booleans())
+    def settle(self, data: Data, answer: str, later: bool) -> None:
+        """The other side is asked about some attempt, when its lease has ended or before."""
+        call = self._call(data, _S.IN_DOUBT)
+        if later:
+            self.clock.advance(11)
+        attempt = attempt_of(call) if data.draw(st.booleans()) else self._attempt(data)
+        result = '"found"' if answer == "ran" else None
+        self.send(Settle(**attempt, answer=answer, result=result, said=f"it {answer}"))
+
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), owner=st.sampled_from(OWNERS), what=st.sampled_from("scr"))
     def touch(self, data: Data, owner: str, what: str) -> None:
@@ -310,7 +323,9 @@ class Machine(Twins):
         elif what == "sweep":
             self.send(ReleaseLapsed(**place))
         elif what == "park":
-            self.send(Park(**place, token=run.token - back, wake_seen=run.wake - back))
+            due = data.draw(st.sampled_from([None, self.clock() + seconds(5)]), label="due")
+            fence = {"token": run.token - back, "wake_seen": run.wake - back}
+            self.send(Park(**place, **fence, due_at=due))
         elif what == "reopen":
             self.send(Reopen(**place, by="ana"))
         elif what == "renew":
@@ -335,7 +350,7 @@ class Machine(Twins):
         }[what]()
 
     @rule(
-        status=st.sampled_from(["pending", "any", "all", "closed", "approved", "rejected"]),
+        status=st.sampled_from(["pending", "any", "closed", "approved", "rejected"]),
         sort=st.sampled_from(["oldest", "newest", "expiring"]),
         limit=st.integers(1, 4),
         kind=st.sampled_from([None, None, "approval", "in_doubt"]),

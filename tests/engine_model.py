@@ -28,6 +28,7 @@ from sayso.engine.commands import (
     Propose,
     Record,
     Reopen,
+    Settle,
     Start,
 )
 from sayso.errors import SaysoError
@@ -136,7 +137,7 @@ class Twins(RuleBasedStateMachine):
         if run is None or run.owner is None or (run.ready_at or 0) <= self.clock():
             return None
         fenced = all(
-            isinstance(command, Decide | Claim | Expire)
+            isinstance(command, Decide | Claim | Expire | Settle)
             or (isinstance(command, MarkInDoubt | Record) and not self._runs_now(command))
             or (isinstance(command, Cancel) and command.call is not None)
             or (isinstance(command, Start | Complete) and command.owner != run.owner)

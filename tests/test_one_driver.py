@@ -45,7 +45,9 @@ def built(name: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("command", ["Start", "Complete", "Record", "MarkInDoubt", "Suspend"])
+@pytest.mark.parametrize(
+    "command", ["Start", "Complete", "Record", "MarkInDoubt", "Suspend", "Settle"]
+)
 def test_what_moves_an_attempt_is_built_in_one_place(command: str) -> None:
     assert built(command) == ["gate/backend.py"]
 

@@ -54,6 +54,25 @@ class RunStatus(StrEnum):
 LIVE = frozenset({RunStatus.RUNNING, RunStatus.PAUSED})
 
 
+#: What the other side says of a call in doubt.
+SETTLEMENTS: tuple[str, ...] = ("ran", "did_not_run", "unknown")
+
+
+class Doubt(NamedTuple):
+    """What is known of the last doubt about a call, beside its result.
+
+    A tool with ``settle=`` may look on the other side whether its effect happened: from ``ask_at``
+    on, when the process that ran it has certainly lost its lease, and once.
+    """
+
+    ask_at: Micros
+    #: One of ``SETTLEMENTS``, once the other side was asked.
+    answer: str = ""
+    #: The evidence, or why there is no answer.
+    said: str = ""
+    at: Micros = 0
+
+
 class Call(NamedTuple):
     """One row: a call that an agent made, and all that became of it."""
 
@@ -92,6 +111,9 @@ class Call(NamedTuple):
     result: str | None = None
     #: What makes its effect unique in the store; see ``sayso.engine.effects``.
     effect_key: str = ""
+    #: Its tool can ask the other side whether the effect happened, so that a doubt makes it due.
+    settles: bool = False
+    doubt: Doubt | None = None
     #: The number of the thread's last event when this row was written.
     seq: int = 0
     mac: str = ""
@@ -109,6 +131,17 @@ class Call(NamedTuple):
         """
         reads = self.is_read and self.status is CallStatus.READY and self.attempt > 0
         return reads or self.status is CallStatus.RUNNING
+
+    @property
+    def unsettled(self) -> Doubt | None:
+        """The doubt that this call is in, if the other side was not asked about it yet."""
+        doubt = self.doubt if self.status is CallStatus.IN_DOUBT else None
+        return None if doubt is None or doubt.answer else doubt
+
+    def askable(self, now: Micros) -> bool:
+        """Whether the other side may be asked about this call now, and was not yet."""
+        doubt = self.unsettled
+        return doubt is not None and doubt.ask_at <= now
 
 
 class Run(NamedTuple):
@@ -296,7 +329,7 @@ class StoredMessage(NamedTuple):
     mac: str = ""
 
 
-# -- the three fields of a call that hold structure, as text
+# -- the four fields of a call that hold structure, as text
 
 _DEFAULTS = {field.name: getattr(Terms(), field.name) for field in fields(Terms)}
 
@@ -410,3 +443,13 @@ def decision_from(text: str | None) -> Decided | None:
         message=message,
         value=value,
     )
+
+
+def doubt_text(doubt: Doubt | None) -> str | None:
+    """A doubt as text."""
+    return None if doubt is None else _dumps(list(doubt))
+
+
+def doubt_from(text: str | None) -> Doubt | None:
+    """Text as a doubt."""
+    return None if text is None else Doubt(*json.loads(text))

@@ -208,11 +208,15 @@ def _is_direct() -> bool:
     return _direct.get() and not on_loop()
 
 
-async def drive(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Await somebody else's coroutine, on the running loop or on one of its own."""
+async def drive(make: Callable[[], Coroutine[Any, Any, T]], timeout: float | None = None) -> T:
+    """Await somebody else's coroutine, on the running loop or on one of its own.
+
+    ``timeout`` is for the latter: what takes longer is left behind. On the running loop, a
+    coroutine ends in time by itself.
+    """
     if not _is_direct():
         return await make()
-    return in_thread(lambda: run_apart(make))
+    return in_thread(lambda: run_apart(make), timeout)
 
 
 def in_thread(function: Callable[[], T], timeout: float | None = None) -> T:

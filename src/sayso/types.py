@@ -184,6 +184,20 @@ class Respond(Decision):
     type: ClassVar[DecisionType] = "respond"
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """Of a call in doubt: its effect has happened, and this is its result."""
+
+    result: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class DidNotRun:
+    """Of a call in doubt: its effect has not happened. A person sees the evidence, and decides."""
+
+    evidence: str = ""
+
+
 RISKS: tuple[str, ...] = ("low", "medium", "high", "critical")
 
 
@@ -209,7 +223,7 @@ BLANK = frozenset(
 GROUP = "group:"
 #: What the record calls those who act and are no people.
 _NOBODY = ("engine", "clock", "policy")
-_NOT_PEOPLE = ("agent:", "worker:", "attempt:", "policy:")
+_NOT_PEOPLE = ("agent:", "worker:", "attempt:", "policy:", "tool:")
 _MAX_NAME = 200
 
 
@@ -428,6 +442,17 @@ class Execution:
     kept: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the other side said when it was asked about a call in doubt."""
+
+    #: ``ran``, ``did_not_run`` or ``unknown``.
+    answer: str
+    #: What it saw, or why it could not answer.
+    text: str
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A call that people were asked about: everything they need in order to decide."""
@@ -467,6 +492,8 @@ class Request:
     #: What running it changes, and the key that makes this effect unique in the store.
     effect: Effect = "once"
     effect_key: str = ""
+    #: What the other side said of its last doubt, if the tool can ask it (``settle=``).
+    evidence: Evidence | None = None
 
     def approve(self) -> Approve:
         """Yes to what this object shows."""

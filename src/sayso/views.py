@@ -13,6 +13,7 @@ from sayso.ordered import noted, restored
 from sayso.rows import Call, CallStatus, Tool
 from sayso.types import (
     DecisionMade,
+    Evidence,
     Execution,
     Json,
     Option,
@@ -117,7 +118,15 @@ def request_of(call: Call, tool: Tool | None) -> Request:
         assurance=terms.assurance,
         effect=terms.effect,
         effect_key=shown_key(call.effect_key),
+        evidence=_evidence(call),
     )
+
+
+def _evidence(call: Call) -> Evidence | None:
+    doubt = call.doubt
+    if doubt is None or not doubt.answer:
+        return None
+    return Evidence(doubt.answer, doubt.said, moment(doubt.at))
 
 
 def _as_declared(args: dict[str, Json], schema: Mapping[str, Any] | None) -> dict[str, Json]:
@@ -167,7 +176,7 @@ def _execution_json(execution: Execution) -> dict[str, Json]:
 
 def request_json(request: Request) -> dict[str, Json]:
     """The same fields as in Python, ready for JSON."""
-    ends = request.expires_at
+    ends, evidence = request.expires_at, request.evidence
     return {
         "id": request.id,
         "kind": request.kind,
@@ -203,6 +212,13 @@ def request_json(request: Request) -> dict[str, Json]:
         "assurance": request.assurance,
         "effect": request.effect,
         "effect_key": request.effect_key,
+        "evidence": None
+        if evidence is None
+        else {
+            "answer": evidence.answer,
+            "text": evidence.text,
+            "at": evidence.at.isoformat(),
+        },
     }
 
 

@@ -9,12 +9,14 @@ import pytest
 from audit_world import World, places
 
 from sayso import (
+    DidNotRun,
     Expired,
     Gate,
     Inbox,
     Paused,
     Policy,
     Question,
+    Ran,
     Rejected,
     Rule,
 )
@@ -166,6 +168,7 @@ class Everything:
         request = self.doubt("doubt-late", send)
         self.late(request.id, "doubt-late")
         self.late(request.id, "doubt-late")  # nobody waits for it any more
+        self.settled()
         retried = self.tool(name="retried", effect="idempotent")
         request = self.ask("retried", lambda: retried("a"))
         self.decide(request, request.approve())
@@ -173,6 +176,23 @@ class Everything:
         with pytest.raises(Interrupted):
             self.go("retried", lambda: retried("a"))
         assert self.store.call(request.id).status is CallStatus.READY
+
+    def settled(self) -> None:
+        answers: list[Any] = [Ran("sent"), DidNotRun("not in the outbox"), None]
+        for number, answer in enumerate(answers):
+            options = {"effect_key": f"mail:{number}", "settle": lambda key, a=answer: a}
+            send = self.tool(name=f"settled-{number}", **options)
+            self.doubt(f"settled-{number}", send)
+            self.clock.advance(60)
+            if number == 0:
+                assert self.go("settled-0", lambda send=send: send("a")) == "sent"
+                continue
+            with pytest.raises(Paused):
+                self.go(f"settled-{number}", lambda send=send: send("a"))
+            request = self.inbox.pending_sync(run=f"settled-{number}").items[0]
+            assert request.evidence is not None
+            self.decide(request, request.reject("leave it"))
+        assert [one.key for one in self.store.effects()] == ["/mail:0", "/mail:2"]
 
     def doubt(self, run: str, send: Any) -> Any:
         request = self.ask(run, lambda: send("a"))

@@ -71,6 +71,19 @@ async def show_again(turn: Turn) -> None:
         slot.call = await turn.job.gate.backend.send(call, command)
 
 
+async def ask_other_side(turn: Turn) -> None:
+    """Ask the other side about the calls in doubt whose tools can."""
+
+    async def ask(slot: Slot) -> None:
+        call, tool = slot.call, slot.tool
+        assert call is not None
+        assert tool is not None
+        plan = plan_of(turn.job, call.key, tool, call.args)
+        slot.call = await turn.job.gate.driver.settle(plan, call)
+
+    await asyncio.gather(*map(ask, turn.doubts))
+
+
 async def _approved(_: Call) -> bool:
     """The provider runs it, and is given its approval with the next request."""
     return True

@@ -29,6 +29,7 @@ _LEFT_OUT = (
     "assurance",
     "effect",
     "effect_key",
+    "evidence",
 )
 
 

@@ -86,6 +86,7 @@ def plan_of(job: Job, key: str, tool: Tool, text: str) -> Plan:
         tool_name=tool.name,
         binds=lambda: _bound(job, tool),
         effect_key=tool.effect_key,
+        settle=tool.settle,
         title=title_maker(tool.title, tool.signature.parameters),
         preview=None if tool.preview is None else preview,
         reads=None if tool.asks is not None else tool.read,

@@ -21,7 +21,7 @@ from sayso.agent import messages, outcome
 from sayso.agent.asking import Asking
 from sayso.agent.conversation import Conversation
 from sayso.agent.events import AgentEvent, Began, Broke, Ended, Requested, Result
-from sayso.agent.execution import Execution, cleared, show_again
+from sayso.agent.execution import Execution, ask_other_side, cleared, show_again
 from sayso.agent.job import Job
 from sayso.agent.models.base import ModelReply
 from sayso.agent.nested import tell_outer
@@ -196,7 +196,7 @@ class Advance:
                 await self._start(turn)
             elif turn.settled:
                 return None
-            elif (await self.lease.park(run)).status is not RunStatus.RUNNING:
+            elif (await self.lease.park(run, turn.asks_at)).status is not RunStatus.RUNNING:
                 waiting = await self._read(turn, turn.waiting)
                 return outcome.paused(self.job, waiting, self.talk.usage)
 
@@ -207,6 +207,8 @@ class Advance:
             work = Execution(turn, self.lease, self.talk)
             if turn.due:
                 await hop(turn.close_due)
+            elif turn.doubts:
+                await ask_other_side(turn)
             elif turn.unshown:
                 await show_again(turn)
             elif work.slots:
@@ -239,7 +241,8 @@ class Advance:
         again = run is None
         run = run or self.lease.current()
         turn.refresh(again)
-        return run, [] if turn.due or turn.unshown else list(turn.news())
+        more = turn.due or turn.doubts or turn.unshown
+        return run, [] if more else list(turn.news())
 
     async def _start(self, turn: Turn) -> None:
         """Take the run and start what may start, in one commit."""

@@ -25,6 +25,7 @@ from sayso.gate.options import (
     checked_words,
     own_terms,
 )
+from sayso.gate.settling import Settler, checked_settle, settler
 from sayso.policy import Predicate
 from sayso.schema import Signature
 from sayso.schema.inspection import resolved, signature_of
@@ -101,6 +102,7 @@ class Tool:
     binds: Callable[..., Mapping[str, Json]] | None = None
     preview: Callable[..., Json] | None = None
     effect_key: Callable[[dict[str, Json]], str] | None = None
+    settle: Settler | None = None
     title: Title | None = None
     #: Turns the arguments into a question, where the tool is one.
     asks: Callable[[dict[str, Json]], Question] | None = None
@@ -173,7 +175,10 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
         description=options.get("description"),
         skip_first=takes_context,
     )
-    title = checked_title(options.get("title"), signature)
+    title, arguments = (
+        checked_title(options.get("title"), signature),
+        signature.parameters["properties"],
+    )
     body = None if _is_empty(function) else function
     declared = options if body is not None else {**options, "allowed": ("reject", "respond")}
     made = Tool(
@@ -187,7 +192,8 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
         strict=strict,
         binds=options.get("binds"),
         preview=options.get("preview"),
-        effect_key=checked_effect_key(options, signature.parameters["properties"]),
+        effect_key=checked_effect_key(options, arguments),
+        settle=settler(checked_settle(options, arguments), signature),
     )
     if made.strict:
         made.face  # noqa: B018 - a schema that has no strict form is refused here, not in the run

@@ -18,7 +18,7 @@ from sayso.errors import SaysoError
 from sayso.gate.recheck import called_off
 from sayso.rows import OPEN, Call, CallStatus
 from sayso.stores.inner import expire
-from sayso.types import DECISIONS, Json, Request
+from sayso.types import DECISIONS, Json, Micros, Request
 from sayso.views import content_of
 
 _WAITS = (CallStatus.ASKED, CallStatus.IN_DOUBT)
@@ -119,6 +119,8 @@ class Turn:
         self.run = run or job.run
         self.slots: list[Slot] = []
         self.due: list[Call | Cancel] = []
+        #: The calls in doubt that the other side can be asked about now.
+        self.doubts: list[Slot] = []
 
     def key(self, slot: Slot) -> str:
         """The natural key of a call: providers repeat their ids, turns and places do not."""
@@ -201,6 +203,18 @@ class Turn:
                 of_run = self.store.calls_of(self.run) if of_run is None else of_run
                 slot.asks = self._asked_inside(slot.call, of_run)
             slot.tidy = not slot.open and not self.due
+        self.doubts = [slot for slot in known if self._askable(slot)]
+
+    def _askable(self, slot: Slot) -> bool:
+        able = slot.tool is not None and slot.tool.settle is not None
+        return able and slot.call is not None and slot.call.askable(self.store.now())
+
+    @property
+    def asks_at(self) -> Micros | None:
+        """When the other side can be asked about a call that is in doubt, if nobody was yet."""
+        able = [s.call for s in self.slots if s.tool is not None and s.tool.settle is not None]
+        doubts = (call.unsettled for call in able if call is not None)
+        return min((doubt.ask_at for doubt in doubts if doubt is not None), default=None)
 
     def close_due(self) -> None:
         """Close what is over."""

@@ -48,6 +48,7 @@ def _columns(call: Call, facts: Facts) -> Iterator[tuple[str, bool]]:
     yield "attempt", call.attempt == facts.attempt
     yield "token", call.token == facts.token
     yield "grant", call.grant == facts.grant or facts.attempt == 0
+    yield "doubt", call.doubt == facts.doubt
     yield "result", call.result == facts.result
     yield "created", call.created == facts.created
 

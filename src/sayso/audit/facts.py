@@ -16,7 +16,7 @@ from sayso.engine.asking import ENVELOPE_VERSION, signed_bytes
 from sayso.engine.moves import MOVES
 from sayso.errors import UnknownKey
 from sayso.keys import Keyring
-from sayso.rows import CallStatus, Event
+from sayso.rows import SETTLEMENTS, CallStatus, Doubt, Event
 from sayso.types import Decided, Vote
 
 _S = CallStatus
@@ -36,12 +36,15 @@ _LEADS_TO = {
     "cancelled": _S.CANCELLED,
     "superseded": _S.SUPERSEDED,
 }
-_STAYS = frozenset({"voted", "revised", "tightened", "late", "read_started", "read_stopped"})
+_STAYS = frozenset(
+    {"voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"}
+)
 #: What ends a call with a result, or with why there is none.
 _OUTCOMES = frozenset({"recorded", "read_recorded", "duplicate"})
 #: Where a call must stand for events that the table of moves alone would let follow elsewhere too.
 _FROM = {
     "recorded": (_S.RUNNING, _S.IN_DOUBT),
+    "settled": (_S.IN_DOUBT,),
     "read_recorded": (_S.READY,),
     "read_started": (_S.READY,),
     "read_stopped": (_S.READY,),
@@ -87,6 +90,7 @@ class Facts:
     result: str | None = None
     #: The key of its effect, while it has it.
     effect_key: str = ""
+    doubt: Doubt | None = None
     #: A body was missing: what happened cannot be told any more.
     blind: bool = False
     pruned: bool = False
@@ -205,6 +209,8 @@ def _decided(facts: Facts, event: Event, body: Body) -> None:
         facts.result = body["value"]
     elif facts.status is _S.IN_DOUBT:
         facts.result = body["message"] or "given up"
+        if facts.doubt is not None and facts.doubt.answer == "did_not_run":
+            facts.effect_key = ""
     facts.by_rule = False
     facts.decision = _decision(event, body)
 
@@ -260,6 +266,17 @@ def _cancelled(facts: Facts, event: Event, body: Body) -> None:
 def _in_doubt(facts: Facts, event: Event, body: Body) -> None:
     facts.doubted = True
     facts.votes, facts.held = [], facts.votes
+    if "ask_at" in body:  # else it is tried again
+        facts.doubt = Doubt(body["ask_at"])
+
+
+def _settled(facts: Facts, event: Event, body: Body) -> None:
+    doubt, answer = facts.doubt, body["answer"]
+    if doubt is None or body["attempt"] != facts.attempt or answer not in SETTLEMENTS:
+        raise Nonsense("the other side was asked about something else")
+    if doubt.answer not in ("", "unknown") or doubt.ask_at > event.at:
+        raise Nonsense("the other side was asked again, or too early")
+    facts.doubt = doubt._replace(answer=answer, said=body["said"], at=event.at)
 
 
 def _retried(facts: Facts, event: Event, body: Body) -> None:
@@ -284,5 +301,6 @@ _TELLERS: dict[str, Callable[[Facts, Event, Body], None]] = {
     "read_recorded": _read,
     "cancelled": _cancelled,
     "in_doubt": _in_doubt,
+    "settled": _settled,
     "retried": _retried,
 }

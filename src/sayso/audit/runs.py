@@ -24,7 +24,7 @@ _R = RunStatus
 #: What may follow on the end of a run: it is kept as a fact, and moves nothing.
 _FACTS = frozenset({"late", "broke"})
 #: A call that was in doubt when its run was cancelled is still settled, by a person or its result.
-_SETTLES_DOUBT = frozenset({"decided", "voted", "recorded"})
+_SETTLES_DOUBT = frozenset({"decided", "voted", "settled", "recorded"})
 
 
 @dataclass(slots=True)

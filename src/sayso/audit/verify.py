@@ -222,5 +222,6 @@ class _Audit:
 def _has_key(call: Call, key: str) -> bool:
     """Whether a call has an effect by this key: done, under way, or for all that is known."""
     failed = call.status is CallStatus.FAILED
-    gave_up = call.decision is not None and call.decision.type == "reject"
+    did_not_run = call.doubt is not None and call.doubt.answer == "did_not_run"
+    gave_up = call.decision is not None and call.decision.type == "reject" and not did_not_run
     return call.effect_key == key and (gave_up or not failed)

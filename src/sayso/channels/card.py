@@ -20,6 +20,11 @@ RISKY = ("high", "critical")
 _TITLE_STYLE = dict.fromkeys(RISKY, "bold red")
 
 _TITLES = {"approval": "APPROVE?", "question": "QUESTION", "in_doubt": "IN DOUBT"}
+_ANSWERS = {
+    "ran": "The other side was asked, and says that it ran.",
+    "did_not_run": "The other side was asked, and says that it did not run.",
+    "unknown": "The other side was asked, and does not know whether it ran.",
+}
 _AROUND = 3  # unchanged lines around a change
 _LONG = 2_000  # lines, beyond which a diff may be less than minimal in order to be quick
 
@@ -34,6 +39,8 @@ def card(request: Request, now: datetime) -> list[Line]:
     else:
         lines += _arguments(request)
     lines += _result(request)
+    if request.evidence is not None:
+        lines += _said("What the other side says", request.evidence.text)
     lines += _said("Description", request.description)
     lines += _preview(request)
     lines += _said("The agent says (not verified)", request.note)
@@ -82,7 +89,7 @@ def length(later: datetime, earlier: datetime) -> str:
 
 def _warnings(request: Request) -> Iterator[Line]:
     shown = [request.args, request.note, request.description, request.preview, request.tool]
-    shown += [request.title]
+    shown += [request.title, "" if request.evidence is None else request.evidence.text]
     shown += [request.agent, request.run, request.original]
     if request.question is not None:
         shown += [request.question.text]
@@ -92,6 +99,8 @@ def _warnings(request: Request) -> Iterator[Line]:
     if request.kind == "in_doubt":
         words = "It was started, and nobody knows how it ended: it may have had its effect."
         yield Line(words, "bold yellow", "! ", "bold yellow")
+    if request.evidence is not None:
+        yield Line(_ANSWERS[request.evidence.answer], "bold")
 
 
 def _facts(request: Request, now: datetime) -> Iterator[Line]:

@@ -21,6 +21,7 @@ from sayso.errors import Conflict, DuplicateEffect, InvalidCall, Leased, SaysoEr
 from sayso.gate.backend import RunEntry, Step, moved
 from sayso.gate.plan import Plan
 from sayso.gate.reentrancy import refuse_own_run
+from sayso.gate.settling import Settler
 from sayso.rows import Call, CallStatus
 from sayso.types import Request
 from sayso.views import question_from
@@ -178,6 +179,9 @@ class HttpBackend:
         except SaysoError as lost:
             log.warning("%s: no report got through, its claim will lapse: %s", call.id, lost)
             return call
+
+    async def settle(self, call: Call, ask: Settler) -> Call:
+        raise SaysoError("a doubt on a server is settled by the people there")
 
     @contextmanager
     def lease(self, entry: RunEntry, call: Call, began: float) -> Iterator[Claim]:

@@ -90,6 +90,11 @@ class RemoteGate:
         Whether a person is asked at all is up to the server's policy; without one, always. What
         is said here can only make that stricter.
         """
+        if "settle" in options:
+            raise TypeError(
+                "settle: only for a gate on the store itself; people at the server settle what a "
+                "remote agent left in doubt"
+            )
         check_known(options, RemoteGuardOptions)
         if options.get("needs_approval", True) is not True:
             raise TypeError(

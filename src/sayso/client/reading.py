@@ -11,6 +11,7 @@ from sayso.rows import Call, CallStatus
 from sayso.types import (
     Decided,
     DecisionMade,
+    Evidence,
     Execution,
     Micros,
     Request,
@@ -59,7 +60,14 @@ def request_from(body: Body) -> Request:
         assurance=body.get("assurance", "code"),
         effect=body.get("effect", "once"),
         effect_key=body.get("effect_key", ""),
+        evidence=_evidence(body.get("evidence")),
     )
+
+
+def _evidence(body: Body | None) -> Evidence | None:
+    if body is None:
+        return None
+    return Evidence(body["answer"], body["text"], datetime.fromisoformat(body["at"]))
 
 
 def _vote(body: Body) -> VoteMade:

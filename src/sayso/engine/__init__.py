@@ -26,6 +26,7 @@ _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.Complete: running.complete,
     commands.Suspend: running.suspend,
     commands.MarkInDoubt: running.mark_in_doubt,
+    commands.Settle: running.settle_doubt,
     commands.ReleaseLapsed: running.release_lapsed,
     commands.Reopen: running.reopen,
     commands.Park: running.park,

@@ -33,6 +33,7 @@ class NewCall:
     note: str = ""
     preview: str = ""
     effect_key: str = ""
+    settles: bool = False
     #: What came of a read that needed nobody and has run already: whether it succeeded, and its
     #: result or error. It is recorded in the commit that proposes it.
     outcome: tuple[bool, str | None] | None = None
@@ -104,6 +105,8 @@ class Park(Command):
     run: str
     token: int
     wake_seen: int | None = None
+    #: When to resume the run although no person has moved it: the other side can be asked then.
+    due_at: Micros | None = None
 
     @property
     def needs(self) -> Needs:
@@ -251,6 +254,26 @@ class MarkInDoubt(Command):
     token: int
     attempt: int
     reason: str = ""
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle(Command):
+    """What the other side says of a doubt: that it ran closes it, all else is evidence."""
+
+    name: ClassVar[str] = "settle"
+    run: str
+    call: str
+    token: int
+    attempt: int
+    #: One of ``sayso.rows.SETTLEMENTS``.
+    answer: str
+    #: The result, as JSON text, if it ran.
+    result: str | None = None
+    said: str = ""
 
     @property
     def needs(self) -> Needs:
@@ -472,6 +495,6 @@ class Look(Command):
 
 COMMANDS: tuple[type[Command], ...] = (
     *(Propose, Reopen, Park, Decide, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
-    *(ReleaseLapsed, Reask, Renew, Finish, Wake),
+    *(Settle, ReleaseLapsed, Reask, Renew, Finish, Wake),
     *(Expire, Cancel, Recover, AddGrant, RevokeGrant, AddPrincipal, RevokePrincipal, Note),
 )

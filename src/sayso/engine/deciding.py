@@ -12,7 +12,7 @@ from dataclasses import replace
 from sayso.engine.asking import doubt_envelope, envelope, signed
 from sayso.engine.closing import overdue
 from sayso.engine.commands import Decide
-from sayso.engine.effects import key_of
+from sayso.engine.effects import free_key, key_of
 from sayso.engine.grants import known_people, store_grant
 from sayso.engine.running import resume
 from sayso.engine.unit_of_work import UnitOfWork
@@ -170,6 +170,8 @@ def _close(work: UnitOfWork, call: Call, to: CallStatus, decided: Decided) -> Ca
     result = decided.value if decided.type == "respond" else call.result
     if to is CallStatus.FAILED:
         result = decided.message or "given up"
+        if call.doubt is not None and call.doubt.answer == "did_not_run":
+            free_key(work, call)
     call = work.move(call, to, decision=decided, result=result)
     _tell(work, call, decided)
     resume(work)  # in the same transaction

@@ -55,7 +55,7 @@ MOVES: dict[CallStatus | None, dict[CallStatus, str]] = {
         _S.READY: "the call itself asked and paused",
     },
     _S.IN_DOUBT: {
-        _S.DONE: "it did run (respond), or its late result",
+        _S.DONE: "it did run (respond, or settle=), or its late result",
         _S.READY: "run it again (approve), or idempotent",
         _S.FAILED: "give up (reject), or its late failure",
     },

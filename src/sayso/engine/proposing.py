@@ -115,6 +115,7 @@ def _new_call(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
         note=new.note,
         preview=new.preview,
         effect_key=new.effect_key,
+        settles=new.settles,
     )
 
 

@@ -28,6 +28,7 @@ from sayso.rows import (
     StoredMessage,
     Thread,
     decision_text,
+    doubt_text,
     json_encoder,
     terms_text,
     votes_text,
@@ -55,7 +56,8 @@ def _call(call: Call) -> tuple[object, ...]:
         *(call.nonce, call.rev, call.digest, terms_text(call.terms), call.binds, call.note),
         *(call.title, call.preview, call.status, call.asked, call.expires_at, call.created),
         *(votes_text(call.votes), decision_text(call.decision), call.valid_until, call.grant),
-        *(call.attempt, call.token, call.result, call.effect_key, call.seq),
+        *(call.attempt, call.token, call.result, call.effect_key, call.settles),
+        *(doubt_text(call.doubt), call.seq),
     )
 
 

@@ -17,6 +17,7 @@ from sayso.engine.commands import (
     ReleaseLapsed,
     Renew,
     Reopen,
+    Settle,
     Start,
     Suspend,
     Wake,
@@ -25,7 +26,7 @@ from sayso.engine.effects import close_duplicate, free_key, take_key
 from sayso.engine.grants import genuine, put_grant, speaks_for
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict
-from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
+from sayso.rows import LIVE, Call, CallStatus, Doubt, Run, RunStatus
 from sayso.types import Micros
 
 
@@ -59,9 +60,15 @@ def settle(
     elif (run.ready and not waits) or (wake_seen is not None and run.wake != wake_seen):
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=work.now)
     elif run.asked or run.in_doubt or waits:
-        work.set_run(RunStatus.PAUSED, owner=None, ready_at=None)
+        work.set_run(RunStatus.PAUSED, owner=None, ready_at=_asks_at(work))
     else:
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=None)
+
+
+def _asks_at(work: UnitOfWork) -> Micros | None:
+    """When a process that has the tool can ask the other side about a call that is in doubt."""
+    doubts = (call.unsettled for call in work.calls.values() if call.settles)
+    return min((doubt.ask_at for doubt in doubts if doubt is not None), default=None)
 
 
 def wake(work: UnitOfWork) -> None:
@@ -113,6 +120,8 @@ def park(work: UnitOfWork, command: Park) -> Run:
     run = work.the_run()
     check_token(run, command.token)
     settle(work, wake_seen=command.wake_seen, waits=True)
+    if work.the_run().status is RunStatus.PAUSED:
+        work.put_run(work.the_run()._replace(ready_at=command.due_at))
     return work.the_run()
 
 
@@ -302,7 +311,14 @@ def record(work: UnitOfWork, command: Record) -> Call:
 
 
 def _record(
-    work: UnitOfWork, call: Call, ok: bool, result: str | None, *, why: str = "", hold: bool = False
+    work: UnitOfWork,
+    call: Call,
+    ok: bool,
+    result: str | None,
+    *,
+    why: str = "",
+    hold: bool = False,
+    actor: str = "",
 ) -> Call:
     late = call.status is CallStatus.IN_DOUBT
     to = CallStatus.DONE if ok else CallStatus.FAILED
@@ -310,7 +326,7 @@ def _record(
         free_key(work, call)
     call = work.move(call, to, result=result, votes=() if late else call.votes)
     more = {"not_kept": why} if why else {}
-    actor = f"attempt:{call.attempt}"
+    actor = actor or f"attempt:{call.attempt}"
     work.emit("recorded", actor=actor, call=call, ok=ok, result=result, late=late, **more)
     if late:
         resume(work)  # another process may hold the run by now, and keeps it
@@ -375,6 +391,30 @@ def mark_in_doubt(work: UnitOfWork, command: MarkInDoubt) -> Call:
     return call
 
 
+def settle_doubt(work: UnitOfWork, command: Settle) -> Call:
+    """Take in what the other side says of a doubt, once; a person who was faster has settled it.
+
+    That it ran closes the doubt with the result. Anything else is kept for the person who decides,
+    and starts nothing. Of two processes that asked at the same time the first one counts, unless
+    it got no answer.
+    """
+    call = work.the_call(command.call)
+    ours = (call.token, call.attempt) == (command.token, command.attempt)
+    doubt = call.doubt
+    if call.status is not CallStatus.IN_DOUBT or not ours or doubt is None:
+        return call
+    known = doubt.answer not in ("", "unknown") or doubt.answer == command.answer
+    if known or doubt.ask_at > work.now:
+        return call
+    doubt = doubt._replace(answer=command.answer, said=command.said, at=work.now)
+    call, actor = work.put_call(call._replace(doubt=doubt)), f"tool:{call.tool}"
+    about = {"attempt": call.attempt, "answer": command.answer, "said": command.said}
+    work.emit("settled", actor=actor, call=call, **about)
+    if command.answer == "ran":
+        return _record(work, call, True, command.result, actor=actor)
+    return call
+
+
 def release_lapsed(work: UnitOfWork, command: ReleaseLapsed) -> tuple[Call, ...]:
     """Free a run whose lease has lapsed, and mark what it left running as in doubt."""
     run = work.the_run()
@@ -400,8 +440,13 @@ def doubt_call(work: UnitOfWork, call: Call, reason: str, *, retry: bool = True)
     shown = call.asked or not retry
     # Its end is not looked at any more, but stays: the digest of the approval covers it.
     votes = call.votes if retry else ()
+    # Until its lease ends, the process that was cut short may still be at it.
+    run, more = work.the_run(), dict[str, object]()
+    ask_at = (run.ready_at or work.now) if run.leased(work.now) else work.now
     call = work.move(call, CallStatus.IN_DOUBT, votes=votes, asked=shown)
-    work.emit("in_doubt", actor="engine", call=call, attempt=call.attempt, reason=reason)
+    if not retry:
+        call, more = work.put_call(call._replace(doubt=Doubt(ask_at))), {"ask_at": ask_at}
+    work.emit("in_doubt", actor="engine", call=call, attempt=call.attempt, reason=reason, **more)
     if retry:
         call = work.move(call, CallStatus.READY)
         work.emit("retried", actor="engine", call=call, attempt=call.attempt)

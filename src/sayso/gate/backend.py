@@ -26,6 +26,7 @@ from sayso.engine.commands import (
     Reask,
     Record,
     Reopen,
+    Settle,
     Start,
     Suspend,
 )
@@ -35,6 +36,7 @@ from sayso.gate.outcomes import not_run
 from sayso.gate.plan import Plan, judged_call
 from sayso.gate.recheck import raised_terms, recheck
 from sayso.gate.reentrancy import refuse_own_run
+from sayso.gate.settling import Settler
 from sayso.gate.verify import verify
 from sayso.rows import LIVE, Call, CallStatus, RunStatus
 from sayso.stores.base import Due, Store
@@ -157,6 +159,10 @@ class Backend(Protocol):
 
     async def doubt(self, call: Call, reason: str) -> Call:
         """Mark an attempt in doubt that was cut short."""
+        ...
+
+    async def settle(self, call: Call, ask: Settler) -> Call:
+        """Ask the other side about a call in doubt, if it may be asked now and was not yet."""
         ...
 
     def lease(self, entry: RunEntry, call: Call, began: float) -> AbstractContextManager[Lease]:
@@ -509,6 +515,15 @@ class StoreBackend:
         (row,) = await write_whole(self.store, self.mark_in_doubt(call, reason))
         doubted: Call = row
         return doubted
+
+    async def settle(self, call: Call, ask: Settler) -> Call:
+        if not call.askable(self.store.now()):
+            return call
+        answer, result, said = await ask(call)  # outside of any transaction
+        command = Settle(**_attempt(call), answer=answer, result=result, said=said)
+        (row,) = await write_whole(self.store, command)
+        settled: Call = row
+        return settled
 
     @contextmanager
     def lease(self, entry: RunEntry, call: Call, began: float) -> Iterator[RunLease]:

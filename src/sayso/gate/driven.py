@@ -171,7 +171,11 @@ class Driven:
             run = await hop(self._close_overdue, run)
             if run.stop:
                 return _stored(await hop(lease.stop))
-            if run.status is RunStatus.PAUSED and run.ready_at is None and not run.ready:
+            if (
+                run.status is RunStatus.PAUSED
+                and not run.due(self.gate.store.now())
+                and not run.ready
+            ):
                 return await self._paused(run)  # nothing has happened to go on with
             if (taken := await lease.take()) is not None:
                 return await self._drive(lease, taken, self.go_on(taken.thread))

@@ -27,6 +27,7 @@ from sayso.gate.backend import Backend, Lease, RunEntry, moved
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan
 from sayso.gate.reentrancy import refuse_own_call, working
+from sayso.gate.settling import refuse_while_looking
 from sayso.gate.telling import Channel, deliver, is_interactive
 from sayso.rows import Call, CallStatus
 from sayso.types import Request
@@ -37,6 +38,9 @@ log = logging.getLogger("sayso.gate")
 NOTICE_SECONDS = 10.0
 #: How long a caller that does not wait for people waits for a call that another process runs.
 _MOMENT = 0.5
+
+#: How long a caller waits before it looks whether the other side can be asked about a doubt.
+_UNSETTLED = 5.0
 
 _WAITS = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
 
@@ -101,6 +105,7 @@ class Driver:
         Raises ``Paused`` when people are needed first and the caller's patience is over, and what
         the call's row means otherwise: ``Refused``, ``CallFailed``, ``InDoubt``, …
         """
+        refuse_while_looking()
         self.backend.check_usable()
         course = _Course(plan)
         try:
@@ -147,6 +152,8 @@ class Driver:
     async def _await(self, entry: RunEntry, course: _Course, call: Call) -> Call:
         """Wait until the row moves on; raise when the caller's patience is over."""
         now = await self.backend.look(call)
+        if now.status is CallStatus.IN_DOUBT:
+            now = await self.settle(course.plan, now)
         if now.status is CallStatus.RUNNING:
             refuse_own_call(now.id)
         elif not moved(now, call) and (course.told is None or moved(now, course.told)):
@@ -158,10 +165,16 @@ class Driver:
             left = max(left, _MOMENT) if running else left
             if left <= 0:
                 raise Paused(entry.name, [await self.backend.request(now)])
+        if course.plan.settle is not None and now.unsettled:
+            left = _UNSETTLED if left is None else min(left, _UNSETTLED)
         later = await self.backend.wait(now, left)
         if running and left is not None and not moved(later, now):
             raise await self.backend.leased(now)
         return later
+
+    async def settle(self, plan: Plan, call: Call) -> Call:
+        """Return the row of a doubt after the other side was asked, if it can be asked now."""
+        return call if plan.settle is None else await self.backend.settle(call, plan.settle)
 
     async def _run(self, entry: RunEntry, course: _Course, call: Call) -> Any:
         with self.backend.lease(entry, call, course.began) as lease:

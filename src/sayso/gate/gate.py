@@ -43,6 +43,7 @@ from sayso.gate.options import (
 from sayso.gate.plan import Plan
 from sayso.gate.policies import PolicyInForce
 from sayso.gate.scope import RunScope, carry, current, root_context
+from sayso.gate.settling import checked_settle, settler
 from sayso.gate.telling import Channel
 from sayso.policy import Policy, Predicate
 from sayso.rows import Call
@@ -139,7 +140,8 @@ class Gate:
         asked about. ``needs_approval`` is yes, no, or a predicate over the arguments; ``allowed``
         says which decisions may be made; ``effect`` is what running it changes:
         ``"once"`` (the default), ``"idempotent"`` if it may run again after a crash, or
-        ``"read"``. ``effect_key`` makes that effect unique in the store. ``binds`` gives facts of
+        ``"read"``. ``effect_key`` makes that effect unique in the store; ``settle`` looks
+        whether it happened, where a process died in the middle. ``binds`` gives facts of
         the surroundings that must not change between approval and start; ``preview`` shows what
         would happen. ``title`` is what people read first: a text with argument names in braces, or
         a function of the arguments. The other options are those of ``ask``.
@@ -158,7 +160,10 @@ class Gate:
             checked_words(description, "description")
         checked_functions(options)
         signature = Signature.of(function, name=options.get("name"), description=description)
-        title = checked_title(options.get("title"), signature)
+        title, arguments = (
+            checked_title(options.get("title"), signature),
+            signature.parameters["properties"],
+        )
         if options.get("name") is None:
             self._check_unique(signature.name, function)
         return Guard(
@@ -175,7 +180,8 @@ class Gate:
             note=checked_words(options.get("note") or "", "note"),
             key=_key_function(options.get("key")),
             wait=self._wait_of(options.get("wait", UNSET)),
-            effect_key=checked_effect_key(options, signature.parameters["properties"]),
+            effect_key=checked_effect_key(options, arguments),
+            settle=settler(checked_settle(options, arguments), signature),
             raises=checked_raises(options.get("raises", ())),
         ).wrap()
 

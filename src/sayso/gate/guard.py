@@ -16,6 +16,7 @@ from sayso.gate.driver import Driver
 from sayso.gate.options import Title, bound_facts, checked_name, title_maker
 from sayso.gate.plan import Plan
 from sayso.gate.scope import RunScope, current
+from sayso.gate.settling import Settler
 from sayso.policy import Predicate
 from sayso.rows import Call, Tool
 from sayso.schema import Signature
@@ -78,6 +79,7 @@ class Guard:
     key: Callable[[dict[str, Json]], str] | None
     wait: float | None
     effect_key: Callable[[dict[str, Json]], str] | None = None
+    settle: Settler | None = None
     raises: tuple[type[Exception], ...] = ()
     #: The options that are sent along where a server decides.
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -131,6 +133,7 @@ class Guard:
             tool_name=self.tool.name,
             binds=self._bound,
             effect_key=self.effect_key,
+            settle=self.settle,
             title=title_maker(self.title, self.signature.parameters),
             note=self.note,
             preview=None if self.preview is None else self._preview,

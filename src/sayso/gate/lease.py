@@ -22,7 +22,7 @@ from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
 from sayso.stores.inner import call_off, release_lapsed
 from sayso.twin import News, hop, look, write
-from sayso.types import moment
+from sayso.types import Micros, moment
 
 log = logging.getLogger("sayso.gate")
 
@@ -171,18 +171,19 @@ class RunLease:
             took(self.run)
         return doubted
 
-    async def park(self, run: Run) -> Run:
+    async def park(self, run: Run, due_at: Micros | None = None) -> Run:
         """Give the lease back because only people can move the run on.
 
         ``run`` is the row as it was when the work began: the run stays due if a decision came
-        since. Raises ``Conflict`` if another process took the run.
+        since, or from ``due_at`` on. Raises ``Conflict`` if another process took the run.
         """
         self.drop()
         seen = await look(self.store, self.current)
-        parked = seen.status is RunStatus.PAUSED and seen.ready_at is None
+        parked = seen.status is RunStatus.PAUSED and seen.ready_at == due_at
         if parked or seen.status not in LIVE or seen.owner not in (None, self.owner):
             return seen
-        command = Park(thread=run.thread, run=run.id, token=seen.token, wake_seen=run.wake)
+        fence = {"token": seen.token, "wake_seen": run.wake}
+        command = Park(thread=run.thread, run=run.id, **fence, due_at=due_at)
         (row,) = await write(self.store, command)
         took(run.id)
         parked_run: Run = row

@@ -80,6 +80,9 @@ class GuardOptions(AskOptions, total=False):
     #: Makes the effect unique in the store: a template over the arguments, or a function of them.
     effect_key: str | Callable[[dict[str, Json]], str]
     on_duplicate: OnDuplicate
+    #: Looks on the other side whether the effect of a call in doubt happened. Takes its key, and
+    #: arguments by name; gives ``sayso.Ran(result)``, ``sayso.DidNotRun(evidence)`` or None.
+    settle: Callable[..., Any]
     version: str
     binds: Callable[..., Mapping[str, Json]]
     preview: Callable[..., Json]

@@ -10,6 +10,7 @@ from typing import Any
 from sayso import codec
 from sayso.engine.commands import NewCall
 from sayso.engine.effects import key_of
+from sayso.gate.settling import Settler
 from sayso.policy.template import checked_key
 from sayso.rows import Call, Tool
 from sayso.types import Terms, Verdict
@@ -40,6 +41,8 @@ class Plan:
     binds: Callable[[], str] = _no_binds
     #: Makes the key of the effect from the arguments, where the terms have no template for it.
     effect_key: Callable[[dict[str, Any]], object] | None = None
+    #: Asks the other side about a doubt.
+    settle: Settler | None = None
     #: What heads the request, made of the arguments.
     title: Callable[[str], str] | None = None
     note: str = ""
@@ -90,6 +93,7 @@ def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
         note=plan.note,
         preview=preview,
         effect_key=effect_key_of(plan, binds, terms, plan.args),
+        settles=plan.settle is not None,
     )
 
 

@@ -124,9 +124,7 @@ class Signature:
 
     def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return fresh positional and keyword arguments made from stored bytes alone."""
-        values = self._by_name(self._read(data))
-        if self.constants:
-            self._check_fixed({name: codec.loads(data)[name] for name in self.constants})
+        values = self.named(data)
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for parameter in self._call.parameters.values():
@@ -136,6 +134,13 @@ class Signature:
             else:
                 kwargs[parameter.name] = value
         return tuple(args), kwargs
+
+    def named(self, data: bytes) -> dict[str, Any]:
+        """Return fresh arguments by name, made from stored bytes alone."""
+        values = self._by_name(self._read(data))
+        if self.constants:
+            self._check_fixed({name: codec.loads(data)[name] for name in self.constants})
+        return values
 
     def dump_result(self, value: object) -> str:
         """Return a result as JSON text, or InvalidCall if it has no JSON form."""

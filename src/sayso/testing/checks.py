@@ -36,7 +36,9 @@ _LEADS_TO = {
     "cancelled": _S.CANCELLED,
     "superseded": _S.SUPERSEDED,
 }
-_STAYS = frozenset({"voted", "revised", "tightened", "late", "read_started", "read_stopped"})
+_STAYS = frozenset(
+    {"voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"}
+)
 _READING = frozenset({"read_started", "read_stopped"})
 _DECIDED = {
     (_S.ASKED, "approve"): _S.READY,
@@ -205,6 +207,15 @@ def check_signatures(store: Store, call: Call) -> None:
         assert signed, f"{call.id}: whose vote is that?"
 
 
+def _check_stays(event: Event, status: CallStatus | None, same_attempt: bool) -> None:
+    if event.type in _READING:
+        assert (status, same_attempt) == (_S.READY, True), event
+    elif event.type == "settled":
+        assert (status, same_attempt) == (_S.IN_DOUBT, True), event
+    else:
+        assert event.type == "late" or status in (_S.ASKED, _S.IN_DOUBT), event
+
+
 def replay(call: Call, events: list[Event]) -> CallStatus | None:
     """Where a call's events lead, each along a legal move, with one outcome per asking."""
     status: CallStatus | None = None
@@ -212,12 +223,8 @@ def replay(call: Call, events: list[Event]) -> CallStatus | None:
     for event in events:
         body = codec.loads(event.body or "{}")
         if event.type in _STAYS:
-            if event.type in _READING:
-                assert status is _S.READY, event
-                attempt += event.type == "read_started"
-                assert body.get("attempt", attempt) == attempt, event
-            else:
-                assert event.type == "late" or status in (_S.ASKED, _S.IN_DOUBT), event
+            attempt += event.type == "read_started"
+            _check_stays(event, status, body.get("attempt", attempt) == attempt)
             continue
         if event.type == "decided":
             assert status is not None

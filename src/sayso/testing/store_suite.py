@@ -28,7 +28,7 @@ from sayso.testing.suite.asking import Asking
 from sayso.testing.suite.atomicity import Atomicity
 from sayso.testing.suite.closing import Closing
 from sayso.testing.suite.deciding import Deciding
-from sayso.testing.suite.effects import EffectKeys, Effects
+from sayso.testing.suite.effects import EffectKeys, Effects, Settlements
 from sayso.testing.suite.granting import Granting
 from sayso.testing.suite.keeping import Keeping
 from sayso.testing.suite.leasing import Leasing
@@ -53,6 +53,7 @@ class StoreSuite(
     Running,
     Effects,
     EffectKeys,
+    Settlements,
     Leasing,
     Closing,
     Atomicity,

@@ -25,6 +25,7 @@ from sayso.engine.commands import (
     Recover,
     ReleaseLapsed,
     Renew,
+    Settle,
     Start,
     Suspend,
 )
@@ -154,6 +155,7 @@ class World:
         preview: str = "",
         outcome: tuple[bool, str | None] | None = None,
         effect_key: str = "",
+        settles: bool = False,
         template: str = "",
         verdict: str = "ask",
         **terms: Any,
@@ -176,6 +178,7 @@ class World:
             preview=preview,
             outcome=outcome,
             effect_key=effect_key,
+            settles=settles,
         )
 
     def propose(
@@ -305,6 +308,12 @@ class World:
         """The attempt that ``call`` shows was cut short."""
         (doubted,) = self.transact(MarkInDoubt(**attempt_of(call), reason=reason))
         row: Call = doubted
+        return row
+
+    def settle(self, call: Call, answer: str, **more: Any) -> Call:
+        """What the other side says of the doubt about the attempt that ``call`` shows."""
+        (settled,) = self.transact(Settle(**attempt_of(call), answer=answer, **more))
+        row: Call = settled
         return row
 
     def sweep(self, run: str = "r", thread: str = "t") -> tuple[Call, ...]:

@@ -64,7 +64,8 @@ def _mask(body: dict[str, Json], schema: Mapping[str, Any] | None) -> bool:
     places = [(body, name, schema) for name in _ARGUMENTS]
     places += [(decision, "args", schema), (decision, "value", None), (decision, "message", None)]
     places += [(ran, "result", None), (body["risk"], "reasons", None)]
-    asked = body["question"] or {}
+    asked, evidence = body["question"] or {}, body["evidence"] or {}
+    places += [(evidence, "text", None)]
     places += [(asked, "text", None), (asked, "options", None)]
     masked = False
     for place, name, said in places:
@@ -87,6 +88,7 @@ def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
         "description": inert(body["description"]),
         "note": inert(body["note"]),
         "preview": inert(body["preview"]),
+        "evidence": inert(body["evidence"]),
         "question": _shown_question(body["question"]),
         "schema": inert(request.schema),
         "tool": inert(request.tool or ""),

@@ -285,6 +285,9 @@ class RequestView(View):
     assurance: str = Field(description="the least that a decision needs")
     effect: Effect = Field(description="what running it changes")
     effect_key: str = Field(description="what makes the effect unique in the store, if it must be")
+    evidence: dict[str, Any] | None = Field(
+        description="what the other side said of a call in doubt: answer, text and at"
+    )
     created_at: datetime
     expires_at: datetime | None
     decision: dict[str, Any] | None

@@ -19,6 +19,8 @@ from sayso.rows import (
     Thread,
     decision_from,
     decision_text,
+    doubt_from,
+    doubt_text,
     terms_from,
     terms_text,
     votes_from,
@@ -108,8 +110,10 @@ def call_from(row: Row) -> Call:
         created=row[29],
         requester=row[30],
         effect_key=row[31],
-        seq=row[32],
-        mac=row[33],
+        settles=bool(row[32]),
+        doubt=doubt_from(row[33]),
+        seq=row[34],
+        mac=row[35],
     )
 
 
@@ -221,7 +225,7 @@ def call_values(call: Call) -> tuple[Any, ...]:
         *(call.status.value, int(call.asked), call.original, call.expires_at),
         *(votes_text(call.votes), decision_text(call.decision), call.valid_until, call.grant),
         *(call.attempt, call.token, call.result, call.created, call.requester),
-        *(call.effect_key, call.seq, call.mac),
+        *(call.effect_key, int(call.settles), doubt_text(call.doubt), call.seq, call.mac),
     )
 
 

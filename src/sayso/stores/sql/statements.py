@@ -13,7 +13,8 @@ RUN = (
 CALL = (
     "id, run, thread, key, kind, agent, tool, tool_digest, args, args_hash, nonce, rev, digest, "
     "terms, binds, title, note, preview, status, asked, original, expires_at, votes, decision, "
-    "valid_until, grant_id, attempt, token, result, created, requester, effect_key, seq, mac"
+    "valid_until, grant_id, attempt, token, result, created, requester, effect_key, settles, "
+    "doubt, seq, mac"
 )
 GRANT = (
     "id, agent, tool, tool_digest, scope, given_by, uses_left, ends, revoked, created, signature, "
@@ -28,7 +29,8 @@ EFFECT = "key, call, run, thread, agent, requester, created, mac"
 # are written only when they change, or every index would be touched by every change.
 CALL_CHANGES = (
     "tool_digest, args, args_hash, rev, digest, terms, binds, title, preview, status, asked, "
-    "original, votes, decision, valid_until, grant_id, attempt, token, result, effect_key, seq, mac"
+    "original, votes, decision, valid_until, grant_id, attempt, token, result, effect_key, doubt, "
+    "seq, mac"
 )
 CALL_PLACE = "expires_at, list_status, search_key"
 RUN_CHANGES = (

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sayso.errors import Cancelled, InvalidCall
+from sayso.engine.commands import Park
+from sayso.errors import AlreadyDecided, Cancelled, InvalidCall
 from sayso.rows import Call, CallStatus, RunStatus
-from sayso.testing.world import World
+from sayso.testing.world import LEASE, World
 
 
 def gated_read(world: World, **new: Any) -> Call:
@@ -146,7 +148,7 @@ class Effects:
     ) -> None:
         world.ready()
         before = world.everything()
-        terms = {"verdict": "allow", "effect": "read", **wrong}
+        terms: dict[str, Any] = {"verdict": "allow", "effect": "read", **wrong}
         with pytest.raises(InvalidCall):
             world.propose(world.new(outcome=(True, "1"), **terms))
         assert world.everything() == before
@@ -326,3 +328,140 @@ class EffectKeys:
             world.start(world.store.calls_of("r")[0])
         assert world.everything() == before
         assert world.store.effects() == []
+
+
+class Settlements:
+    """Doubts that the other side is asked about: it ran, it did not, or nobody knows."""
+
+    def test_that_it_ran_closes_the_doubt_with_its_result(self, world: World) -> None:
+        call = lapsed(world)
+        assert world.run().in_doubt == 1
+        done = world.settle(call, "ran", result='"receipt 1"')
+        assert (done.status, done.result) == (CallStatus.DONE, '"receipt 1"')
+        assert done == world.call(call)
+        assert world.events(call=call)[-3:] == ["in_doubt", "settled", "recorded"]
+        assert world.body("recorded")["late"] is True
+        assert world.run().in_doubt == 0
+        assert world.run().due(world.clock())
+        with pytest.raises(AlreadyDecided):
+            world.decide(done, "reject", seen_digest=world.digest(call))
+
+    @pytest.mark.parametrize("answer", ["did_not_run", "unknown"])
+    def test_anything_else_is_evidence_and_starts_nothing(self, world: World, answer: str) -> None:
+        call = world.settle(lapsed(world), answer, said="no refund for order 17")
+        doubt = call.doubt
+        assert doubt is not None
+        assert (doubt.answer, doubt.said) == (answer, "no refund for order 17")
+        world.reopen()
+        assert world.call(call) == call
+        assert (call.status, call.attempt) == (CallStatus.IN_DOUBT, 1)
+        assert world.start(call)[0].status is CallStatus.IN_DOUBT
+        again = world.decide(call)
+        assert (again.status, again.doubt) == (CallStatus.READY, doubt)
+        assert world.start(again)[0].attempt == 2
+
+    def test_a_doubt_is_settled_once(self, world: World) -> None:
+        call = lapsed(world)
+        for answer in ("did_not_run", "ran", "unknown", "did_not_run"):
+            world.settle(call, answer, result='"later"')
+        assert world.call(call).status is CallStatus.IN_DOUBT
+        assert world.events(call=call).count("settled") == 1
+
+    def test_an_answer_counts_more_than_none(self, world: World) -> None:
+        call = lapsed(world)
+        world.settle(call, "unknown", said="no answer")
+        world.settle(call, "unknown", said="no answer again")
+        assert world.settle(call, "ran", result="1").status is CallStatus.DONE
+        assert world.events(call=call).count("settled") == 2
+
+    @pytest.mark.parametrize("answer", ["approve", "respond", "reject"])
+    def test_a_person_who_was_faster_has_settled_it(self, world: World, answer: str) -> None:
+        call = lapsed(world)
+        more = {"value": "paid"} if answer == "respond" else {}
+        decided = world.decide(call, answer, **more)
+        before = world.everything()
+        assert world.settle(call, "ran", result='"receipt 1"') == decided
+        assert world.everything() == before
+
+    def test_a_later_attempt_is_another_doubt(self, world: World) -> None:
+        first = world.settle(lapsed(world), "did_not_run", said="nothing there")
+        (second,) = world.start(world.decide(first))
+        world.clock.advance(31)
+        (doubted,) = world.sweep()
+        assert (doubted.attempt, second.attempt) == (2, 2)
+        assert doubted.doubt == (world.clock(), "", "", 0)
+        assert world.settle(first, "ran", result="1") == doubted
+        assert world.settle(doubted, "ran", result="1").status is CallStatus.DONE
+
+    def test_nobody_is_asked_before_the_lease_has_ended(self, world: World) -> None:
+        call = world.doubted(settles=True)
+        run = world.run()
+        assert (run.status, run.owner) == (RunStatus.PAUSED, None)
+        assert run.ready_at == world.clock() + LEASE
+        before = world.everything()
+        assert world.settle(call, "ran", result="1") == call
+        assert world.everything() == before
+        world.clock.advance(30)
+        assert [found.id for found in world.store.ready(["agent"], 9)] == ["r"]
+        assert world.settle(call, "ran", result="1").status is CallStatus.DONE
+
+    @pytest.mark.parametrize("settles", [True, False])
+    def test_a_run_is_due_if_the_other_side_can_be_asked(self, world: World, settles: bool) -> None:
+        call = lapsed(world, settles=settles)
+        assert call.settles is settles
+        assert bool(world.store.ready(["agent"], 9)) is settles
+        run = world.run()
+        park = Park(thread="t", run="r", token=run.token, wake_seen=run.wake)
+        world.transact(park)
+        assert world.store.ready(["agent"], 9) == []
+        world.transact(replace(park, due_at=world.clock() + 5_000_000))
+        assert world.store.ready(["agent"], 9) == []
+        world.clock.advance(5)
+        assert len(world.store.ready(["agent"], 9)) == 1
+
+    @pytest.mark.parametrize("answer", ["did_not_run", "unknown"])
+    def test_given_up_as_it_did_not_run_it_gives_its_key_back(
+        self, world: World, answer: str
+    ) -> None:
+        call = world.settle(lapsed(world, effect_key="/refund:17"), answer)
+        assert world.store.effect("/refund:17") is not None
+        world.decide(call, "reject")
+        assert (world.store.effect("/refund:17") is None) is (answer == "did_not_run")
+        second = world.ready(effect_key="/refund:17", run="r2", thread="t2")
+        started = world.start(second)[0].status
+        assert started is (CallStatus.RUNNING if answer == "did_not_run" else CallStatus.FAILED)
+
+    def test_what_is_run_again_takes_its_own_key_again(self, world: World) -> None:
+        call = world.settle(lapsed(world, effect_key="/refund:17"), "did_not_run")
+        (again,) = world.start(world.decide(call))
+        assert (again.status, again.attempt) == (CallStatus.RUNNING, 2)
+        world.clock.advance(31)
+        (doubted,) = world.sweep()
+        world.decide(doubted, "reject")  # of this attempt nobody has said that it did not run
+        assert world.store.effect("/refund:17") is not None
+
+    def test_the_doubt_of_a_run_that_was_cancelled_is_settled_too(self, world: World) -> None:
+        call = lapsed(world)
+        world.cancel()
+        assert world.settle(call, "ran", result="1").status is CallStatus.DONE
+        assert world.run().status is RunStatus.CANCELLED
+
+    def test_what_may_have_run_since_a_backup_can_be_asked_about(self, world: World) -> None:
+        world.ready(settles=True)
+        (call,) = world.recover()
+        assert len(world.store.ready(["agent"], 9)) == 1
+        assert world.settle(call, "ran", result="1").status is CallStatus.DONE
+
+    def test_nothing_is_settled_where_there_is_no_doubt(self, world: World) -> None:
+        for call in (world.ready(), world.running()):
+            before = world.everything()
+            assert world.settle(call, "ran", result="1") == world.call(call)
+            assert world.everything() == before
+
+
+def lapsed(world: World, **new: Any) -> Call:
+    """A call whose process went away."""
+    call = world.running(**{"settles": True, **new})
+    world.clock.advance(31)
+    world.sweep(call.run, call.thread)
+    return world.call(call)

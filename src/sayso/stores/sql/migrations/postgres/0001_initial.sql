@@ -93,6 +93,8 @@ CREATE TABLE call (
     created BIGINT NOT NULL,
     requester TEXT NOT NULL,
     effect_key TEXT NOT NULL,
+    settles BIGINT NOT NULL,
+    doubt TEXT,
     seq BIGINT NOT NULL,
     mac TEXT NOT NULL,
     list_status TEXT NOT NULL,

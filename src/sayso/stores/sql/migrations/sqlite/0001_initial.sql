@@ -91,6 +91,8 @@ CREATE TABLE call (
     created INTEGER NOT NULL,
     requester TEXT NOT NULL,
     effect_key TEXT NOT NULL,
+    settles INTEGER NOT NULL,
+    doubt TEXT,
     seq INTEGER NOT NULL,
     mac TEXT NOT NULL,
     list_status TEXT NOT NULL,

@@ -1,0 +1,74 @@
+"""A till whose refunds die in the middle (kill -9), on SQLite or PostgreSQL, and come back.
+
+``python shop.py die URL KIND`` is the process that dies; the tests are those that find its doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import sayso
+from sayso.stores import open_store
+from sayso.stores.base import Store
+from sayso.testing import ScriptedModel, call, say
+
+#: How long a process that died keeps its run from others, in seconds.
+LEASE = 0.6
+RUN = "order-17"
+
+
+def die(order: str) -> str:
+    """The effect: nobody hears how it ended."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return order
+
+
+def guarded(store: str | Store, body: Callable[[str], str] = die, **options: Any) -> Any:
+    """A gate, and its guarded refund."""
+    gate = sayso.Gate(store, agent="till", wait=options.pop("wait", 0), lease=LEASE)
+
+    def refund(order: str) -> str:
+        """Pay an order back."""
+        return body(order)
+
+    options = {"needs_approval": False, "effect_key": "refund:{order}", **options}
+    return gate, gate.guard(**options)(refund)
+
+
+def agent(store: str | Store, body: Callable[[str], str] = die, **options: Any) -> sayso.Agent:
+    """An agent with the same refund as a tool."""
+
+    def refund(order: str) -> str:
+        """Pay an order back."""
+        return body(order)
+
+    tool = sayso.tool(effect_key="refund:{order}", **options)(refund)
+    model = ScriptedModel([call("refund", {"order": "17"}), say("Refunded.")], by_turn=True)
+    made = sayso.Agent("till", model=model, tools=[tool], store=store)
+    made.gate.backend.lease_length = LEASE
+    return made
+
+
+def kill_in_body(url: str, kind: str = "guard") -> None:
+    """Let another process start a refund, and die in it."""
+    done = subprocess.run([sys.executable, __file__, url, kind], capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+def opened(url: str) -> Store:
+    return open_store(url)
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "agent":
+        asyncio.run(agent(sys.argv[1], settle=lambda key: None).run("Refund order 17", thread="t"))
+    else:
+        gate, refund = guarded(sys.argv[1])
+        with gate.run(RUN):
+            refund("17")
