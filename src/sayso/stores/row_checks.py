@@ -24,6 +24,9 @@ from sayso.views import request_of
 
 log = logging.getLogger("sayso.stores")
 _MOST_TOLD = 1000
+_MOST_WRITTEN = 1000
+#: A row with more text than this is not remembered.
+_MOST_TEXT = 16_384
 
 R = TypeVar("R", bound=AuthenticRow)
 T = TypeVar("T")
@@ -79,9 +82,25 @@ class RowDecoder:
         self._keys = keys
         #: What the log was told already: workers read the same lists again and again.
         self._told: set[str] = set()
+        self._written: dict[tuple[Decode[Any], str], tuple[Sequence[Any], Any]] = {}
+
+    def wrote(self, decode: Decode[R], row: Sequence[Any], value: R) -> None:
+        """Remember a row that this process has just authenticated and written.
+
+        As long as the database gives back these very columns, MAC included, there is nothing to
+        check: a check has the same outcome as the making.
+        """
+        if len(self._written) >= _MOST_WRITTEN:
+            self._written.clear()
+        if sum([len(column) for column in row if type(column) is str]) < _MOST_TEXT:
+            self._written[decode, row[0]] = row, value
 
     def one(self, decode: Decode[R], row: Sequence[Any]) -> R:
         """Return a row that was asked for by name; ``Tampered`` if it is not as we wrote it."""
+        written, known = self._written.get((decode, row[0]), (None, None))
+        if written == row:
+            genuine: R = known
+            return genuine
         try:
             value = decode(row)
         except DAMAGE as error:
