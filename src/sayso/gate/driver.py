@@ -58,8 +58,9 @@ class _Course:
         self.plan = plan
         #: When the last commit that may have started the call was sent.
         self.began = time.monotonic()
-        #: The row as it was when people were last told of it.
+        #: The row as it was when people were last told of it, and what they were told.
         self.told: Call | None = None
+        self.request: Request | None = None
         self._deadline = None if plan.wait is None else self.began + plan.wait
 
     def left(self) -> float | None:
@@ -146,7 +147,8 @@ class Driver:
 
     async def _await(self, entry: RunEntry, course: _Course, call: Call) -> Call:
         """Wait until the row moves on; raise when the caller's patience is over."""
-        now = await self.backend.look(call)
+        # A request that was made just now is as it was, unless a channel had it decided.
+        now = call if call is course.told else await self.backend.look(call)
         if now.status is CallStatus.RUNNING:
             refuse_own_call(now.id)
         elif not moved(now, call) and (course.told is None or moved(now, course.told)):
@@ -157,7 +159,8 @@ class Driver:
         if left is not None:
             left = max(left, _MOMENT) if running else left
             if left <= 0:
-                raise Paused(entry.name, [await self.backend.request(now)])
+                told = course.request if now is course.told else None
+                raise Paused(entry.name, [told or await self.backend.request(now)])
         later = await self.backend.wait(now, left)
         if running and left is not None and not moved(later, now):
             raise await self.backend.leased(now)
@@ -273,7 +276,7 @@ class Driver:
         """Get a request to people; a caller that does not wait for them waits for the notice."""
         course.told = call
         patience = NOTICE_SECONDS if course.plan.wait == 0 else 0.0
-        request = await self.backend.request(call)
+        request = course.request = await self.backend.request(call)
         if not await self.tell(request, patience, again=again):
             return call
         seen = await self.backend.look(call)
