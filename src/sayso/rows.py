@@ -296,7 +296,7 @@ class StoredMessage(NamedTuple):
     mac: str = ""
 
 
-# -- the three fields of a call that hold structure, as text
+# -- the fields that hold structure, as text
 
 _DEFAULTS = {field.name: getattr(Terms(), field.name) for field in fields(Terms)}
 
@@ -325,6 +325,11 @@ def json_encoder(
 
 
 _dumps = json_encoder()
+
+
+def groups_text(groups: tuple[str, ...]) -> str:
+    """The groups of a person as text."""
+    return _dumps(groups)
 
 
 @lru_cache(maxsize=1024)
