@@ -110,6 +110,10 @@ class Call(NamedTuple):
         reads = self.is_read and self.status is CallStatus.READY and self.attempt > 0
         return reads or self.status is CallStatus.RUNNING
 
+    def written(self, seq: int, mac: str = "") -> Call:
+        """Return the row with its last two fields, which only the end of a transaction knows."""
+        return Call._make((*self[:-2], seq, mac))
+
 
 class Run(NamedTuple):
     """One execution of an agent; also its own entry in the queue.
@@ -141,6 +145,10 @@ class Run(NamedTuple):
     #: The number of the thread's last event when this row was written.
     seq: int = 0
     mac: str = ""
+
+    def written(self, seq: int, mac: str = "") -> Run:
+        """Return the row with its last two fields, which only the end of a transaction knows."""
+        return Run._make((*self[:-2], seq, mac))
 
     def leased(self, now: Micros) -> bool:
         """Whether a process holds the run right now."""
