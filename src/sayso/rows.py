@@ -110,6 +110,11 @@ class Call(NamedTuple):
         reads = self.is_read and self.status is CallStatus.READY and self.attempt > 0
         return reads or self.status is CallStatus.RUNNING
 
+    @property
+    def size(self) -> int:
+        """About how much text it holds."""
+        return len(self.args) + len(self.preview) + len(self.original or "") + len(self.result or "")
+
     def written(self, seq: int, mac: str = "") -> Call:
         """Return the row with its last two fields, which only the end of a transaction knows."""
         return Call._make((*self[:-2], seq, mac))
@@ -145,6 +150,11 @@ class Run(NamedTuple):
     #: The number of the thread's last event when this row was written.
     seq: int = 0
     mac: str = ""
+
+    @property
+    def size(self) -> int:
+        """About how much text it holds."""
+        return len(self.snapshot or "") + len(self.output or "")
 
     def written(self, seq: int, mac: str = "") -> Run:
         """Return the row with its last two fields, which only the end of a transaction knows."""

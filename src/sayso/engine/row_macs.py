@@ -50,12 +50,9 @@ class Fields(NamedTuple):
 
     noun: str
     version: int
+    #: What keeps rows of two kinds, or under two lists, apart.
+    prefix: bytes
     values: Callable[[Any], Values]
-
-    @property
-    def prefix(self) -> bytes:
-        """What keeps rows of two kinds, or under two lists, apart."""
-        return f"{self.noun}/{self.version}\0".encode()
 
 
 def _text(text: str | None) -> str:
@@ -159,13 +156,13 @@ def _principal(principal: Principal) -> Values:
 
 
 FIELDS: dict[type[AuthenticRow], Fields] = {
-    Call: Fields("request", 1, _call),
-    Run: Fields("run", 1, _run),
-    Thread: Fields("thread", 1, _thread),
-    StoredMessage: Fields("message", 1, _message),
-    Grant: Fields("grant", 1, _grant),
-    Principal: Fields("token", 1, _principal),
-    EffectKey: Fields("effect", 1, _effect_key),
+    Call: Fields("request", 1, b"request/1\0", _call),
+    Run: Fields("run", 1, b"run/1\0", _run),
+    Thread: Fields("thread", 1, b"thread/1\0", _thread),
+    StoredMessage: Fields("message", 1, b"message/1\0", _message),
+    Grant: Fields("grant", 1, b"grant/1\0", _grant),
+    Principal: Fields("token", 1, b"token/1\0", _principal),
+    EffectKey: Fields("effect", 1, b"effect/1\0", _effect_key),
 }
 
 

@@ -132,12 +132,14 @@ class UnitOfWork:
 
     def put_run(self, run: Run) -> Run:
         """Change the run."""
-        self.run_touched = self.run_touched or run != self.run
-        for name in ("stop", "snapshot", "output"):
-            now = getattr(run, name)
-            if now != (getattr(self.run, name) if self.run is not None else None) and now != "":
-                self.writes[name] = None if now is None else _sha256(now)
-        self.run = run
+        was, self.run = self.run, run
+        self.run_touched = self.run_touched or run != was
+        texts = (run.stop, run.snapshot, run.output)
+        before = (None, None, None) if was is None else (was.stop, was.snapshot, was.output)
+        if texts != before:
+            for name, now, then in zip(("stop", "snapshot", "output"), texts, before, strict=True):
+                if now != then and now != "":
+                    self.writes[name] = None if now is None else _sha256(now)
         return run
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:

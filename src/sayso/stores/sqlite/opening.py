@@ -230,7 +230,7 @@ class OpenFiles:
             raise _not_ours(file, "deleted") from None
         except OSError as error:
             raise StoreError(f"{file} cannot be read any more: {error.strerror}") from error
-        if identity_of(found) != self._known[file]:
+        if (found.st_dev, found.st_ino) != self._known[file]:
             raise _not_ours(file, "replaced")
 
 

@@ -69,7 +69,8 @@ class Sidecar:
     def _opened_again(self, path: str, descriptor: int) -> bool:
         """Open a file anew that was deleted or replaced, under its old descriptor."""
         try:
-            if identity_of(os.stat(path)) == self._files[descriptor]:
+            found = os.stat(path)
+            if (found.st_dev, found.st_ino) == self._files[descriptor]:
                 return False
         except FileNotFoundError:
             pass
