@@ -60,7 +60,7 @@ def parsed(results: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], di
 def cell(columns: Mapping[str, str]) -> str:
     """Return the outcome of most columns, and the columns that differ."""
     if not columns:
-        return "–"
+        return "n/a"
     by_outcome = {
         outcome: sorted(column for column, found in columns.items() if found == outcome)
         for outcome in OUTCOMES

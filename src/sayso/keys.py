@@ -32,6 +32,7 @@ Three things are made with keys, under separate domains, so that none passes for
 from __future__ import annotations
 
 import base64
+import binascii
 import contextlib
 import hashlib
 import hmac
@@ -58,6 +59,25 @@ _ROW = b"sayso/v1/row\0"
 _ID = b"sayso/v1/id\0"
 
 _BLOCK = 64  # bytes, of SHA-256
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+
+
+class _Hmac:
+    """HMAC-SHA-256 under one key of 32 bytes. Both pads are hashed once, for half the cost."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, key: bytes) -> None:
+        key = key.ljust(_BLOCK, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key))
+
+    def digest(self, data: bytes) -> bytes:
+        """Return the MAC of ``data``."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(data)
+        outer.update(inner.digest())
+        return outer.digest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,17 +86,14 @@ class RowKey:
 
     id: str
     text: str = field(repr=False)
-    _inner: hashlib._Hash = field(repr=False)
-    _outer: hashlib._Hash = field(repr=False)
+    _mac: _Hmac = field(repr=False)
 
     @classmethod
     def from_secret(cls, secret: bytes, key_id: str | None = None) -> RowKey:
-        """Hash both pads of HMAC-SHA-256 once, which halves the cost of each MAC."""
-        key = hmac.digest(secret, _ROW, "sha256").ljust(_BLOCK, b"\0")
-        inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key))
-        outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key))
+        """Derive the key of rows from a secret."""
         key_id = key_id or _key_id("row", hmac.digest(secret, _ID, "sha256"))
-        return cls(key_id, f"row:{key_id}.{_encode(secret)}", inner, outer)
+        mac = _Hmac(hmac.digest(secret, _ROW, "sha256"))
+        return cls(key_id, f"row:{key_id}.{_encode(secret)}", mac)
 
     @classmethod
     def derived(cls, secret: bytes, key_id: str) -> RowKey:
@@ -87,11 +104,8 @@ class RowKey:
         return cls.from_secret(hmac.digest(secret, _ROW, "sha256"), key_id)
 
     def mac(self, data: bytes) -> str:
-        """Return the MAC of ``data``."""
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(data)
-        outer.update(inner.digest())
-        return f"{self.id}.{_encode(outer.digest())}"
+        """Return the MAC of ``data``, under the id of this key."""
+        return f"{self.id}.{_encode(self._mac.digest(data))}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +114,8 @@ class HmacKey:
 
     id: str
     row: RowKey = field(repr=False)
-    _sign: bytes = field(repr=False)
-    _link: bytes = field(repr=False)
+    _sign: _Hmac = field(repr=False)
+    _link: _Hmac = field(repr=False)
     can_sign: ClassVar[bool] = True
 
     @classmethod
@@ -109,11 +123,11 @@ class HmacKey:
         """Derive a key for each domain, so that no prefix has to be hashed on every call."""
         public, sign, link = (hmac.digest(secret, name, "sha256") for name in (_ID, _SIGN, _LINK))
         key_id = _key_id("hmac", public)
-        return cls(key_id, RowKey.derived(secret, key_id), sign, link)
+        return cls(key_id, RowKey.derived(secret, key_id), _Hmac(sign), _Hmac(link))
 
     def sign(self, data: bytes) -> str:
         """Give the signature of ``data``."""
-        return f"{self.id}.{_encode(hmac.digest(self._sign, data, 'sha256'))}"
+        return f"{self.id}.{_encode(self._sign.digest(data))}"
 
     def verify(self, data: bytes, signature: str) -> bool:
         """Say whether this key made ``signature`` over ``data``."""
@@ -121,7 +135,7 @@ class HmacKey:
 
     def link(self, data: bytes) -> str:
         """Give the keyed hash of ``data``."""
-        return f"{self.id}.{hmac.digest(self._link, data, 'sha256').hex()}"
+        return f"{self.id}.{self._link.digest(data).hex()}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -455,7 +469,7 @@ def _equal(expected: str, given: str) -> bool:
 
 
 def _encode(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
+    return binascii.b2a_base64(raw, newline=False).translate(_URL_SAFE, b"=").decode("ascii")
 
 
 def _decode(text: str) -> bytes | None:

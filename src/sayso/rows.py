@@ -143,6 +143,16 @@ class Call(NamedTuple):
         doubt = self.unsettled
         return doubt is not None and doubt.ask_at <= now
 
+    @property
+    def size(self) -> int:
+        """About how much text it holds."""
+        texts = (self.args, self.preview, self.original, self.result)
+        return sum(len(text) for text in texts if text)
+
+    def written(self, seq: int, mac: str = "") -> Call:
+        """Return the row with its last two fields, which only the end of a transaction knows."""
+        return Call._make((*self[:-2], seq, mac))
+
 
 class Run(NamedTuple):
     """One execution of an agent; also its own entry in the queue.
@@ -174,6 +184,15 @@ class Run(NamedTuple):
     #: The number of the thread's last event when this row was written.
     seq: int = 0
     mac: str = ""
+
+    @property
+    def size(self) -> int:
+        """About how much text it holds."""
+        return len(self.snapshot or "") + len(self.output or "")
+
+    def written(self, seq: int, mac: str = "") -> Run:
+        """Return the row with its last two fields, which only the end of a transaction knows."""
+        return Run._make((*self[:-2], seq, mac))
 
     def leased(self, now: Micros) -> bool:
         """Whether a process holds the run right now."""
@@ -329,7 +348,7 @@ class StoredMessage(NamedTuple):
     mac: str = ""
 
 
-# -- the four fields of a call that hold structure, as text
+# -- the fields that hold structure, as text
 
 _DEFAULTS = {field.name: getattr(Terms(), field.name) for field in fields(Terms)}
 
@@ -358,6 +377,11 @@ def json_encoder(
 
 
 _dumps = json_encoder()
+
+
+def groups_text(groups: tuple[str, ...]) -> str:
+    """The groups of a person as text."""
+    return _dumps(groups)
 
 
 @lru_cache(maxsize=1024)

@@ -17,7 +17,10 @@ from sayso.testing.postgres_server import why_not
 
 #: Nothing is shown, decided, started or returned from these: the worst that a change of them does
 #: is to hide a request from a search, or to show an event in another place of the feed.
-AT_WORST_UNUSED = ("cursor", "search_key", "search_word", "meta", "call.n", "event.pos", "event.xid")
+AT_WORST_UNUSED = (
+    *("cursor", "search_key", "search_word", "meta"),
+    *("call.n", "event.pos", "event.xid"),
+)
 
 
 @pytest.fixture(scope="module")

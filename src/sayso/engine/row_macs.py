@@ -9,6 +9,10 @@ rename, split or add columns, and rows that were written before it still count. 
 never changed in place. To cover a new field, add a list under the next version: new rows are
 written with the newest, old rows are checked with the one that their MAC names.
 
+Texts and numbers are in lists of their own, so that each place has one type: a column that holds
+another one has no MAC at all. The lengths of the texts come before them, so that nothing can move
+from one field to the next.
+
 Two fields deserve a word. ``seq`` is the number of the thread's last event at this write: it ties a
 call to a place in the chain of events, so that an old row which is put back is found out
 (``engine.history``). ``sealed`` of a thread is left out, because sealing writes it without taking
@@ -17,6 +21,7 @@ the thread's lock; a changed one only makes the next seal cover more or less.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,7 +34,7 @@ from sayso.rows import (
     Thread,
     decision_text,
     doubt_text,
-    json_encoder,
+    groups_text,
     terms_text,
     votes_text,
 )
@@ -37,8 +42,8 @@ from sayso.types import Grant
 
 AuthenticRow: TypeAlias = Call | Run | Thread | StoredMessage | Grant | Principal | EffectKey
 
-# ASCII with every separator fixed: one value has one text, on every version of Python.
-_encode = json_encoder(ensure_ascii=True)
+#: The texts of a row, then its numbers.
+Values: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
 
 
 class Fields(NamedTuple):
@@ -46,71 +51,138 @@ class Fields(NamedTuple):
 
     noun: str
     version: int
-    values: Callable[[Any], tuple[object, ...]]
+    #: What keeps rows of two kinds, or under two lists, apart.
+    prefix: bytes
+    values: Callable[[Any], Values]
 
 
-def _call(call: Call) -> tuple[object, ...]:
+def _text(text: str | None) -> str:
+    """A text that may be missing: none and an empty one are two things."""
+    return "" if text is None else f"{text}."
+
+
+def _number(number: int | None) -> tuple[bool, int]:
+    return (False, 0) if number is None else (True, number)
+
+
+def _call(call: Call) -> Values:
     return (
-        *(call.id, call.run, call.thread, call.key, call.kind, call.agent, call.requester),
-        *(call.tool, call.tool_digest, call.args, call.args_hash, call.original),
-        *(call.nonce, call.rev, call.digest, terms_text(call.terms), call.binds, call.note),
-        *(call.title, call.preview, call.status, call.asked, call.expires_at, call.created),
-        *(votes_text(call.votes), decision_text(call.decision), call.valid_until, call.grant),
-        *(call.attempt, call.token, call.result, call.effect_key, call.settles),
-        *(doubt_text(call.doubt), call.seq),
+        call.id,
+        call.run,
+        call.thread,
+        call.key,
+        call.kind,
+        call.agent,
+        call.requester,
+        call.tool,
+        call.tool_digest,
+        call.args,
+        call.args_hash,
+        _text(call.original),
+        call.nonce,
+        call.digest,
+        terms_text(call.terms),
+        call.binds,
+        call.note,
+        call.title,
+        call.preview,
+        call.status,
+        votes_text(call.votes),
+        _text(decision_text(call.decision)),
+        _text(call.grant),
+        _text(call.result),
+        call.effect_key,
+        _text(doubt_text(call.doubt)),
+    ), (
+        call.rev,
+        call.asked,
+        *_number(call.expires_at),
+        call.created,
+        *_number(call.valid_until),
+        call.attempt,
+        call.token,
+        call.settles,
+        call.seq,
     )
 
 
-def _run(run: Run) -> tuple[object, ...]:
+def _run(run: Run) -> Values:
     return (
-        *(run.id, run.thread, run.agent, run.agent_digest, run.requester, run.parent_call),
-        *(run.status, run.stop, run.wake, run.token, run.owner, run.ready_at),
-        *(run.asked, run.ready, run.running, run.in_doubt, run.snapshot, run.output),
-        *(run.created, run.seq),
+        run.id,
+        run.thread,
+        run.agent,
+        run.agent_digest,
+        run.requester,
+        _text(run.parent_call),
+        run.status,
+        run.stop,
+        _text(run.owner),
+        _text(run.snapshot),
+        _text(run.output),
+    ), (
+        run.wake,
+        run.token,
+        *_number(run.ready_at),
+        run.asked,
+        run.ready,
+        run.running,
+        run.in_doubt,
+        run.created,
+        run.seq,
     )
 
 
-def _thread(thread: Thread) -> tuple[object, ...]:
-    return (
-        *(thread.id, thread.owner, thread.messages, thread.messages_pruned, thread.created),
-        *(thread.seq, thread.head),
-    )
+def _thread(thread: Thread) -> Values:
+    texts = (thread.id, thread.owner, thread.messages_pruned, thread.head)
+    return texts, (thread.messages, thread.created, thread.seq)
 
 
-def _message(message: StoredMessage) -> tuple[object, ...]:
-    return message[:-1]
+def _message(message: StoredMessage) -> Values:
+    return (message.thread, message.run, message.body), (message.seq,)
 
 
-def _grant(grant: Grant) -> tuple[object, ...]:
-    return (
-        *(grant.id, grant.agent, grant.tool, grant.tool_digest, grant.scope, grant.by),
-        *(grant.created, grant.uses_left, grant.ends, grant.revoked, grant.signature),
-    )
+def _grant(grant: Grant) -> Values:
+    what = (grant.id, grant.agent, grant.tool, grant.tool_digest, grant.scope, grant.by)
+    ends = (*_number(grant.uses_left), *_number(grant.ends), *_number(grant.revoked))
+    return (*what, grant.signature), (grant.created, *ends)
 
 
-def _effect_key(effect: EffectKey) -> tuple[object, ...]:
-    return effect[:-1]
+def _effect_key(effect: EffectKey) -> Values:
+    whose = (effect.run, effect.thread, effect.agent, effect.requester)
+    return (effect.key, effect.call, *whose), (effect.created,)
 
 
-def _principal(principal: Principal) -> tuple[object, ...]:
-    return principal[:-1]
+def _principal(principal: Principal) -> Values:
+    who = (principal.id, principal.token_hash, principal.person, principal.role)
+    ends = (*_number(principal.ends), *_number(principal.revoked))
+    return (*who, groups_text(principal.groups), principal.signature), (principal.created, *ends)
 
 
 FIELDS: dict[type[AuthenticRow], Fields] = {
-    Call: Fields("request", 1, _call),
-    Run: Fields("run", 1, _run),
-    Thread: Fields("thread", 1, _thread),
-    StoredMessage: Fields("message", 1, _message),
-    Grant: Fields("grant", 1, _grant),
-    Principal: Fields("token", 1, _principal),
-    EffectKey: Fields("effect", 1, _effect_key),
+    Call: Fields("request", 1, b"request/1\0", _call),
+    Run: Fields("run", 1, b"run/1\0", _run),
+    Thread: Fields("thread", 1, b"thread/1\0", _thread),
+    StoredMessage: Fields("message", 1, b"message/1\0", _message),
+    Grant: Fields("grant", 1, b"grant/1\0", _grant),
+    Principal: Fields("token", 1, b"token/1\0", _principal),
+    EffectKey: Fields("effect", 1, b"effect/1\0", _effect_key),
 }
+
+
+def _covered(fields: Fields, row: AuthenticRow) -> bytes:
+    """Return the bytes that a MAC is made of: one row has one form, and no other row has it."""
+    texts, numbers = fields.values(row)
+    try:
+        places = struct.pack(f"<{len(texts) + len(numbers)}q", *map(len, texts), *numbers)
+    except struct.error as error:
+        raise ValueError(f"no whole number of 64 bits: {error}") from None
+    return fields.prefix + places + "".join(texts).encode()
 
 
 def row_mac(row: AuthenticRow, mac: Callable[[bytes], str]) -> str:
     """Return the MAC of a row as it is stored: ``<version>.<row key id>.<base64url>``."""
-    noun, version, values = FIELDS[type(row)]
-    return f"{version}.{mac(_encode((noun, version, *values(row))).encode())}"
+    fields = FIELDS[type(row)]
+    return f"{fields.version}.{mac(_covered(fields, row))}"
 
 
 def row_bytes(row: AuthenticRow) -> tuple[bytes, str] | None:
@@ -118,8 +190,8 @@ def row_bytes(row: AuthenticRow) -> tuple[bytes, str] | None:
 
     None if the row names no list of fields that this version of Sayso knows.
     """
-    noun, version, values = FIELDS[type(row)]
+    fields = FIELDS[type(row)]
     named, _, mac = str(row.mac).partition(".")
-    if named != str(version):
+    if named != str(fields.version):
         return None
-    return _encode((noun, version, *values(row))).encode(), mac
+    return _covered(fields, row), mac

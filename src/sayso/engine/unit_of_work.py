@@ -132,12 +132,14 @@ class UnitOfWork:
 
     def put_run(self, run: Run) -> Run:
         """Change the run."""
-        self.run_touched = self.run_touched or run != self.run
-        for name in ("stop", "snapshot", "output"):
-            now = getattr(run, name)
-            if now != (getattr(self.run, name) if self.run is not None else None) and now != "":
-                self.writes[name] = None if now is None else _sha256(now)
-        self.run = run
+        was, self.run = self.run, run
+        self.run_touched = self.run_touched or run != was
+        texts = (run.stop, run.snapshot, run.output)
+        before = (None, None, None) if was is None else (was.stop, was.snapshot, was.output)
+        if texts != before:
+            for name, now, then in zip(("stop", "snapshot", "output"), texts, before, strict=True):
+                if now != then and now != "":
+                    self.writes[name] = None if now is None else _sha256(now)
         return run
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:
@@ -253,11 +255,11 @@ class UnitOfWork:
         if self.system is not None and self.system.seq:
             self.system = self._authentic(self.system)
         if self.run is not None and self.run_touched:
-            run = self.run._replace(seq=seq)
-            self.run = run._replace(mac=row_mac(run, mac))
+            run = self.run.written(seq)
+            self.run = run.written(seq, row_mac(run, mac))
         for call_id, call in self.touched_calls.items():
-            call = call._replace(seq=seq)
-            self.touched_calls[call_id] = call._replace(mac=row_mac(call, mac))
+            call = call.written(seq)
+            self.touched_calls[call_id] = call.written(seq, row_mac(call, mac))
         self.calls.update(self.touched_calls)
         for grant_id, grant in self.touched_grants.items():
             self.touched_grants[grant_id] = replace(grant, mac=row_mac(grant, mac))
@@ -278,14 +280,12 @@ class UnitOfWork:
         return thread._replace(mac=row_mac(thread, self.deps.mac))
 
     def as_written(self, value: Any) -> Any:
-        """Return what a command gave with the place and the MAC that its row got since."""
+        """Return what a command gave as its row was written, with its place and its MAC."""
         if isinstance(value, Call):
-            call = self.touched_calls.get(value.id)
-            return value if call is None else value._replace(seq=call.seq, mac=call.mac)
+            return self.touched_calls.get(value.id, value)
         if isinstance(value, Run):
-            run = self.run if self.run_touched else None
-            same = run is not None and run.id == value.id
-            return value._replace(seq=run.seq, mac=run.mac) if same and run is not None else value
+            same = self.run_touched and self.run is not None and self.run.id == value.id
+            return self.run if same else value
         if isinstance(value, Grant):
             return self.touched_grants.get(value.id, value)
         if isinstance(value, Principal):

@@ -62,8 +62,9 @@ class _Course:
         self.plan = plan
         #: When the last commit that may have started the call was sent.
         self.began = time.monotonic()
-        #: The row as it was when people were last told of it.
+        #: The row as it was when people were last told of it, and what they were told.
         self.told: Call | None = None
+        self.request: Request | None = None
         self._deadline = None if plan.wait is None else self.began + plan.wait
 
     def left(self) -> float | None:
@@ -151,7 +152,8 @@ class Driver:
 
     async def _await(self, entry: RunEntry, course: _Course, call: Call) -> Call:
         """Wait until the row moves on; raise when the caller's patience is over."""
-        now = await self.backend.look(call)
+        # A request that was made just now is as it was, unless a channel had it decided.
+        now = call if call is course.told else await self.backend.look(call)
         if now.status is CallStatus.IN_DOUBT:
             now = await self.settle(course.plan, now)
         if now.status is CallStatus.RUNNING:
@@ -164,7 +166,8 @@ class Driver:
         if left is not None:
             left = max(left, _MOMENT) if running else left
             if left <= 0:
-                raise Paused(entry.name, [await self.backend.request(now)])
+                told = course.request if now is course.told else None
+                raise Paused(entry.name, [told or await self.backend.request(now)])
         if course.plan.settle is not None and now.unsettled:
             left = _UNSETTLED if left is None else min(left, _UNSETTLED)
         later = await self.backend.wait(now, left)
@@ -286,7 +289,7 @@ class Driver:
         """Get a request to people; a caller that does not wait for them waits for the notice."""
         course.told = call
         patience = NOTICE_SECONDS if course.plan.wait == 0 else 0.0
-        request = await self.backend.request(call)
+        request = course.request = await self.backend.request(call)
         if not await self.tell(request, patience, again=again):
             return call
         seen = await self.backend.look(call)

@@ -66,6 +66,8 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
 
 def raised_terms(call: Call, now: Terms) -> Terms | None:
     """The terms of a call and today's at once, if today's demand more; else nothing."""
+    if now == call.terms:
+        return None
     both = tightened(call.terms, now)
     return both if stricter(call.terms, both) else None
 

@@ -184,7 +184,7 @@ class Signature:
             raise InvalidCall(*_plain(error)) from None
 
     def _by_name(self, call: BaseModel) -> dict[str, Any]:
-        return dict(zip(self._names, dict(call).values(), strict=True))
+        return dict(zip(self._names, vars(call).values(), strict=True))
 
     @cached_property
     def _names(self) -> tuple[str, ...]:

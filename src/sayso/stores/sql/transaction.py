@@ -223,6 +223,7 @@ class SqlTransaction:
 
     def _save_run(self, run: Run, new: bool) -> None:
         values = run_values(run)
+        self._decode.wrote(run_from, values, run)
         if new:
             self._execute(sql.ADD_RUN, values)
         elif self._run is not None and self._run.status is run.status:
@@ -232,6 +233,7 @@ class SqlTransaction:
 
     def _save_call(self, call: Call, work: UnitOfWork) -> None:
         values, list_status = call_values(call), list_status_of(call)
+        self._decode.wrote(call_from, values, call)
         if call.id in work.new_calls:
             listed = (list_status, self._search_key(call, work))
             self._execute(sql.ADD_CALL, (*values, *listed))

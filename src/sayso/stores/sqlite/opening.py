@@ -40,6 +40,11 @@ _DURABLE = ("journal_mode=WAL", "synchronous=FULL")
 Identity = tuple[int, int]
 
 
+def identity_of(found: os.stat_result) -> Identity:
+    """Return which file this is."""
+    return found.st_dev, found.st_ino
+
+
 class Connection(sqlite3.Connection):
     """A connection that closes when nothing refers to it any more: a store that was not closed has
     lost nothing, and newer Pythons (3.13) would complain about each of its connections."""
@@ -96,8 +101,7 @@ call_in_child(_after_fork)
 
 def check_usable(path: Path) -> Identity:
     """Refuse a file that a parent was in the middle of something with; gives its identity."""
-    found = os.stat(path)
-    identity = found.st_dev, found.st_ino
+    identity = identity_of(os.stat(path))
     if any(connection.file == identity for connection in _abandoned):
         raise forked(path)
     return identity
@@ -208,7 +212,7 @@ class OpenFiles:
         """Note which files these are now. ``name`` is what the user calls ``path``."""
         self._name = str(name)
         self._logs = [f"{path}-wal", f"{path}-shm"]
-        self._known = {file: os.stat(file) for file in (self._name, *self._logs)}
+        self._known = {file: identity_of(os.stat(file)) for file in (self._name, *self._logs)}
 
     def check(self) -> None:
         """Raise ``StoreError`` if the database was deleted or replaced since it was opened."""
@@ -220,14 +224,13 @@ class OpenFiles:
             self._check(file)
 
     def _check(self, file: str) -> None:
-        known = self._known[file]
         try:
             found = os.stat(file)
         except FileNotFoundError:
             raise _not_ours(file, "deleted") from None
         except OSError as error:
             raise StoreError(f"{file} cannot be read any more: {error.strerror}") from error
-        if found.st_ino != known.st_ino or found.st_dev != known.st_dev:
+        if (found.st_dev, found.st_ino) != self._known[file]:
             raise _not_ours(file, "replaced")
 
 

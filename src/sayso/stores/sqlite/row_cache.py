@@ -15,7 +15,7 @@ from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.command import Needs
 from sayso.engine.unit_of_work import COUNTERS
 from sayso.rows import Call, Run, Thread
-from sayso.stores.row_checks import RowDecoder
+from sayso.stores.row_checks import MOST_TEXT, RowDecoder
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.dialect import SQLITE, Execute, Reply
 from sayso.stores.sql.rowcodec import principal_from
@@ -24,8 +24,6 @@ from sayso.stores.sql.transaction import SqlTransaction
 from sayso.types import Micros
 
 _MOST_ROWS = 1000
-#: A call with more text than this is read again.
-_MOST_TEXT = 16_384
 
 
 class RowCache:
@@ -58,7 +56,7 @@ class RowCache:
         if work.run is not None and work.run_touched:
             self.runs[work.run.id] = work.run
         for call in work.touched_calls.values():
-            if len(call.args) + len(call.preview) + len(call.result or "") < _MOST_TEXT:
+            if call.size < MOST_TEXT:
                 self.calls[call.id] = call
             else:
                 self.calls.pop(call.id, None)

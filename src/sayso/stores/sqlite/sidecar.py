@@ -12,7 +12,7 @@ from pathlib import Path
 from weakref import finalize
 
 from sayso.errors import StoreError
-from sayso.stores.sqlite.opening import check_ours
+from sayso.stores.sqlite.opening import check_ours, identity_of
 
 try:
     import fcntl
@@ -51,6 +51,8 @@ class Sidecar:
                     raise
         self._lock_fd = self._open(self._lock)
         self._mark_fd = self._open(self._mark)
+        #: Which files the descriptors are; that of an open file never changes.
+        self._files = {fd: identity_of(os.fstat(fd)) for fd in (self._lock_fd, self._mark_fd)}
         # Also when nobody has it any more: a store that was not closed must not use files up.
         self._closing = finalize(self, _close, self._lock_fd, self._mark_fd)
         self._closing.atexit = False  # what still writes then needs its lock
@@ -66,12 +68,16 @@ class Sidecar:
 
     def _opened_again(self, path: str, descriptor: int) -> bool:
         """Open a file anew that was deleted or replaced, under its old descriptor."""
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+        try:
+            found = os.stat(path)
+            if (found.st_dev, found.st_ino) == self._files[descriptor]:
                 return False
+        except FileNotFoundError:
+            pass
         new = self._open(path)
         os.dup2(new, descriptor, inheritable=False)
         os.close(new)
+        self._files[descriptor] = identity_of(os.fstat(descriptor))
         return True
 
     @contextmanager
