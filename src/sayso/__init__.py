@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sayso.agent.ask_user import ask_user, ask_user_for
     from sayso.agent.models.base import ModelError
     from sayso.agent.tool import tool
+    from sayso.client import Client, RemoteGate
     from sayso.errors import (
         AlreadyDecided,
         CallFailed,
@@ -44,8 +45,12 @@ if TYPE_CHECKING:
     )
     from sayso.gate import Gate
     from sayso.gate.gate import catch_paused
-    from sayso.inbox import Inbox
+    from sayso.gate.guard import this_call
+    from sayso.inbox import Inbox, Page
     from sayso.policy import Policy, Rule
+    from sayso.rows import Event
+    from sayso.server import create_app
+    from sayso.stores import open_store
     from sayso.types import (
         Approve,
         Decision,
@@ -64,6 +69,7 @@ if TYPE_CHECKING:
         ToolCall,
         Verdict,
     )
+    from sayso.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -100,9 +106,15 @@ _HOMES = {
         "UnknownKey",
     ),
     "sayso.gate": ("Gate",),
+    "sayso.client": ("Client", "RemoteGate"),
     "sayso.gate.gate": ("catch_paused",),
-    "sayso.inbox": ("Inbox",),
+    "sayso.gate.guard": ("this_call",),
+    "sayso.inbox": ("Inbox", "Page"),
     "sayso.policy": ("Policy", "Rule"),
+    "sayso.rows": ("Event",),
+    "sayso.server": ("create_app",),
+    "sayso.stores": ("open_store",),
+    "sayso.worker": ("Worker",),
     "sayso.types": (
         "Approve",
         "Decision",
@@ -130,6 +142,7 @@ __all__ = [
     "Approve",
     "CallFailed",
     "Cancelled",
+    "Client",
     "Conflict",
     "Context",
     "Decision",
@@ -138,6 +151,7 @@ __all__ = [
     "DuplicateEffect",
     "Edit",
     "Effect",
+    "Event",
     "Expired",
     "Gate",
     "Grant",
@@ -152,6 +166,7 @@ __all__ = [
     "NotAllowed",
     "NotFound",
     "Option",
+    "Page",
     "Paused",
     "Policy",
     "Question",
@@ -159,6 +174,7 @@ __all__ = [
     "Refused",
     "Reject",
     "Rejected",
+    "RemoteGate",
     "Request",
     "Respond",
     "ResultNotKept",
@@ -176,9 +192,13 @@ __all__ = [
     "Unauthenticated",
     "UnknownKey",
     "Verdict",
+    "Worker",
     "ask_user",
     "ask_user_for",
     "catch_paused",
+    "create_app",
+    "open_store",
+    "this_call",
     "tool",
 ]
 

@@ -200,15 +200,16 @@ class StoreVersion(StoreError):
 
 
 class Paused(BaseException):
-    """Not an error: the run waits for people. ``run`` is the name to come back with."""
+    """Not an error: the run waits for a decision. Enter the run named ``run`` again to continue."""
 
     def __init__(self, run: str, requests: Sequence[Request]) -> None:
         self.run = run
         self.requests = tuple(requests)
         ids = ", ".join(request.id for request in self.requests)
         super().__init__(
-            f"run {run!r} waits for {ids}; decide (sayso inbox), then come back "
-            f"with the same run: gate.run({run!r})"
+            f"run {run!r} waits for a decision on {ids}. Decide it with `sayso inbox`, then make "
+            f"the same call again inside `with gate.run({run!r}):`. Outside of that run the same "
+            "call is a new request"
         )
 
 

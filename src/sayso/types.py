@@ -41,7 +41,8 @@ STATUS_FILTERS: tuple[str, ...] = get_args(StatusFilter)
 SORTS: tuple[str, ...] = get_args(Sort)
 
 #: How sure we are of who decided, from least to most.
-ASSURANCE: tuple[str, ...] = ("code", "os-user", "token", "session")
+Assurance = Literal["code", "os-user", "token", "session"]
+ASSURANCE: tuple[Assurance, ...] = ("code", "os-user", "token", "session")
 
 #: What running a call changes outside: something that must happen once, something that may happen
 #: again under the same key, or nothing.
@@ -61,6 +62,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def moment(at: Micros) -> datetime:
     """The public form of an internal time."""
     return _EPOCH + timedelta(microseconds=at)
+
+
+VerdictName = Literal["allow", "ask", "deny"]
+#: What becomes of a request that nobody decided in time. Time never approves.
+OnExpiry = Literal["reject", "cancel"]
 
 
 class Verdict(StrEnum):
@@ -198,7 +204,8 @@ class DidNotRun:
     evidence: str = ""
 
 
-RISKS: tuple[str, ...] = ("low", "medium", "high", "critical")
+RiskLevel = Literal["low", "medium", "high", "critical"]
+RISKS: tuple[RiskLevel, ...] = ("low", "medium", "high", "critical")
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,8 +465,8 @@ class Request:
     """A call that people were asked about: everything they need in order to decide."""
 
     id: str
-    kind: str
-    status: str
+    kind: RequestKind
+    status: RequestStatus
     agent: str
     run: str
     thread: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from sayso import codec
 from sayso.engine.asking import doubt_envelope
@@ -19,6 +19,8 @@ from sayso.types import (
     Option,
     Question,
     Request,
+    RequestKind,
+    RequestStatus,
     Vote,
     VoteMade,
     moment,
@@ -64,13 +66,13 @@ def content_of(call: Call) -> dict[str, Any]:
     return question_json(question_from(args)) if call.kind == "question" else args
 
 
-def public_status(call: Call) -> str:
-    """How the asking stands; how the execution stands is told beside it."""
+def public_status(call: Call) -> RequestStatus:
+    """Return the status of the request; that of the execution is separate."""
     if call.status in (CallStatus.ASKED, CallStatus.IN_DOUBT):
         return "pending"
     if call.status in _SETTLED:
         return "edited" if call.original is not None else "approved"
-    return str(call.status)
+    return cast(RequestStatus, str(call.status))
 
 
 def is_request(call: Call) -> bool:
@@ -87,7 +89,7 @@ def request_of(call: Call, tool: Tool | None) -> Request:
     terms = call.terms
     return Request(
         id=call.id,
-        kind="in_doubt" if in_doubt else call.kind,
+        kind="in_doubt" if in_doubt else cast(RequestKind, call.kind),
         status=public_status(call),
         agent=call.agent,
         run=call.run,

@@ -64,7 +64,7 @@ class Agent:
         model: str | Model,
         instructions: str = "",
         tools: Iterable[Any] = (),
-        store: str | Store | None = None,
+        store: str | Path | Store | None = None,
         policy: Policy | str | Path | None = None,
         output_type: Any = None,
         max_turns: int = 20,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
 from sayso.gate import Gate
 from sayso.gate.options import AskOptions
 from sayso.gate.scope import RunScope
-from sayso.twin import twin
+from sayso.twin import run_sync, twin
 from sayso.types import DecisionMade, Json, Question
 
 T = TypeVar("T")
@@ -54,11 +54,26 @@ class Context:
         with self._scope.inside():
             return await self._gate.confirm(text, details, **options)
 
-    async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    @overload
+    async def once(
+        self, key: str, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
+    ) -> T: ...
+    @overload
+    async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T: ...
+    async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a step once, however often the tool starts."""
         with self._scope.inside():
             return await self._gate.once(key, function, *args, **kwargs)
 
     ask_sync = twin(ask)
     confirm_sync = twin(confirm)
-    once_sync = twin(once)
+
+    @overload
+    def once_sync(
+        self, key: str, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
+    ) -> T: ...
+    @overload
+    def once_sync(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T: ...
+    def once_sync(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a step of the tool once, from a tool that is not async; see ``once``."""
+        return run_sync(self.once(key, function, *args, **kwargs))

@@ -50,7 +50,7 @@ from sayso.rows import Call
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.stores.inner import call_off
-from sayso.twin import drive, hop, twin
+from sayso.twin import drive, hop, run_sync, twin
 from sayso.types import Json, Question, Request, Terms, ToolCall, moment
 from sayso.views import kept_question
 
@@ -75,7 +75,7 @@ class Gate:
 
     def __init__(
         self,
-        store: str | Store = "memory://",
+        store: str | Path | Store = "memory://",
         *,
         policy: Policy | str | Path | None = None,
         agent: str = "gate",
@@ -261,7 +261,13 @@ class Gate:
         )
         return await self.driver.result(scope, plan)
 
-    async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    @overload
+    async def once(
+        self, key: str, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
+    ) -> T: ...
+    @overload
+    async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T: ...
+    async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a step of a named run once; later entries of the run get its stored result.
 
         ``key`` alone names the step: whichever function is passed with it next time, the stored
@@ -284,8 +290,7 @@ class Gate:
 
         row_key = scope.named_key("once", key)
         plan = once_plan(key, run, agent=self.agent, row_key=row_key, wait=self._wait)
-        result: T = await self.driver.result(scope, plan)
-        return result
+        return await self.driver.result(scope, plan)
 
     async def cancel(self, run: str, *, by: str = "code", reason: str = "") -> None:
         """Call off a run: what has not started never will; what runs finishes and is recorded."""
@@ -305,7 +310,17 @@ class Gate:
 
     ask_sync = twin(ask)
     confirm_sync = twin(confirm)
-    once_sync = twin(once)
+
+    @overload
+    def once_sync(
+        self, key: str, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
+    ) -> T: ...
+    @overload
+    def once_sync(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T: ...
+    def once_sync(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a step of a named run once, from code that is not async; see ``once``."""
+        return run_sync(self.once(key, function, *args, **kwargs))
+
     cancel_sync = twin(cancel)
     supersede_sync = twin(supersede)
 

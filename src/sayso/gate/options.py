@@ -16,12 +16,16 @@ from sayso.hiding import MAX_TITLE, plain_title, title_fields, titled
 from sayso.policy import Predicate, Rule
 from sayso.policy.template import BadTemplate, check_template
 from sayso.types import (
+    Assurance,
+    DecisionType,
     Declared,
     Effect,
     Json,
     OnDuplicate,
+    OnExpiry,
     Recorded,
     Risk,
+    RiskLevel,
     Terms,
     Verdict,
     as_fields,
@@ -62,10 +66,10 @@ class AskOptions(TypedDict, total=False):
     reviewers: str | Iterable[str]
     quorum: int
     requester_decides: bool
-    assurance: str
-    risk: Risk | str
+    assurance: Assurance
+    risk: Risk | RiskLevel
     expires_in: float | str | timedelta | None
-    on_expiry: str
+    on_expiry: OnExpiry
     valid_for: float | str | timedelta
 
 
@@ -74,7 +78,7 @@ class GuardOptions(AskOptions, total=False):
 
     needs_approval: bool | Predicate
     name: str
-    allowed: Iterable[str]
+    allowed: Iterable[DecisionType]
     effect: Effect
     record: Recorded
     #: Makes the effect unique in the store: a template over the arguments, or a function of them.

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from sayso import codec
@@ -87,7 +88,7 @@ class Who(TypedDict, total=False):
 class Inbox:
     """Read and decide requests in one store; every method has a ``_sync`` twin."""
 
-    def __init__(self, store: str | Store, *, judge: Judge | None = None) -> None:
+    def __init__(self, store: str | Path | Store, *, judge: Judge | None = None) -> None:
         self.store = open_store(store)
         self.judge = judge
         self._tools: dict[str, Tool] = {}

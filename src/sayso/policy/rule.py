@@ -20,13 +20,18 @@ from sayso.types import (
     ON_DUPLICATE,
     RECORDED,
     RISKS,
+    Assurance,
+    DecisionType,
     Effect,
     Json,
     OnDuplicate,
+    OnExpiry,
     Recorded,
     Risk,
+    RiskLevel,
     ToolCall,
     Verdict,
+    VerdictName,
     checked_name,
 )
 
@@ -108,18 +113,18 @@ class Rule:
     hours: str | None = None
     days: str | Iterable[str] | None = None
     timezone: str = "UTC"
-    verdict: str = Verdict.ASK
+    verdict: Verdict | VerdictName = Verdict.ASK
     name: str = ""
-    allowed: Iterable[str] | None = None
+    allowed: Iterable[DecisionType] | None = None
     description: str | Describe | None = None
     reviewers: str | Iterable[str] | None = None
     quorum: int | None = None
     requester_decides: bool | None = None
-    assurance: str | None = None
-    risk: Risk | str | None = None
+    assurance: Assurance | None = None
+    risk: Risk | RiskLevel | None = None
     reasons: str | Iterable[str] = ()
     expires_in: Seconds | None = None
-    on_expiry: str | None = None
+    on_expiry: OnExpiry | None = None
     valid_for: Seconds | None = None
     effect: Effect | None = None
     record: Recorded | None = None

@@ -51,7 +51,7 @@ SEAL_CHECK = 10.0
 def create_app(
     agents: Resumable | Iterable[Resumable] = (),
     *,
-    store: str | Store = "sqlite:///sayso.db",
+    store: str | Path | Store = "sqlite:///sayso.db",
     policy: Policy | str | Path | None = None,
     auth: bool = True,
     hosts: Sequence[str] = (),

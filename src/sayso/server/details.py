@@ -150,10 +150,10 @@ def _like(store: Store, call: Call, by: Reviewer) -> dict[str, Json]:
     query = Query(status="closed", agent=call.agent, tool=call.tool, sort="newest", limit=_LIKE)
     page = store.page(query) if call.tool else []
     found = [other for _, other in page if other.kind == call.kind and may_see(by, other)]
-    counts = Counter(public_status(other) for other in found)
+    counts: Counter[str] = Counter(public_status(other) for other in found)
     names = ("approved", "edited", "rejected", "responded", "expired")
     return {
-        **{name: counts.get(name, 0) for name in names},
+        **{name: counts[name] for name in names},
         "recent": [_recent(store, other) for other in found[:_RECENT]],
     }
 

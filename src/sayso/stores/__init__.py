@@ -19,13 +19,17 @@ _shared: dict[str, Any] = {}
 _shared_lock = fork_safe_lock()
 
 
-def open_store(url: str | Store, **options: Any) -> Store:
-    """The store behind a URL: ``memory://``, ``sqlite:///path`` or ``postgresql://host/database``.
+def open_store(url: str | Path | Store, **options: Any) -> Store:
+    """Open a store by URL: ``memory://``, ``sqlite:///path`` or ``postgresql://host/database``.
 
-    ``memory://`` is a store of its own each time; a named one (``memory://name``) is shared within
-    the process. PostgreSQL takes ``?schema=name`` too. What is a store already is given back as it
-    is.
+    A ``Path``, or text that ends in ``.db``, ``.sqlite`` or ``.sqlite3``, is the file of a SQLite
+    store. Each ``memory://`` is a new store; a named one (``memory://name``) is shared within the
+    process. PostgreSQL also takes ``?schema=name``. A store is returned as it is.
     """
+    if isinstance(url, Path) or (isinstance(url, str) and _is_file(url)):
+        from sayso.stores.sqlite import SqliteStore
+
+        return SqliteStore(Path(url), **options)
     if not isinstance(url, str):
         if not hasattr(url, "transact"):
             raise StoreError(f"a store is a URL or a store, not {type(url).__name__}: {_URLS}")
@@ -47,6 +51,10 @@ def open_store(url: str | Store, **options: Any) -> Store:
 
         return PostgresStore(url, **options)
     raise StoreError(f"{url!r} is not a store: {_URLS}")
+
+
+def _is_file(text: str) -> bool:
+    return "://" not in text and text.endswith((".db", ".sqlite", ".sqlite3"))
 
 
 def _memory(name: str, options: dict[str, Any]) -> Store:
