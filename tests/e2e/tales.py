@@ -252,7 +252,7 @@ class Interrupted(Story):
 
 
 class Settled(Interrupted):
-    """The same, and the other side knows whether it happened: it looks at the effects themselves."""
+    """The same, and the other side knows whether it happened: it looks at the effects."""
 
     def guarded(self, world: World, **more: Any) -> Any:
         def settle(key: str) -> Ran | DidNotRun:
