@@ -36,7 +36,8 @@ class PostgresMachine(Machine):
         with psycopg.connect(shared_url(), autocommit=True) as connection:
             if self._schema_is_there(connection):
                 names = (
-                    "thread, message, run, call, search_key, search_word, tool, grants, event, seal"
+                    "thread, message, run, call, search_key, search_word, tool, grants, effect, "
+                    "event, seal"
                 )
                 connection.execute(f"SET search_path TO {SCHEMA}")
                 connection.execute(f"TRUNCATE {names}, principal, cursor RESTART IDENTITY")

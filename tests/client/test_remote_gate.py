@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
 from remote_world import People, Server, until, yes
 
 import sayso
-from sayso import Option, Policy, Question, Rule
+from sayso import DuplicateEffect, Option, Policy, Question, Rule
 from sayso.client import RemoteGate
 from sayso.gate.guard import this_call
 
@@ -76,6 +77,35 @@ async def test_async_functions_wait_together(server: Server, people: People) -> 
         assert {call.attempt for call in seen} == {1}
         assert len({call.key for call in seen}) == 3
         assert {call.decision.by for call in seen if call.decision} == {"ana"}
+
+
+def test_a_remote_agent_cannot_take_the_key_of_a_local_one(
+    server: Server, people: People, url: str, gate_to: Gates
+) -> None:
+    local, ran = sayso.Gate(url, agent="bot", wait=0), list[str]()
+
+    def refund(order: str) -> str:
+        ran.append(order)
+        return f"receipt {len(ran)}"
+
+    with closing(local.store):
+        remotely = gate_to(server.url).guard(effect_key="refund:{order}")(refund)
+        here = local.guard(needs_approval=False, effect_key="refund:{order}")(refund)
+        for odd in ("/refund:{order}", "../refund:{order}", "bot/refund:{order}"):
+            people.will(yes)
+            gate_to(server.url).guard(name=f"odd{len(ran)}", effect_key=odd)(refund)("17")
+        people.will(yes)
+        assert remotely("17") == "receipt 4"
+        people.will(yes)
+        with pytest.raises(DuplicateEffect):
+            remotely("17")
+        with local.run("local"):
+            assert here("17") == "receipt 5"
+        taken = [effect.key for effect in local.store.effects()]
+        assert taken == [
+            *("/refund:17", "bot/../refund:17", "bot//refund:17"),
+            *("bot/bot/refund:17", "bot/refund:17"),
+        ]
 
 
 def test_one_approval_covers_the_retries_of_a_read(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from stories import RUN, Story, World, append, in_doubt
+from stories import RUN, Story, World, append, in_doubt, lines
 
-from sayso import Option, Paused, Question
+from sayso import DidNotRun, Option, Paused, Question, Ran
 from sayso.engine.commands import AddGrant, Claim, Recover, Wake
 from sayso.inbox import create_token, revoke_token
 from sayso.types import Grant, Request
@@ -251,6 +251,27 @@ class Interrupted(Story):
         return "paid"
 
 
+class Settled(Interrupted):
+    """The same, and the other side knows whether it happened: it looks at the effects."""
+
+    def guarded(self, world: World, **more: Any) -> Any:
+        def settle(key: str) -> Ran | DidNotRun:
+            happened = any(call == key for call, _, _ in lines(world.folder / "effects"))
+            return Ran("paid") if happened else DidNotRun("no payment")
+
+        return super().guarded(world, settle=settle, **more)
+
+    def person(self, world: World, doubt: str) -> None:
+        for request in world.inbox.pending_sync().items:
+            if request.kind == "in_doubt" and request.evidence is None:
+                world.later += 60  # the lease of who was interrupted is over then
+            elif request.kind == "in_doubt":
+                assert request.evidence.answer == "did_not_run"
+                world.decide(request, in_doubt(request, doubt))
+            else:
+                self.decide(world, request)
+
+
 class Woken(Story):
     """Something else that the run waits for is there: it is due, and its call waits as before."""
 
@@ -373,6 +394,7 @@ TALES: dict[str, Story] = {
     "recovered, idempotent": RecoveredIdempotent(),
     "rejected": Rejected(),
     "run cancelled": CancelledRun(),
+    "settled": Settled(),
     "standing": Standing(),
     "superseded": Superseded(),
     "text": Text(),

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import psycopg
 import pytest
 import shop
 from cases import RUN, Case
@@ -21,29 +18,10 @@ from sayso.audit import verify
 from sayso.channels.card import card
 from sayso.client import RemoteGate
 from sayso.gate import settling
-from sayso.keys import new_key
 from sayso.rows import CallStatus, RunStatus
 from sayso.stores.base import Store
 from sayso.testing import FakeClock
-from sayso.testing.postgres_server import shared_url, why_not
 from sayso.worker import Worker
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    monkeypatch.setenv("SAYSO_KEY", new_key())
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'sayso.db'}"
-        return
-    if why_not():
-        pytest.skip(why_not())
-    schema = f"settle_{secrets.token_hex(6)}"
-    server = shared_url()
-    yield f"{server}{'&' if '?' in server else '?'}schema={schema}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
 
 
 @pytest.fixture

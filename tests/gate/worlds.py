@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from cases import Case
 
+from sayso.keys import new_key
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.testing import FakeClock, check_store
+from sayso.testing.postgres_server import shared_url, why_not
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -45,3 +49,21 @@ def clock() -> FakeClock:
 def timed(make_store: Callable[..., Store], clock: FakeClock) -> Case:
     """The same, in a time that the test sets."""
     return Case(make_store(clock=clock))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The address of a store that several processes can open."""
+    monkeypatch.setenv("SAYSO_KEY", new_key())
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'sayso.db'}"
+        return
+    if why_not():
+        pytest.skip(why_not())
+    schema = f"gate_{secrets.token_hex(6)}"
+    server = shared_url()
+    yield f"{server}{'&' if '?' in server else '?'}schema={schema}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,7 +10,7 @@ import httpx
 import pytest
 from served import Serve, Served, opened
 
-from sayso import Gate, Policy, Rule
+from sayso import DidNotRun, Gate, Paused, Policy, Rule
 
 NOT_DECISIONS: list[Any] = [
     {},
@@ -339,3 +340,27 @@ def test_what_a_person_can_do_is_what_they_may(serve: Serve) -> None:
         yes = {"type": "approve", "seen_digest": made["digest"]}
         answer = ana.post(f"/api/requests/{made['id']}/decision", json=yes)
         assert answer.status_code == status, answer.text
+
+
+def test_what_the_other_side_says_of_a_doubt_is_shown(open_server: Served) -> None:
+    store, client = open_server.app.state.sayso.store, open_server.client()
+    gate = Gate(store, wait=0, lease=0.05)
+    secret = "sk-proj-" + "a1B2" * 12
+
+    @gate.guard(needs_approval=False, settle=lambda key: DidNotRun(f"no\u202e payment {secret}"))
+    def pay(to: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), gate.run("order-17"):
+        pay("bo")
+    (listed,) = client.get("/api/requests", params={"kind": "in_doubt"}).json()["items"]
+    assert (listed["evidence"], listed["shown"]["evidence"]) == (None, None)
+    time.sleep(0.06)
+    with pytest.raises(Paused), gate.run("order-17"):
+        pay("bo")
+    whole = client.get(f"/api/requests/{listed['id']}").json()
+    assert whole["evidence"]["answer"] == "did_not_run"
+    assert whole["shown"]["evidence"]["text"].startswith("no⟨U+202E⟩ payment")
+    assert whole["masked"]
+    assert secret not in client.get(f"/api/requests/{listed['id']}").text
+    assert [event["type"] for event in whole["events"]][-2:] == ["in_doubt", "settled"]

@@ -27,6 +27,7 @@ const FACTS: Record<string, [string, IconName, Fact["tone"]]> = {
   recorded: ["recorded the result", "check", "good"],
   late: ["reported a result too late", "clock", "off"],
   in_doubt: ["could not say whether it took effect", "doubt", "warn"],
+  settled: ["asked the other side about it", "doubt", "off"],
   retried: ["made it ready again", "doubt", "off"],
   expired: ["ran out", "clock", "bad"],
   cancelled: ["cancelled it", "cross", "off"],

@@ -64,6 +64,13 @@ export interface Decision {
   value?: Json;
 }
 
+/** What the other side said of a call in doubt. */
+export interface Evidence {
+  answer: "ran" | "did_not_run" | "unknown";
+  text: string;
+  at: string;
+}
+
 export interface Shown {
   args: Json;
   lines: string[];
@@ -77,6 +84,7 @@ export interface Shown {
   original: Json | null;
   summary: string;
   preview?: Json;
+  evidence?: Evidence | null;
   schema?: Schema | null;
   tool?: string;
   agent?: string;

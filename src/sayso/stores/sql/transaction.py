@@ -150,7 +150,7 @@ class SqlTransaction:
             work.firsts[call.id] = call
 
     def _save_effects(self, work: UnitOfWork) -> None:
-        for key, call in work.freed_effects.items():
+        for key, call in sorted(work.freed_effects.items()):
             self._execute(sql.FREE_EFFECT, (key, call))
         for effect in work.taken_effects.values():
             self._execute(sql.TAKE_EFFECT, effect)

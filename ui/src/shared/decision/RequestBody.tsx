@@ -5,7 +5,7 @@ import { ApiError, api } from "../api";
 import { Notice } from "../components/States";
 import { useOffline } from "../live";
 import { useMe } from "../session";
-import type { Request, RequestDetail } from "../types";
+import type { Evidence, Request, RequestDetail } from "../types";
 import { ActionBar } from "./ActionBar";
 import { answerOf, NO_ANSWER, type Answer } from "./answer";
 import { ArgsView } from "./ArgsView";
@@ -162,14 +162,26 @@ function Unsent({ request }: { request: Request }): ReactElement | null {
   );
 }
 
+const ANSWERS: Record<Evidence["answer"], string> = {
+  ran: "The other side says that it ran.",
+  did_not_run: "The other side says that it did not run.",
+  unknown: "The other side was asked, and does not know.",
+};
+
 function Doubt({ request }: { request: Request }): ReactElement {
   const tool = request.shown.tool ?? request.tool ?? "it";
+  const evidence = request.shown.evidence;
   return (
     <Notice tone="warn" title="Nobody knows whether this ran">
       <p>
         <code>{tool}</code> had started when its process went away ({request.execution.attempts}
         {request.execution.attempts === 1 ? " attempt" : " attempts"}). Look at its effects first, then say:
       </p>
+      {evidence && (
+        <p>
+          <strong>{ANSWERS[evidence.answer]}</strong> {evidence.text}
+        </p>
+      )}
       <ul className="doubt-answers">
         <li>
           <strong>It did run</strong>: you know its result, and the agent gets it.
