@@ -146,8 +146,8 @@ class Call(NamedTuple):
     @property
     def size(self) -> int:
         """About how much text it holds."""
-        texts = (self.args, self.preview, self.original, self.result)
-        return sum(len(text) for text in texts if text)
+        shown = len(self.args) + len(self.preview)
+        return shown + len(self.original or "") + len(self.result or "")
 
     def written(self, seq: int, mac: str = "") -> Call:
         """Return the row with its last two fields, which only the end of a transaction knows."""
