@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from sayso.errors import InvalidCall
+from sayso.rows import json_encoder
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 200
@@ -41,7 +42,7 @@ def canonical(value: object) -> bytes:
     """Return the RFC 8785 bytes of a JSON value, or raise InvalidCall with the path at fault."""
     plain = _check(value)
     try:
-        data = _SORTED.encode(value).encode() if plain else _general(value)
+        data = _sorted(value).encode() if plain else _general(value)
     except RecursionError:  # only where the caller's own stack is nearly full
         raise InvalidCall("the value is nested too deeply for the stack that is left") from None
     _check_size(len(data))
@@ -74,12 +75,17 @@ def parse(data: str | bytes) -> Any:
 
 def loads(data: str | bytes) -> Any:
     """Read JSON that this package stored."""
-    return json.loads(data)
+    text = data.decode() if isinstance(data, bytes) else data
+    if text[:1].isspace():
+        return json.loads(text)
+    # What we write has no space around it: skipping some takes as long as reading a short value.
+    value, end = _PLAIN.raw_decode(text)
+    return value if end == len(text) else json.loads(text)
 
 
 def dumps(value: object) -> str:
     """Write compact JSON for a row of our own."""
-    return _COMPACT.encode(value)
+    return _compact(value)
 
 
 def sha256(data: bytes) -> str:
@@ -92,7 +98,7 @@ def digest(envelope: Mapping[str, object]) -> str:
 
     An envelope is ours, and plain.
     """
-    return sha256(_SORTED.encode(envelope).encode())
+    return sha256(_sorted(envelope).encode())
 
 
 def path_text(parts: Iterable[str | int]) -> str:
@@ -142,12 +148,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique)
-_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_PLAIN = json.JSONDecoder()
+_compact = json_encoder(allow_nan=False)
 #: Where keys are ASCII and numbers have no fractions, this writes the RFC 8785 bytes, several times
 #: faster than a general encoder: others sort keys by UTF-16, and write floats as JavaScript does.
-_SORTED = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
-)
+_sorted = json_encoder(allow_nan=False, sort_keys=True)
 
 
 def _check(value: object) -> bool:

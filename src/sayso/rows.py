@@ -146,8 +146,8 @@ class Call(NamedTuple):
     @property
     def size(self) -> int:
         """About how much text it holds."""
-        texts = (self.args, self.preview, self.original, self.result)
-        return sum(len(text) for text in texts if text)
+        shown = len(self.args) + len(self.preview)
+        return shown + len(self.original or "") + len(self.result or "")
 
     def written(self, seq: int, mac: str = "") -> Call:
         """Return the row with its last two fields, which only the end of a transaction knows."""
@@ -357,6 +357,7 @@ def json_encoder(
     *,
     ensure_ascii: bool = False,
     sort_keys: bool = False,
+    allow_nan: bool = True,
     separators: tuple[str, str] = (",", ":"),
 ) -> Callable[[Any], str]:
     """Return a function from values to JSON text that keeps its encoder.
@@ -364,15 +365,19 @@ def json_encoder(
     ``JSONEncoder.encode`` makes a new C encoder for every call, which takes longer than encoding
     the few fields of a row.
     """
-    options: Any = {"ensure_ascii": ensure_ascii, "sort_keys": sort_keys, "separators": separators}
-    plain = json.JSONEncoder(**options)
+    plain = json.JSONEncoder(
+        ensure_ascii=ensure_ascii,
+        sort_keys=sort_keys,
+        allow_nan=allow_nan,
+        separators=separators,
+    )
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:  # an interpreter without the C part
         return plain.encode
     name = "encode_basestring_ascii" if ensure_ascii else "encode_basestring"
     quote = getattr(json.encoder, f"c_{name}") or getattr(json.encoder, name)
     item, key = separators
-    encode = make(None, plain.default, quote, None, key, item, sort_keys, False, True)
+    encode = make(None, plain.default, quote, None, key, item, sort_keys, False, allow_nan)
     return lambda value: "".join(encode(value, 0))
 
 

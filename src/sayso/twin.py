@@ -196,11 +196,8 @@ def on_lasting_loop() -> bool:
 
 def on_loop() -> bool:
     """Whether this thread is running an event loop right now."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    # ``get_running_loop`` would raise for an answer that is common here.
+    return asyncio._get_running_loop() is not None
 
 
 def _is_direct() -> bool:

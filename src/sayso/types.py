@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
@@ -343,7 +343,7 @@ def stricter_effect(one: Effect, other: Effect) -> Effect:
 
 def as_fields(terms: Terms) -> dict[str, Any]:
     """What terms say, by name."""
-    return {one.name: getattr(terms, one.name) for one in fields(Terms)}
+    return {name: getattr(terms, name) for name in Terms.__slots__}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

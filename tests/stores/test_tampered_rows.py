@@ -19,8 +19,10 @@ import sayso
 from sayso import AlreadyDecided, Gate, Inbox, Paused, StoreError, Tampered, codec
 from sayso.engine.asking import envelope
 from sayso.engine.commands import Recover
+from sayso.engine.row_macs import row_mac
 from sayso.inbox import create_token
 from sayso.keys import Keyring, new_key
+from sayso.rows import EffectKey, Run, StoredMessage
 from sayso.stores.base import Store
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sqlite import SqliteStore
@@ -505,3 +507,37 @@ def test_a_row_under_another_list_is_left_out(
     database.sql("UPDATE call SET list_status = 'asked'")
     assert list(Inbox(database.reopen()).pending_sync()) == []
     assert f"{request.id} is indexed as something else" in caplog.text
+
+
+def covered(row: Any) -> str:
+    """What the MAC of a row is made of."""
+    return row_mac(row, bytes.hex)
+
+
+def test_no_two_rows_have_the_same_mac() -> None:
+    said = StoredMessage("thread", 1, "run", "body")
+    effect = EffectKey("key", "call", "run", "thread", "agent", "ana", 1)
+    run = Run("run", "thread", "agent", 1)
+    rows: list[Any] = [
+        *(said, effect, run),
+        # a letter that moves from one field to the next
+        said._replace(thread="threadr", run="un"),
+        effect._replace(key="keyc", call="all"),
+        # nothing, and an empty text or a zero
+        run._replace(output=""),
+        run._replace(output="."),
+        run._replace(snapshot=""),
+        run._replace(ready_at=0),
+        # a number that moves
+        run._replace(asked=1),
+        run._replace(ready=1),
+    ]
+    assert len({covered(row) for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"thread": 7}, {"thread": None}, {"seq": "1"}, {"seq": None}, {"body": b"body"}]
+)
+def test_a_column_with_another_type_has_no_mac(changes: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        covered(StoredMessage("thread", 1, "run", "body")._replace(**changes))

@@ -144,16 +144,20 @@ class Advance:
         doubted: set[str] = set()
         if run.status in LIVE and run.lapsed(self.store.now()):
             doubted = {call.id for call in await self.lease.free_lapsed()}
-        run = await look(self.store, self._load, doubted)
+        run = await look(self.store, self._load, run.token, doubted)
         return None if run.status in LIVE else self._stored(run)
 
-    def _load(self, doubted: set[str]) -> Run:
-        """Read the run, its conversation, and the calls in its last reply, as one picture."""
+    def _load(self, token: int, doubted: set[str]) -> Run:
+        """Read the run, its conversation, and the calls in its last reply, as one picture.
+
+        ``token`` is that of the run a moment ago: if it has not moved on, nobody else spoke.
+        """
         while True:
-            run = self.lease.current()
             self.talk.load()
-            if self.lease.current().token == run.token:
+            run = self.lease.current()
+            if run.token == token:
                 break
+            token = run.token
         self._seen, self.token = run, run.token
         last = self.talk.last
         self.turn = None

@@ -227,15 +227,11 @@ class UnitOfWork:
         seq = thread.seq + 1
         # The salt keeps a nulled body from being guessed by its digest; it is nulled with the body.
         text = _body({**fact.body, "salt": self.deps.salt()})
-        event = Event(
-            *(thread.id, seq, self.now, fact.type, fact.actor, text, _sha256(text)),
-            hash="",
-            run=fact.run,
-            call=fact.call,
-        )
-        event = event._replace(hash=self.deps.link(link_bytes(thread.head, event)))
-        self.events.append(event)
-        return thread._replace(seq=seq, head=event.hash)
+        told = (thread.id, seq, self.now, fact.type, fact.actor, text, _sha256(text))
+        event = Event(*told, "", fact.run, fact.call)
+        link = self.deps.link(link_bytes(thread.head, event))
+        self.events.append(Event(*told, link, fact.run, fact.call))
+        return thread._replace(seq=seq, head=link)
 
     def close(self) -> None:
         """Chain the facts and authenticate every row to be written; called once, at the end.

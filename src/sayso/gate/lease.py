@@ -178,9 +178,11 @@ class RunLease:
         since, or from ``due_at`` on. Raises ``Conflict`` if another process took the run.
         """
         self.drop()
+        if _is_parked(run, due_at):  # the commit that asked has given the lease back
+            return run
         seen = await look(self.store, self.current)
-        parked = seen.status is RunStatus.PAUSED and seen.ready_at == due_at
-        if parked or seen.status not in LIVE or seen.owner not in (None, self.owner):
+        ours = seen.status in LIVE and seen.owner in (None, self.owner)
+        if _is_parked(seen, due_at) or not ours:
             return seen
         fence = {"token": seen.token, "wake_seen": run.wake}
         command = Park(thread=run.thread, run=run.id, **fence, due_at=due_at)
@@ -330,3 +332,7 @@ class Keeper:
 
 
 KEEPER = Keeper()
+
+
+def _is_parked(run: Run, due_at: Micros | None) -> bool:
+    return run.status is RunStatus.PAUSED and run.ready_at == due_at

@@ -180,7 +180,7 @@ def meant(said: object) -> bool | BaseException:
 def _by_tool(own: Terms, said: bool | BaseException) -> Terms:
     if isinstance(said, BaseException):
         return _failed(replace(own, rule=OWN), OWN, said)
-    return _guarded(replace(own, rule=OWN, verdict=Verdict.ASK if said else Verdict.ALLOW))
+    return _guarded(own, rule=OWN, verdict=Verdict.ASK if said else Verdict.ALLOW)
 
 
 def _failed(terms: Terms, rule: str, error: BaseException) -> Terms:
@@ -236,20 +236,19 @@ def _described(description: str | Callable[[ToolCall], str], call: ToolCall) -> 
     return said
 
 
-def _guarded(terms: Terms) -> Terms:
+def _guarded(terms: Terms, **changes: Any) -> Terms:
     """Who asks for something of high risk does not decide it, unless it is said that they may."""
     stated = isinstance(terms, Declared) and "requester_decides" in terms.stated
-    terms = _plain(terms)
-    if stated:
+    if not stated and RISKS.index(terms.risk.level) >= RISKS.index("high"):
+        changes["requester_decides"] = False
+    return _plain(terms, **changes)
+
+
+def _plain(terms: Terms, **changes: Any) -> Terms:
+    """The same terms, as those of one call, with some changes."""
+    if type(terms) is Terms and not changes:
         return terms
-    if RISKS.index(terms.risk.level) >= RISKS.index("high"):
-        return replace(terms, requester_decides=False)
-    return terms
-
-
-def _plain(terms: Terms) -> Terms:
-    """The same terms, as those of one call."""
-    return terms if type(terms) is Terms else Terms(**as_fields(terms))
+    return Terms(**{**as_fields(terms), **changes})
 
 
 def _digest(rules: tuple[Rule, ...]) -> str:

@@ -354,7 +354,8 @@ def engine_deps(keys: Keyring) -> EngineDeps:
         verify=keys.verify,
         link=keys.link,
         check_link=keys.check_link,
-        mac=keys.row_mac,
+        # A keyring without a row key says what to do about it when a row is written.
+        mac=keys.row_key.mac if keys.rows else keys.row_mac,
         matches=_matches,
         salt=lambda: os.urandom(8).hex(),
     )
