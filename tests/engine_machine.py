@@ -287,7 +287,8 @@ class Machine(Twins):
         call = self._call(data, _S.IN_DOUBT)
         if later:
             self.clock.advance(11)
-        attempt = attempt_of(call) if data.draw(st.booleans()) else self._attempt(data)
+        this = not self.attempts or data.draw(st.booleans())
+        attempt = attempt_of(call) if this else self._attempt(data)
         result = '"found"' if answer == "ran" else None
         self.send(Settle(**attempt, answer=answer, result=result, said=f"it {answer}"))
 

@@ -133,7 +133,8 @@ def claim(work: UnitOfWork, command: Claim) -> Run | None:
     """
     run = work.the_run()
     if run.status in LIVE and run.owner == command.owner and run.leased(work.now):
-        return work.put_run(run._replace(ready_at=work.now + command.lease))
+        ends = max(run.ready_at or 0, work.now + command.lease)
+        return work.put_run(run._replace(ready_at=ends))
     if run.status not in LIVE or not (
         run.due(work.now) or (command.force and not run.leased(work.now))
     ):
