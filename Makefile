@@ -3,6 +3,7 @@
 PYTHONS ?= python3.13 python3.12 python3.11 python3
 WORKERS ?= 2
 ARGS    ?=
+UV      := 0.13.7
 
 BIN   := .venv/bin
 READY := .venv/.ready
@@ -10,7 +11,7 @@ LIGHT := .venv/.light
 STATIC := src/sayso/server/static
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check lint types imports pages pictures bench chaos ui docs clean help
+.PHONY: demo test check lint types imports pages pictures bench chaos ui docs update clean help
 
 demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
 	$(BIN)/sayso demo $(ARGS)
@@ -71,9 +72,9 @@ clean: ## remove the environment, caches and builds
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-8s %s\n", $$1, $$2 }'
 
-# The environment, made again when pyproject.toml changes: with everything for the tests, or with
-# just what the package itself needs. Each candidate is really started, because a version manager
-# may put names on the path that lead nowhere.
+# The environment, made again when the pinned versions change: with everything for the tests, or with
+# just what the demo needs. Each candidate is really started, because a version manager may put
+# names on the path that lead nowhere. Where there is no uv, a pinned one is installed into .venv.
 define install
 	@if [ ! -x $(BIN)/python ]; then \
 	    for python in $(PYTHONS); do \
@@ -90,13 +91,24 @@ define install
 	    else $$python -m venv .venv; fi || { rm -rf .venv; exit 1; }; \
 	fi
 	@echo "Installing $(2) into .venv ..."
-	@if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -e "$(1)"; \
-	else $(BIN)/python -m pip install --quiet --disable-pip-version-check -e "$(1)"; fi
+	@uv=$$(command -v uv || echo $(BIN)/uv); \
+	if [ ! -x "$$uv" ]; then \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV); \
+	fi && \
+	"$$uv" pip install --quiet --python $(BIN)/python -r requirements/$(1).txt && \
+	"$$uv" pip install --quiet --python $(BIN)/python --no-deps -e .
 	@touch $@
 endef
 
-$(READY): pyproject.toml
-	$(call install,.[dev],Sayso with its tools and every framework that it is tested with)
+$(READY): pyproject.toml requirements/dev.txt
+	$(call install,dev,Sayso with its tools and every framework that it is tested with)
 
-$(LIGHT): pyproject.toml
-	$(call install,.,Sayso)
+$(LIGHT): pyproject.toml requirements/demo.txt
+	$(call install,demo,Sayso)
+
+COMPILE = uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header \
+	--no-annotate --no-emit-package sayso pyproject.toml
+
+update: ## move the pinned versions in requirements/ to the newest that pyproject.toml allows
+	$(COMPILE) --extra dev --output-file requirements/dev.txt
+	$(COMPILE) --extra server --output-file requirements/demo.txt

@@ -207,7 +207,14 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'sayso' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    try:
+        value = getattr(import_module(home), name)
+    except ModuleNotFoundError as missing:
+        if name != "create_app" or (missing.name or "").startswith("sayso"):
+            raise
+        raise ImportError(
+            "create_app needs the web server: pip install 'sayso[server]'"
+        ) from missing
     globals()[name] = value
     return value
 
