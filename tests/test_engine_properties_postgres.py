@@ -10,7 +10,8 @@ from engine_machine import Machine
 from engine_model import KEYS
 from hypothesis import HealthCheck, settings
 
-from sayso.stores.postgres import PostgresStore, stream
+from sayso.stores.postgres import PostgresStore
+from sayso.stores.postgres import store as postgres
 from sayso.testing.postgres_server import shared_url, why_not
 from sayso.testing.world import World
 
@@ -32,7 +33,7 @@ class PostgresMachine(Machine):
     """The machine of two stores, with PostgreSQL in the place of SQLite."""
 
     def __init__(self) -> None:
-        stream.PATIENCE = 60.0  # other workers have transactions open on the same server
+        postgres.PATIENCE = 60.0  # other workers have transactions open on the same server
         with psycopg.connect(shared_url(), autocommit=True) as connection:
             if self._schema_is_there(connection):
                 names = (

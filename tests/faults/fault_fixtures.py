@@ -15,7 +15,7 @@ import pytest
 from faults import SEED, Tell
 from zygote import PATIENCE, Zygote
 
-from sayso.stores.postgres import stream
+from sayso.stores.postgres import store as postgres
 from sayso.testing.postgres_server import PostgresServer, why_not
 
 HERE = Path(__file__).resolve().parent
@@ -31,7 +31,7 @@ def zygote() -> Iterator[Zygote]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other workers have transactions open on the same PostgreSQL."""
-    monkeypatch.setattr(stream, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(postgres, "PATIENCE", PATIENCE)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from pg_places import PgOpener, Place
 
 from sayso.keys import Keyring, new_key
-from sayso.stores.postgres import PostgresStore, stream
+from sayso.stores.postgres import PostgresStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
 from sayso.testing.postgres_server import shared_url, why_not
@@ -74,7 +74,7 @@ def _server() -> str:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other workers have transactions open on the same server, and this machine may be slow."""
-    monkeypatch.setattr(stream, "PATIENCE", 60.0)
+    monkeypatch.setattr("sayso.stores.postgres.store.PATIENCE", 60.0)
 
 
 def _drop(place: Place) -> None:

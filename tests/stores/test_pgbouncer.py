@@ -20,7 +20,7 @@ from sayso.audit import verify
 from sayso.errors import StoreError
 from sayso.keys import Keyring
 from sayso.rows import CallStatus
-from sayso.stores.postgres import PostgresStore, pipe, wire
+from sayso.stores.postgres import PostgresStore, connections
 from sayso.testing import ScriptedModel, call, say
 from sayso.testing.postgres_server import PostgresServer
 from sayso.testing.world import World
@@ -168,10 +168,10 @@ def test_a_frozen_server_is_given_up_though_the_pooler_lets_everybody_in(
     server: PostgresServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipe, "LOOK_UP", 0.1)
-    monkeypatch.setattr(wire, "SILENCE", 0.5)
-    monkeypatch.setattr(wire, "_AT_THE_DOOR", 2)
-    monkeypatch.setattr(wire, "_FIRST_ANSWER", 2)
+    monkeypatch.setattr(connections, "LOOK_UP", 0.1)
+    monkeypatch.setattr(connections, "SILENCE", 0.5)
+    monkeypatch.setattr(connections, "_AT_THE_DOOR", 2)
+    monkeypatch.setattr(connections, "_FIRST_ANSWER", 2)
     store = open_store(patience=1.0)
     world = a_world(store)
     made = world.ask()

@@ -217,7 +217,7 @@ def test_a_standby_that_takes_over_is_noticed_by_the_next_change(open_pg: PgOpen
     store = open_pg()
     world = a_world(store)
     call = world.decide(world.ask())
-    store._place._known = "00000000" + store._place._known[8:]  # the timeline that it was
+    store._database._known = "00000000" + store._database._known[8:]  # the timeline that it was
     with pytest.raises(StoreError, match="sayso recover"):
         world.start(call)
     assert world.start(call)[0].status == "running", "another connection, and all is well"

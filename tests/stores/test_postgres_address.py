@@ -8,7 +8,7 @@ from pg_places import Place
 from sayso.errors import StoreError
 from sayso.keys import Keyring
 from sayso.stores.postgres import PostgresStore
-from sayso.stores.postgres.place import shown, split
+from sayso.stores.postgres.database import shown, split
 
 
 def with_option(url: str, option: str) -> str:

@@ -20,8 +20,8 @@ from freezing import frozen
 from sayso.errors import SaysoError, StoreError
 from sayso.keys import Keyring, new_key
 from sayso.rows import CallStatus
-from sayso.stores.postgres import PostgresStore, pipe, wire
-from sayso.stores.postgres.place import Place
+from sayso.stores.postgres import PostgresStore, connections
+from sayso.stores.postgres.database import Database
 from sayso.testing.postgres_server import PostgresServer, why_not
 from sayso.testing.world import World
 
@@ -72,10 +72,10 @@ def open_store(server: PostgresServer, keys: Keyring) -> Iterator[Callable[..., 
 
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipe, "LOOK_UP", 0.1)
-    monkeypatch.setattr(wire, "SILENCE", 0.5)
-    monkeypatch.setattr(wire, "_AT_THE_DOOR", 2)
-    monkeypatch.setattr(wire, "_WATCHFUL", {**wire._WATCHFUL, "connect_timeout": 2})
+    monkeypatch.setattr(connections, "LOOK_UP", 0.1)
+    monkeypatch.setattr(connections, "SILENCE", 0.5)
+    monkeypatch.setattr(connections, "_AT_THE_DOOR", 2)
+    monkeypatch.setattr(connections, "_WATCHFUL", {**connections._WATCHFUL, "connect_timeout": 2})
 
 
 def a_world(store: PostgresStore) -> World:
@@ -144,13 +144,13 @@ def test_an_answer_that_takes_long_is_waited_for(
     open_store: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    real = wire.lets_in
+    real = connections.lets_in
 
     def counted(server: Any) -> bool:
         asked.append(server)
         return real(server)
 
-    monkeypatch.setattr(wire, "lets_in", counted)
+    monkeypatch.setattr(connections, "lets_in", counted)
     assert open_store(patience=0.1)._rows("SELECT 7 FROM pg_sleep(1.5)") == [(7,)]
     assert asked
 
@@ -163,12 +163,14 @@ def test_it_is_the_server_that_was_asked_which_has_to_be_alive(
     both = f"postgresql://postgres@/postgres?host={server.folder},{other.folder}"
     with psycopg.connect(both) as connection:
         assert connection.info.host == str(server.folder)
-        assert wire.lets_in(connection.info)
+        assert connections.lets_in(connection.info)
         with frozen(server):
-            assert not wire.lets_in(connection.info)
+            assert not connections.lets_in(connection.info)
         server.kill()
         try:
-            assert wire.lets_in(connection.info), "it is gone, which the connection says itself"
+            assert connections.lets_in(connection.info), (
+                "the connection reports that the server is gone"
+            )
         finally:
             server.start()
 
@@ -206,15 +208,15 @@ def test_who_waits_is_let_go_when_the_store_is_closed(
 def test_who_was_let_in_waits_for_a_server_that_goes_away_while_the_store_is_opened(
     open_store: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_up, tries = Place.set_up, []
+    set_up, tries = Database.set_up, []
 
-    def cut_off_twice(self: Place, connection: Any, keys: Keyring) -> None:
+    def cut_off_twice(self: Database, connection: Any, keys: Keyring) -> None:
         tries.append(connection)
         if len(tries) <= 2:
             connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
         set_up(self, connection, keys)
 
-    monkeypatch.setattr(Place, "set_up", cut_off_twice)
+    monkeypatch.setattr(Database, "set_up", cut_off_twice)
     assert a_world(open_store()).ask().status is CallStatus.ASKED
     assert len(tries) == 3
     tries.clear()

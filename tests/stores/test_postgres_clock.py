@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pg_places import PgOpener, Place
 
-from sayso.stores.postgres import clock
-from sayso.stores.postgres.clock import Clock
+from sayso.stores.postgres import transaction
+from sayso.stores.postgres.transaction import Clock
 from sayso.testing.world import World
 
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -17,7 +17,7 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steady, self.database, self.asked = 5_000_000, 1_000_000_000, 0
-        monkeypatch.setattr(clock, "_steady", lambda: self.steady)
+        monkeypatch.setattr(transaction, "_steady", lambda: self.steady)
         self.clock = Clock(self.ask)
 
     def ask(self, takes: int = 0) -> int:

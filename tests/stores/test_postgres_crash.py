@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from sayso.keys import Keyring, new_key
-from sayso.stores.postgres import PostgresStore, stream
+from sayso.stores.postgres import PostgresStore
 from sayso.testing.postgres_server import PostgresServer, why_not
 from sayso.testing.world import World
 
@@ -140,7 +140,7 @@ def test_an_open_transaction_holds_back_the_stream_but_not_the_work(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a server of its own, because such a transaction holds back everybody's stream."""
-    monkeypatch.setattr(stream, "PATIENCE", 1.0)
+    monkeypatch.setattr("sayso.stores.postgres.store.PATIENCE", 1.0)
     keys = Keyring.ephemeral()
     store, listening = (PostgresStore(server.url, keys=keys) for _ in range(2))
     world = World(store, None)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from pg_places import PgOpener, Place
 import sayso
 from sayso.errors import StoreError
 from sayso.rows import CallStatus
-from sayso.stores.postgres import PostgresStore, attempt
+from sayso.stores.postgres import PostgresStore, transaction
 from sayso.testing.world import World
 
 _HELD = "SELECT pg_advisory_xact_lock(hashtextextended(%s || ':' || %s, 0))"
@@ -50,7 +50,7 @@ def test_nobody_waits_for_a_thread_that_is_held(open_pg: PgOpener, place: Place)
 def test_who_needs_the_thread_gets_an_error_in_the_end(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "LOCK_MS", 100)
+    monkeypatch.setattr(transaction, "LOCK_MS", 100)
     store = open_pg(patience=0.5)
     world = a_world(store)
     call = world.ask(thread="t")
@@ -70,7 +70,7 @@ def test_a_frozen_transaction_is_ended_by_the_server(
     with psycopg.connect(place.url) as connection:
         if connection.info.server_version < 170_000:
             pytest.skip("a server before 17 knows no end for a transaction")
-    monkeypatch.setattr(attempt, "FROZEN_MS", 500)
+    monkeypatch.setattr(transaction, "FROZEN_MS", 500)
     slow, quick = open_pg(), open_pg()
     call = a_world(quick).ask(thread="t")
     frozen, woken = threading.Event(), threading.Event()

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from pg_places import PgOpener
 
-from sayso.stores.postgres import watcher
-from sayso.stores.postgres.watcher import Watcher
+from sayso.stores.postgres import store as postgres
+from sayso.stores.postgres.store import Watcher
 from sayso.testing.world import World
 
 
@@ -32,7 +32,7 @@ class Looks:
                 self._count += 1
                 self._more.notify_all()
 
-        monkeypatch.setattr(watcher, "POLL_SECONDS", 600.0)
+        monkeypatch.setattr(postgres, "POLL_SECONDS", 600.0)
         monkeypatch.setattr(Watcher, "_tell", counted)
 
     def reach(self, count: int) -> int:

@@ -15,9 +15,8 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 
 import sayso
 from sayso.errors import InvalidCall
-from sayso.stores.postgres import attempt, pipe
-from sayso.stores.postgres.pipe import Pipe
-from sayso.stores.postgres.wire import Connection, connect, translator
+from sayso.stores.postgres import connections, transaction
+from sayso.stores.postgres.connections import Connection, Pipe, connect, translator
 from sayso.testing import ScriptedModel, call, say
 from sayso.testing.world import World
 
@@ -167,8 +166,8 @@ def test_a_name_that_was_not_taken_is_not_used(session: Connection) -> None:
 
 
 def test_only_so_many_are_prepared(session: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipe, "_MOST", 3)
-    monkeypatch.setattr(pipe, "_MOST_COUNTED", 5)
+    monkeypatch.setattr(connections, "_MOST", 3)
+    monkeypatch.setattr(connections, "_MOST_COUNTED", 5)
     for _ in range(10):
         for n in range(4):
             assert ask(session, f"SELECT {n}, ?::bigint", n) == [(n, n)]
@@ -182,7 +181,7 @@ def test_a_wait_can_be_interrupted(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C while somebody else holds what is waited for: at once, and the next try is sound."""
-    monkeypatch.setattr(attempt, "LOCK_MS", 120_000)  # the server does not give up before
+    monkeypatch.setattr(transaction, "LOCK_MS", 120_000)  # the server does not give up before
     store = open_pg()
     world = World(store, lambda: 0)  # type: ignore[arg-type]
     world.ask(id="req_1")

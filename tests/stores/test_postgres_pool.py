@@ -13,8 +13,8 @@ import pytest
 from pg_places import PgOpener, Place
 
 from sayso.errors import StoreError
-from sayso.stores.postgres import pool as pools
-from sayso.stores.postgres.attempt import Attempt
+from sayso.stores.postgres import connections
+from sayso.stores.postgres.transaction import Attempt
 from sayso.testing.world import World
 
 
@@ -94,7 +94,7 @@ def test_connections_that_rest_are_let_go(
     for _ in range(10):
         store.threads()
     assert len(store._pool._idle) == 5
-    monkeypatch.setattr(pools, "_REST", 0.5)
+    monkeypatch.setattr(connections, "_REST", 0.5)
     time.sleep(0.6)
     for _ in range(10):
         store.threads()

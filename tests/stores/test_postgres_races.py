@@ -13,9 +13,9 @@ import pytest
 from pg_places import PgOpener, Place
 
 from sayso.errors import AlreadyDecided, Conflict, StoreError
-from sayso.stores.postgres import PostgresStore, watcher
-from sayso.stores.postgres import attempt as attempts
-from sayso.stores.postgres.attempt import Attempt
+from sayso.stores.postgres import PostgresStore, transaction
+from sayso.stores.postgres import store as postgres
+from sayso.stores.postgres.transaction import Attempt
 from sayso.testing.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -134,7 +134,7 @@ def test_a_decision_elsewhere_is_news_here(
     if deaf:
         monkeypatch.setattr("sayso.stores.postgres.store.news", lambda *ignored: None)
     else:
-        monkeypatch.setattr(watcher, "POLL_SECONDS", 30.0)
+        monkeypatch.setattr(postgres, "POLL_SECONDS", 30.0)
     here, there = a_world(open_pg()), a_world(open_pg())
     call = here.ask()
     other = here.ask(run="r2", thread="t2")
@@ -238,14 +238,14 @@ def test_a_transaction_that_hangs_is_ended_before_it_is_done_again(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its session may sit somewhere with the COMMIT still to come."""
-    monkeypatch.setattr(attempts, "_OVER_AFTER", 0.1)
+    monkeypatch.setattr(transaction, "_OVER_AFTER", 0.1)
     store = open_pg()
     with psycopg.connect(place.url) as hanging:
         xid, pid = hanging.execute("SELECT pg_current_xact_id()::text, pg_backend_pid()").fetchone()  # type: ignore[misc]
         attempt = Attempt(hanging, store._translate, "", "''", store._time)
         attempt.xid, attempt.pid = xid, pid
         with store._pool.connection(time.monotonic() + 20) as connection:
-            assert attempts.is_over(connection, attempt)
+            assert transaction.is_over(connection, attempt)
         with pytest.raises(psycopg.OperationalError):
             hanging.execute("SELECT 1")
 

@@ -76,7 +76,8 @@ def _checks(url: str) -> Iterator[Check]:
 
 def _ground(url: str) -> Ground:
     if url.startswith(("postgresql://", "postgres://")):
-        import_module("sayso.stores.postgres.wire")  # a missing driver says there what to install
+        # Raises ImportError if the driver is missing.
+        import_module("sayso.stores.postgres.connections")
         from sayso.cli.checkup.database import Database
 
         return Database(url)

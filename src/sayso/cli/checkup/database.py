@@ -10,8 +10,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sayso.cli.checkup.check import Check, Looking, schema_check, span
 from sayso.errors import NotFound, StoreError
-from sayso.stores.postgres.place import shown, split
-from sayso.stores.postgres.wire import connect, translator
+from sayso.stores.postgres.connections import connect, translator
+from sayso.stores.postgres.database import shown, split
 from sayso.stores.sql.migrate import migrations, version_of
 
 _PATIENCE = 10

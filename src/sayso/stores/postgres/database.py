@@ -19,7 +19,7 @@ from psycopg import errors
 
 from sayso.errors import StoreError
 from sayso.keys import Keyring
-from sayso.stores.postgres.wire import GONE, Connection, Translate, gone, quoted
+from sayso.stores.postgres.connections import GONE, Connection, Translate, gone, quoted
 from sayso.stores.sql import statements
 from sayso.stores.sql.migrate import (
     another,
@@ -56,7 +56,7 @@ _SECRET = re.compile(r"\w*password=")
 _UNWRITTEN = re.compile(r"[@/]|%(?![0-9a-fA-F]{2})")
 
 
-class Place:
+class Database:
     """A schema in a database that holds a store."""
 
     def __init__(self, schema: str, translate: Translate, url: str) -> None:
