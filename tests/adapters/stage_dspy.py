@@ -89,7 +89,7 @@ class DspyStage(Stage):
         file = sqlite3.connect(folder.parent / "sayso.db")
         with file:
             found = file.execute(
-                "UPDATE call SET result = replace(result, ?, ?) WHERE instr(result, ?)",
+                "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",
                 (old, new, old),
             )
         file.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from row_key_thief import authenticate_rows
 import sayso
 from sayso import codec
 from sayso.adapters.openai_agents import guard
-from sayso.adapters.openai_agents.sealing import sealed, unsealed
 from sayso.worker import Worker
 from sayso.worker.steps import Step
 
@@ -52,7 +50,7 @@ async def snapshot(world: World) -> dict[str, Any]:
     run = world.inbox.store.run(f"teller:{THREAD}")
     assert run is not None
     assert run.snapshot
-    kept: dict[str, Any] = unsealed(world.inbox.store.keys, run.id, codec.loads(run.snapshot))
+    kept: dict[str, Any] = codec.loads(run.snapshot)
     return kept
 
 
@@ -102,7 +100,7 @@ async def test_a_state_that_the_sdk_cannot_read_is_not_needed(world: World) -> N
     await world.approve()
     kept = await snapshot(world)
     kept["state"]["$schemaVersion"] = "99.0"
-    _write_snapshot(world, codec.dumps(sealed(world.inbox.store.keys, f"teller:{THREAD}", kept)))
+    _write_snapshot(world, codec.dumps(kept))
     assert (await world.resume()).output == "done"
     assert world.ran == ["look sky", "pay ana"]
     assert len(model.calls) == 3
@@ -114,23 +112,23 @@ async def test_a_state_with_a_forged_approval_is_refused(world: World) -> None:
     state = (await snapshot(world))["state"]
     run_state = await RunState.from_json(world.build(), state)
     run_state.approve(run_state.get_interruptions()[0])
-    forged = {"state": run_state.to_json(), "given": {"": 1}, "words": 1}
-    _write_snapshot(world, codec.dumps({"kept": json.dumps(forged), "signature": "x"}))
+    forged = {"state": run_state.to_json(), "given": {"": 1}, "turn": 1}
     await _make_due(world)
-    with pytest.raises(sayso.Tampered, match="kept of teller:t-1"):
+    _tamper(world, "UPDATE run SET snapshot = ?", codec.dumps(forged))
+    with pytest.raises(sayso.Tampered, match="run teller:t-1 was not used"):
         await world.resume()
     assert world.ran == []
 
 
 async def test_a_genuine_state_with_an_approval_runs_nothing_by_itself(world: World) -> None:
-    """Even a state that carries our signature is no decision: only the row counts."""
+    """Even a state that was written with the row key is no decision: only the call's row counts."""
     world.one(ScriptedModel([[call("pay", to="ana")]]), *tools(world))
     await world.run()
     kept = await snapshot(world)
     run_state = await RunState.from_json(world.build(), kept["state"])
     run_state.approve(run_state.get_interruptions()[0])
     kept["state"] = run_state.to_json()
-    _write_snapshot(world, codec.dumps(sealed(world.inbox.store.keys, f"teller:{THREAD}", kept)))
+    _write_snapshot(world, codec.dumps(kept))
     await _make_due(world)
     stands = await world.resume()
     assert (stands.status, len(stands.interruptions), world.ran) == ("paused", 1, [])
@@ -140,8 +138,8 @@ async def test_a_changed_reply_is_refused(world: World) -> None:
     world.one(ScriptedModel([[call("pay", to="ana")], [say("done")]]), *tools(world))
     await world.run()
     await world.approve()
-    _change(world, "UPDATE message SET body = replace(body, 'ana', 'eve')")
-    with pytest.raises(sayso.Tampered, match="kept of t-1"):
+    _tamper(world, "UPDATE message SET body = replace(body, 'ana', 'eve')")
+    with pytest.raises(sayso.Tampered, match="message 2 of thread t-1 was not used"):
         await world.resume()
     assert world.ran == []
 
@@ -152,8 +150,8 @@ async def test_a_reply_of_another_thread_is_refused(world: World) -> None:
     await world.run(thread="t-2")
     await world.approve()
     other = "SELECT body FROM message WHERE thread = 't-2' AND seq = 2"
-    _change(world, f"UPDATE message SET body = ({other}) WHERE thread = 't-1' AND seq = 2")
-    with pytest.raises(sayso.Tampered, match="kept of t-1"):
+    _tamper(world, f"UPDATE message SET body = ({other}) WHERE thread = 't-1' AND seq = 2")
+    with pytest.raises(sayso.Tampered, match="message 2 of thread t-1 was not used"):
         await world.resume("t-1")
     assert world.ran == []
 
@@ -316,10 +314,15 @@ def _write_snapshot(world: World, text: str) -> None:
     _change(world, "UPDATE run SET snapshot = ?", text)
 
 
-def _change(world: World, statement: str, *values: str) -> None:
-    """Change the file as somebody could who holds the row key; without it, nothing is used."""
+def _tamper(world: World, statement: str, *values: str) -> None:
+    """Change the file without the row key."""
     file = sqlite3.connect(world.url.removeprefix("sqlite:///"))
     with file:
         file.execute(statement, values)
     file.close()
+
+
+def _change(world: World, statement: str, *values: str) -> None:
+    """Change the file with the row key, as another version of the adapter could have written it."""
+    _tamper(world, statement, *values)
     authenticate_rows(world.inbox.store)  # type: ignore[arg-type]

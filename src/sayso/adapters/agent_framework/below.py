@@ -32,9 +32,10 @@ from agent_framework import (
 )
 
 from sayso import codec
-from sayso.adapters.agent_framework.talk import answers_to, call_off, calls_of
+from sayso.adapters.agent_framework.messages import answers_to, calls_of
 from sayso.adapters.agent_framework.tools import open_tools
 from sayso.adapters.agent_framework.waiting import Waiting
+from sayso.adapters.conversation import cancel_skipped
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.foreign import ForeignThread
@@ -159,8 +160,8 @@ class _Replies(ChatMiddleware):
         if inside.waits:  # other middleware has made a result of what is only a request
             raise Paused(inside.calls.run, ())
         results = answers_to(inside.made, context.messages)
-        answered = [content for message in results for content in message.contents]
-        await call_off(inside.calls, answered, f"{inside.key}/")
+        answered = [f"{inside.key}/{c.id or ''}" for message in results for c in message.contents]
+        await cancel_skipped(inside.calls, answered)
 
         async def step() -> Json:
             await call_next()

@@ -25,8 +25,8 @@ from sayso.adapters.agent_framework.below import Below, check_layers, wire
 from sayso.adapters.agent_framework.gated import Gated
 from sayso.adapters.agent_framework.heard import CHANNEL
 from sayso.adapters.agent_framework.hosted import Hosted
+from sayso.adapters.agent_framework.messages import MessageLog
 from sayso.adapters.agent_framework.replies import Replies
-from sayso.adapters.agent_framework.talk import Talk, calls_of
 from sayso.adapters.agent_framework.tools import face_of
 from sayso.adapters.agent_framework.waiting import Waiting
 from sayso.errors import Paused, SaysoError
@@ -82,19 +82,19 @@ class Guarded(Driven):
         return Waiting(self, by=by)
 
     async def begin(self, input: Any, thread: str) -> Any:
-        talk = Talk(self.gate, thread)
-        await talk.load()
-        await talk.close()
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        await log.close_calls()
         words = input if isinstance(input, Words) else Words(normalize_messages(input), {})
-        await talk.say(words.messages, words.arguments)
-        return await self._run(talk)
+        await log.say_messages(words.messages, words.arguments)
+        return await self._run(log)
 
     async def go_on(self, thread: str) -> Any:
-        talk = Talk(self.gate, thread)
-        await talk.load()
-        if talk.answer is not None:
-            return talk.answer["output"]
-        return await self._run(talk)
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        if log.answer is not None:
+            return log.answer["output"]
+        return await self._run(log)
 
     def place(self) -> Within | None:
         return within(self.gate)
@@ -124,39 +124,39 @@ class Guarded(Driven):
         return [face_of(tool) for tool in tools if isinstance(tool, FunctionTool)]
 
     async def order(self, thread: str) -> list[str]:
-        talk = Talk(self.gate, thread)
-        await talk.load()
-        made = [] if talk.open is None else calls_of(talk.open.messages)
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        made = log.open_calls
         return [call.id or "" for call in made]
 
-    async def _run(self, talk: Talk) -> Any:
+    async def _run(self, log: MessageLog) -> Any:
         with _failures():
             if isinstance(self.agent, RawAgent):
-                response, said = await self._chat(talk)
+                response, said = await self._chat(log)
             else:
-                response, said = await self._custom(talk)
+                response, said = await self._custom(log)
         output = _output(response)
-        await talk.end(said, output)
+        await log.end_with(said, output)
         return output
 
-    async def _chat(self, talk: Talk) -> tuple[AgentResponse[Any], list[Message]]:
+    async def _chat(self, log: MessageLog) -> tuple[AgentResponse[Any], list[Message]]:
         """An agent with a model: its loop is entered at the last reply."""
         gated = Gated(self.gate, self.policy)
-        replies = Replies(talk, self._added.get(talk.thread, []), gated)
-        hosted = Hosted(talk, self.policy)
-        given: list[Message] = talk.history
+        replies = Replies(log, self._added.get(log.thread, []), gated)
+        hosted = Hosted(log, self.policy)
+        given: list[Message] = log.history
         while True:
             response = await self.agent.run(
-                given, session=talk.session, **self._options(talk, replies, gated)
+                given, session=log.session, **self._options(log, replies, gated)
             )
-            self._remember(talk.thread, replies.added)
+            self._remember(log.thread, replies.added)
             waiting = response.user_input_requests
             _check_known(waiting)
             if gated.waits or any(not _is_hosted(content) for content in waiting):
-                await talk.keep()
-                raise Paused(talk.calls.run, ())
+                await log.save_session()
+                raise Paused(log.calls.run, ())
             if not waiting:
-                self._added.pop(talk.thread, None)
+                self._added.pop(log.thread, None)
                 return response, replies.unsaved
             # The provider waits for a yes or a no; the framework wants it as the next message.
             answers = await hosted.answers(waiting)
@@ -167,22 +167,22 @@ class Guarded(Driven):
         if added:
             self._added[thread] = added
 
-    def _options(self, talk: Talk, replies: Replies, gated: Gated) -> dict[str, Any]:
+    def _options(self, log: MessageLog, replies: Replies, gated: Gated) -> dict[str, Any]:
         kept = dict(self.kept)
-        arguments = self._arguments(talk.arguments)
+        arguments = self._arguments(log.arguments)
         middleware = [*(kept.pop("middleware", None) or ()), replies, gated]
         return {**kept, "middleware": middleware, "function_invocation_kwargs": arguments}
 
     def _arguments(self, given: Mapping[str, Json]) -> dict[str, Any]:
         return {**(self.kept.get("function_invocation_kwargs") or {}), **given}
 
-    async def _custom(self, talk: Talk) -> tuple[AgentResponse[Any], list[Message]]:
+    async def _custom(self, log: MessageLog) -> tuple[AgentResponse[Any], list[Message]]:
         """An agent of one's own: it starts at its top; what it asked and did is in the store."""
-        with talk.calls.scope(f"{talk.turn}/").inside():
+        with log.calls.scope(f"{log.turn}/").inside():
             try:
-                response = await self.agent.run(list(talk.words), session=talk.session)
+                response = await self.agent.run(list(log.prompt), session=log.session)
             except Paused:
-                await talk.keep()
+                await log.save_session()
                 raise
         return response, list(response.messages)
 

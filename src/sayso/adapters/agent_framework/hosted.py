@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_framework import Content, Message
 
-from sayso.adapters.agent_framework.talk import Talk
+from sayso.adapters.agent_framework.messages import MessageLog
 from sayso.errors import Paused
 from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool
 from sayso.policy import Policy
@@ -16,8 +16,8 @@ from sayso.policy import Policy
 class Hosted:
     """The provider's own requests of one run."""
 
-    def __init__(self, talk: Talk, policy: Policy | None) -> None:
-        self.thread = ForeignThread(talk.gate, talk.thread, policy=policy)
+    def __init__(self, log: MessageLog, policy: Policy | None) -> None:
+        self.thread = ForeignThread(log.gate, log.thread, policy=policy)
 
     async def answers(self, requests: Sequence[Content]) -> Message:
         """The framework's answer to all of them; ``Paused`` while people are needed for one."""

@@ -13,7 +13,7 @@ from typing import Any
 from agent_framework import ChatContext, ChatMiddleware, ChatResponse, Message, MiddlewareFailure
 
 from sayso.adapters.agent_framework.gated import Gated
-from sayso.adapters.agent_framework.talk import Talk, answers_to, calls_of
+from sayso.adapters.agent_framework.messages import MessageLog, answers_to, calls_of
 from sayso.adapters.agent_framework.tools import open_tools
 from sayso.errors import Paused, SaysoError
 
@@ -21,18 +21,18 @@ from sayso.errors import Paused, SaysoError
 class Replies(ChatMiddleware):
     """Stands next to the model for one run of the agent."""
 
-    def __init__(self, talk: Talk, added: list[Any], gated: Gated) -> None:
-        self.talk = talk
+    def __init__(self, log: MessageLog, added: list[Any], gated: Gated) -> None:
+        self.log = log
         self.gated = gated
         #: Functions that others have added while the agent ran, on this thread.
         self.added = added
         self._tools: list[Any] = []
         self._given: set[str] = set()
         #: The stored reply, until the framework has asked for it.
-        self._again = talk.open
+        self._again = log.open
         #: What was said since the last reply that was stored.
         self.unsaved: list[Message] = []
-        self._made = [] if talk.open is None else calls_of(talk.open.messages)
+        self._made = log.open_calls
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
         self._bring(context.options)
@@ -42,10 +42,10 @@ class Replies(ChatMiddleware):
             context.result, self._again = self._again, None
             return
         if self.gated.waits:  # other middleware has made a result of what is only a request
-            await self.talk.keep()
-            raise Paused(self.talk.calls.run, ())
+            await self.log.save_session()
+            raise Paused(self.log.calls.run, ())
         results = answers_to(self._made, context.messages)
-        await self.talk.tidy(results)
+        await self.log.cancel_answered([c for message in results for c in message.contents])
         await call_next()
         reply = context.result
         assert isinstance(reply, ChatResponse)
@@ -54,7 +54,7 @@ class Replies(ChatMiddleware):
             call.id = call.id or f"af-call-{secrets.token_hex(16)}"
         self.unsaved += results
         if calls_of(reply.messages) or _asks(reply):
-            await self.talk.reply(self.unsaved, reply)
+            await self.log.reply(self.unsaved, reply)
             self.unsaved, self._made = [], calls_of(reply.messages)
         else:
             self.unsaved, self._made = [*self.unsaved, *reply.messages], []
@@ -69,13 +69,13 @@ class Replies(ChatMiddleware):
             tools.extend(tool for tool in self.added if _name(tool) not in self._given)
         else:
             self.added[:] = [tool for tool in tools if _name(tool) not in self._given]
-            self.talk.added = [_name(tool) for tool in self.added]
+            self.log.added = [_name(tool) for tool in self.added]
 
     def _check_added(self, options: Any) -> None:
         """Stop before the framework tells the model that there is no such function: what people
         were asked about it stays as it is."""
         have = {_name(tool) for tool in (options or {}).get("tools") or ()}
-        gone = [c.name for c in self._made if c.name in self.talk.added and c.name not in have]
+        gone = [c.name for c in self._made if c.name in self.log.added and c.name not in have]
         if gone:
             error = SaysoError(
                 f"{gone[0]} was added by another function while the agent ran, and this process "

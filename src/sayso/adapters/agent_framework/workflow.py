@@ -35,7 +35,7 @@ from sayso import codec
 from sayso.adapters.agent_framework.below import check_layers
 from sayso.adapters.agent_framework.gated import Gated, driven
 from sayso.adapters.agent_framework.heard import CHANNEL
-from sayso.adapters.agent_framework.talk import Talk
+from sayso.adapters.agent_framework.messages import MessageLog
 from sayso.adapters.agent_framework.tools import open_tools
 from sayso.errors import Paused, Refused, SaysoError
 from sayso.gate import Gate
@@ -73,17 +73,17 @@ class GuardedWorkflow(Driven):
         self._checkpoints = checkpoints
 
     async def begin(self, input: Any, thread: str) -> Any:
-        talk = Talk(self.gate, thread)
-        await talk.load()
-        await talk.put(input)
-        return await _Step(self, talk).begin(input)
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        await log.say_input(input)
+        return await _Step(self, log).begin(input)
 
     async def go_on(self, thread: str) -> Any:
-        talk = Talk(self.gate, thread)
-        await talk.load()
-        if talk.answer is not None:
-            return talk.answer["output"]
-        return await _Step(self, talk).go_on()
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        if log.answer is not None:
+            return log.answer["output"]
+        return await _Step(self, log).go_on()
 
     def build(self) -> Workflow:
         """The workflow, a fresh one where there is a function to build it."""
@@ -107,9 +107,9 @@ class GuardedWorkflow(Driven):
             if _comes_by(agent, self.gate) and not opens:
                 agent.middleware = [*given, _Opening(self.gate)]
 
-    def storage(self, talk: Talk) -> CheckpointStorage:
+    def storage(self, log: MessageLog) -> CheckpointStorage:
         """Where the checkpoints of one turn of one thread are."""
-        name = f"{codec.sha256(talk.thread.encode())[:16]}-{talk.turn}"
+        name = f"{codec.sha256(log.thread.encode())[:16]}-{log.turn}"
         if callable(self._checkpoints):
             return self._checkpoints(name)
         return FileCheckpointStorage(Path(self._checkpoints) / name)
@@ -144,12 +144,12 @@ class _Opening(ChatMiddleware):
 class _Step:
     """One drive of one thread."""
 
-    def __init__(self, guarded: GuardedWorkflow, talk: Talk) -> None:
+    def __init__(self, guarded: GuardedWorkflow, log: MessageLog) -> None:
         self.gate = guarded.gate
-        self.talk = talk
+        self.log = log
         self.workflow = guarded.build()
-        self.storage = guarded.storage(talk)
-        self.thread = ForeignThread(self.gate, talk.thread, policy=guarded.policy)
+        self.storage = guarded.storage(log)
+        self.thread = ForeignThread(self.gate, log.thread, policy=guarded.policy)
 
     async def begin(self, input: Any) -> Any:
         return await self._after(await self.workflow.run(input, checkpoint_storage=self.storage))
@@ -157,7 +157,7 @@ class _Step:
     async def go_on(self) -> Any:
         latest = await self.storage.get_latest(workflow_name=self.workflow.name)
         if latest is None:
-            return await self.begin(self.talk.given)
+            return await self.begin(self.log.input)
         pending = latest.pending_request_info_events
         if not pending:
             # It was cut short between two checkpoints, and goes on from the last.
@@ -172,16 +172,16 @@ class _Step:
 
     async def _after(self, result: WorkflowRunResult) -> Any:
         """The answer, if the workflow waits for nobody."""
-        self.talk.outputs += [_plain(output) for output in result.get_outputs()]
+        self.log.outputs += [_plain(output) for output in result.get_outputs()]
         latest = await self.storage.get_latest(workflow_name=self.workflow.name)
         pending = {} if latest is None else latest.pending_request_info_events
         _check_kept(result, pending)
         if latest is not None and pending:
-            await self.talk.keep()
+            await self.log.save_session()
             return await self._answer(latest.checkpoint_id, pending)
-        outputs = self.talk.outputs
+        outputs = self.log.outputs
         output = outputs[0] if len(outputs) == 1 else outputs
-        await self.talk.end([], output)
+        await self.log.end_with([], output)
         return output
 
     async def _answer(self, checkpoint: str, pending: Mapping[str, WorkflowEvent[Any]]) -> Any:
@@ -227,7 +227,7 @@ class _Step:
             # ``always_require``: the framework asks before the gate does, which can do more.
             return request.to_function_approval_response(True)
         call = ForeignCall(
-            id=f"{self.talk.turn}/{id}",
+            id=f"{self.log.turn}/{id}",
             tool=ForeignTool(
                 name=made.name or "", needs_approval=True, possible=("approve", "reject")
             ),
@@ -240,7 +240,7 @@ class _Step:
     async def _question(self, id: str, event: WorkflowEvent[Any]) -> Any:
         wanted: TypeAdapter[Any] = TypeAdapter(event.response_type)
         question = Question(_text(event.data), schema=wanted.json_schema())
-        with self.thread.scope(f"{self.talk.turn}/").inside():
+        with self.thread.scope(f"{self.log.turn}/").inside():
             answer = await self.gate.ask(question, key=id, wait=0)
         return wanted.validate_python(answer)
 

@@ -8,7 +8,8 @@ from typing import Any
 import dspy
 from pydantic_core import to_jsonable_python
 
-from sayso.adapters.dspy._memory import Memory, Stopped, playing
+from sayso import codec
+from sayso.adapters.dspy._memory import Memory, Stopped, TurnLog, playing
 from sayso.adapters.dspy._parts import faces_of, guarded
 from sayso.errors import InvalidCall
 from sayso.gate import Gate
@@ -17,7 +18,6 @@ from sayso.gate.foreign import ForeignThread, ForeignTool
 from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.twin import look
 from sayso.types import Json, Reviewer
 
 
@@ -51,26 +51,27 @@ class GuardedReAct(Driven):
         self._lm = lm
 
     async def begin(self, input: Any, thread: str) -> Any:
-        """A new turn of the thread, with these inputs."""
+        """Start a new turn of the thread with these inputs."""
         inputs = self._inputs(input)
-        now = ForeignThread(self.gate, thread, policy=self.policy)
-        turn = await self._last_turn(now) + 1
-
-        async def keep() -> Json:
-            return inputs
-
-        kept = await now.once(_input_key(turn), keep)
-        return await self._play(Memory(now, turn), kept)
+        log = TurnLog(self.gate, thread, self.policy)
+        await log.load()
+        await log.say(input if isinstance(input, str) else codec.dumps(inputs), inputs=inputs)
+        return await self._turn(log, inputs)
 
     async def go_on(self, thread: str) -> Any:
-        """The last turn again from its top, with everything it remembers."""
-        now = ForeignThread(self.gate, thread, policy=self.policy)
-        turn = await self._last_turn(now)
+        """Play the last turn again from its top, with everything that is stored of it."""
+        log = TurnLog(self.gate, thread, self.policy)
+        await log.load()
+        if log.answer is not None:
+            return log.answer["output"]
+        if log.inputs is None:
+            raise InvalidCall(f"thread {thread!r} has no input to continue with: run it first")
+        return await self._turn(log, log.inputs)
 
-        async def lost() -> Json:
-            raise InvalidCall(f"thread {thread!r} has nothing to go on with: run it first")
-
-        return await self._play(Memory(now, turn), await now.once(_input_key(turn), lost))
+    async def _turn(self, log: TurnLog, inputs: Mapping[str, Json]) -> Any:
+        output = await self._play(Memory(log.calls, log.turn, log), inputs)
+        await log.end(output, content=output if isinstance(output, str) else "")
+        return output
 
     def place(self) -> Within | None:
         return within(self.gate)
@@ -78,7 +79,7 @@ class GuardedReAct(Driven):
     async def part(self, input: Any, place: Within) -> Any:
         """The only turn of an agent in the body of a call, from its top each time."""
         now = ForeignThread(self.gate, place.thread, policy=self.policy)
-        return await self._play(Memory(now, 1, f"{place.key}/"), self._inputs(input))
+        return await self._play(Memory(now, 1, place=f"{place.key}/"), self._inputs(input))
 
     def known_tools(self) -> Iterable[ForeignTool]:
         return faces_of(self.agent).values()
@@ -101,13 +102,3 @@ class GuardedReAct(Driven):
             raise InvalidCall(f"give text, or a mapping of {', '.join(fields)}", "input")
         told: dict[str, Json] = to_jsonable_python(dict(inputs), fallback=str)
         return told
-
-    async def _last_turn(self, now: ForeignThread) -> int:
-        turn = 0
-        while await look(now.store, now.row, _input_key(turn + 1)) is not None:
-            turn += 1
-        return turn
-
-
-def _input_key(turn: int) -> str:
-    return f"turn {turn} input"

@@ -12,10 +12,15 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+from sayso import codec
+from sayso.adapters.conversation import Body, ReplayLog
 from sayso.errors import Paused, SaysoError
+from sayso.gate import Gate
 from sayso.gate.foreign import ForeignCall, ForeignThread, Outcome
 from sayso.gate.within import kept
+from sayso.policy import Policy
 from sayso.types import Json
 
 _playing: contextvars.ContextVar[Memory | None] = contextvars.ContextVar("sayso_dspy", default=None)
@@ -27,7 +32,9 @@ class Memory:
 
     thread: ForeignThread
     turn: int
-    #: What the keys begin with, where it is played in the body of a call.
+    #: Where the replies are; an agent in the body of a call has rows for them instead.
+    log: TurnLog | None = None
+    #: What the keys begin with in the body of a call.
     place: str = ""
     _asked: Counter[str] = field(default_factory=Counter)
     _calls: list[ForeignCall] = field(default_factory=list)
@@ -37,7 +44,13 @@ class Memory:
         """The n-th reply of a predictor: from memory, else asked and kept before it is given."""
         key = self.key(f"{name} {self._asked[name]}")
         self._asked[name] += 1
-        return await kept(self.thread, key, ask)
+        if self.log is None:
+            return await kept(self.thread, key, ask)
+        reply = self.log.next_reply(name)
+        if reply is None:
+            reply = await ask()
+            await self.log.reply(name, reply, **_shown(reply))
+        return reply
 
     def step(self, name: str) -> str:
         """What the calls of the last reply of this predictor are named after."""
@@ -84,6 +97,34 @@ class Memory:
             raise
         except Exception:  # of the tool: recorded by now, and the row says it in a sentence
             return await self.thread.outcome(call)
+
+
+class TurnLog(ReplayLog):
+    """The conversation of a thread: inputs, the predictors' replies, answers."""
+
+    format = "dspy"
+
+    def __init__(self, gate: Gate, thread: str, policy: Policy | None = None) -> None:
+        super().__init__(gate, thread, policy)
+        self.inputs: dict[str, Json] | None = None
+
+    def replay(self, body: Body) -> None:
+        super().replay(body)
+        self.inputs = body.get("inputs", self.inputs)
+
+
+def _shown(reply: Json) -> dict[str, Any]:
+    """Return a reply in the fields that pages and terminals show."""
+    made = (reply.get("tool_calls") or {}).get("tool_calls", [])
+    if reply.get("next_tool_name"):
+        made = [{"name": reply["next_tool_name"], "args": reply.get("next_tool_args")}]
+    calls = [
+        {"id": call.get("id") or "", "name": call["name"], "arguments": codec.dumps(call["args"])}
+        for call in made
+    ]
+    content = reply.get("next_thought")
+    shown: dict[str, Any] = {"content": content if isinstance(content, str) else ""}
+    return {**shown, "calls": calls} if calls else shown
 
 
 class Stopped(BaseException):

@@ -14,6 +14,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt.tool_node import ToolNode
 
+from sayso.adapters.conversation import ConversationLog
 from sayso.adapters.langchain._breakpoints import stop_of
 from sayso.adapters.langchain._calls import ToolGate
 from sayso.adapters.langchain._questions import Questions
@@ -71,6 +72,13 @@ async def resume(
     return await guarded.resume(where, decisions=decisions, by=by)
 
 
+class WordsLog(ConversationLog):
+    """What the user said to a graph, and its answers. The messages in between are in LangGraph's
+    checkpoints, which belong to the graph."""
+
+    format = "langchain"
+
+
 class GuardedAgent(Driven):
     """What ``guard`` gives. ``graph`` is the compiled graph itself, for streaming and the rest."""
 
@@ -107,20 +115,23 @@ class GuardedAgent(Driven):
 
     async def begin(self, input: Any, thread: str) -> Any:
         """Words become a message; anything else is the graph's input as it is."""
+        log = await self._log(thread)
+        await log.say(input if isinstance(input, str) else "")
         state = await self._state(thread)
         if isinstance(input, str):
             input = {"messages": [*_unanswered(state.values), {"role": "user", "content": input}]}
-        return await self._moved(input, thread)
+        return await self._moved(input, log)
 
     async def go_on(self, thread: str) -> Any:
         """Decided calls need no input; questions of the graph's own nodes get their answers."""
+        log = await self._log(thread)
         state = await self._state(thread)
         if await self._stays(state, thread, asks=False):
             run = run_of(self.gate.store, self.name, thread)
             await self.cancel(run, reason="it was not to go on")
             raise Paused(run, ())
         answers = self._questions(thread).answers(state.interrupts)
-        return await self._moved(answers, thread)
+        return await self._moved(answers, log)
 
     async def order(self, thread: str) -> Sequence[str]:
         """LangGraph makes the calls of a turn all at once."""
@@ -132,7 +143,13 @@ class GuardedAgent(Driven):
         tools = self._tools
         return () if tools is None else [tools.plain(tool) for tool in tools.behind.values()]
 
-    async def _moved(self, input: Any, thread: str) -> Any:
+    async def _log(self, thread: str) -> ConversationLog:
+        log = WordsLog(self.gate, thread)
+        await log.load()
+        return log
+
+    async def _moved(self, input: Any, log: ConversationLog) -> Any:
+        thread = log.thread
         values = await self._invoke(input, thread)
         state = await self._state(thread)
         if state.interrupts:
@@ -140,7 +157,9 @@ class GuardedAgent(Driven):
         if state.next:
             await self._stays(state, thread, asks=True)
             raise Paused(run_of(self.gate.store, self.name, thread), ())
-        return _output(values if values is not None else state.values)
+        output = _output(values if values is not None else state.values)
+        await log.end(output, content=output if isinstance(output, str) else "")
+        return output
 
     async def _stays(self, state: Any, thread: str, *, asks: bool) -> bool:
         """Whether people want the graph to stay where it stands, if it is a breakpoint."""

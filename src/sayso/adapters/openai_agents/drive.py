@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from agents import Agent, RunConfig, ToolApprovalItem
 
-from sayso.adapters.openai_agents.journal import Journal
+from sayso.adapters.openai_agents.messages import ItemLog
 from sayso.errors import InvalidCall, SaysoError
 from sayso.gate.foreign import ForeignThread
 from sayso.rows import Call, CallStatus
@@ -30,7 +30,7 @@ class Drive:
 
     calls: ForeignThread
     #: Nothing where the SDK is driven by hand: then its ``RunState`` is all that is kept.
-    journal: Journal | None = None
+    log: ItemLog | None = None
     run_config: RunConfig = field(default_factory=RunConfig)
     #: Who decides where the SDK is driven by hand.
     by: str | Reviewer = "user"
@@ -50,7 +50,7 @@ class Drive:
     @property
     def by_hand(self) -> bool:
         """Whether somebody else drives the SDK."""
-        return self.journal is None
+        return self.log is None
 
     @property
     def path(self) -> str:

@@ -22,7 +22,7 @@ from pydantic_core import to_jsonable_python
 
 from sayso.adapters.openai_agents import settling, states
 from sayso.adapters.openai_agents.drive import Drive, open_drive
-from sayso.adapters.openai_agents.journal import Journal
+from sayso.adapters.openai_agents.messages import ItemLog
 from sayso.adapters.openai_agents.streaming import Stream
 from sayso.adapters.openai_agents.tools import faces_of
 from sayso.adapters.openai_agents.wiring import wire
@@ -34,7 +34,7 @@ from sayso.gate.options import check_known
 from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.twin import hop, look
+from sayso.twin import look
 from sayso.types import Json, Reviewer
 
 _listener: contextvars.ContextVar[Callable[[Any], None] | None] = contextvars.ContextVar(
@@ -102,20 +102,20 @@ class Guarded(Driven):
     # -- by us
 
     async def begin(self, input: Any, thread: str) -> Any:
-        drive, journal = await self._enter(thread)
-        await journal.say(input)
-        return await self._go(drive, journal)
+        drive, log = await self._enter(thread)
+        await log.say_input(input)
+        return await self._go(drive, log)
 
     async def go_on(self, thread: str) -> Any:
-        drive, journal = await self._enter(thread)
-        if journal.answer is not None:
-            return journal.answer["output"]
-        if journal.words is None:
+        drive, log = await self._enter(thread)
+        if log.answer is not None:
+            return log.answer["output"]
+        if log.input is None:
             raise Paused(drive.calls.run, ())  # driven by hand: there is nothing to go on with
-        return await self._go(drive, journal)
+        return await self._go(drive, log)
 
     def place(self) -> Within | None:
-        """Only in a tool of an agent of the SDK, whose journal has room for its replies."""
+        """Only in a tool of an agent of the SDK, whose log has room for its replies."""
         around = open_drive()
         if around is None or around.by_hand:
             return None
@@ -126,7 +126,7 @@ class Guarded(Driven):
         around = open_drive()
         assert around is not None
         calls = ForeignThread(self.gate, place.thread, policy=self.policy)
-        drive = Drive(calls, around.journal, self._config)
+        drive = Drive(calls, around.log, self._config)
         with drive.open(), drive.inside(place.key):
             result = await self._played(input, resumed=False)
         if drive.stopped or result.interruptions:
@@ -136,25 +136,24 @@ class Guarded(Driven):
     def known_tools(self) -> Iterable[ForeignTool]:
         return [face for agent in self._agents for face in faces_of(agent)]
 
-    async def _enter(self, thread: str) -> tuple[Drive, Journal]:
-        calls = ForeignThread(self.gate, thread, policy=self.policy)
-        journal = Journal(self.gate, thread, calls.run)
-        await hop(journal.load)
-        return Drive(calls, journal, self._config), journal
+    async def _enter(self, thread: str) -> tuple[Drive, ItemLog]:
+        log = ItemLog(self.gate, thread, self.policy)
+        await log.load()
+        return Drive(log.calls, log, self._config), log
 
-    async def _go(self, drive: Drive, journal: Journal) -> Json:
+    async def _go(self, drive: Drive, log: ItemLog) -> Json:
         with drive.open():
-            state = await states.restored(drive, journal, self.agent, self._context)
-            result = await self._run(drive, journal, state)
+            state = await states.restored(drive, log, self.agent, self._context)
+            result = await self._run(drive, log, state)
             conversation = result.to_input_list()
             await settling.settle(drive, conversation)
         output: Json = to_jsonable_python(result.final_output, by_alias=True, fallback=str)
-        await journal.end(conversation, output)
+        await log.end_with(conversation, output)
         return output
 
-    async def _run(self, drive: Drive, journal: Journal, state: Any) -> Any:
+    async def _run(self, drive: Drive, log: ItemLog, state: Any) -> Any:
         """Let the SDK run until it ends or waits for people."""
-        start = journal.conversation() if state is None else state
+        start = log.conversation() if state is None else state
         while True:
             result = await self._played(start, resumed=start is state)
             if drive.stopped:
@@ -163,7 +162,7 @@ class Guarded(Driven):
                 return result
             ready = await look(self.gate.store, states.settled, drive, result.interruptions)
             if not ready:
-                await states.keep(drive, journal, result)
+                await states.keep(drive, log, result)
                 raise Paused(drive.calls.run, ())
             start = state = result.to_state()
             await states.pass_on(drive, ready, state.approve, state.reject)

@@ -141,12 +141,12 @@ class Remembered(Model):
             raise Paused(drive.calls.run, ())
         with drive.watched():
             await settling.settle(drive, input)
-        return None if drive.journal is None else drive.journal.replayed(drive.path)
+        return None if drive.log is None else drive.log.next_response(drive.path)
 
     async def _keep(self, drive: Drive, reply: ModelResponse) -> None:
-        if drive.journal is not None:
+        if drive.log is not None:
             with drive.watched():
-                await drive.journal.reply(drive.path, reply)
+                await drive.log.add_response(drive.path, reply)
 
     async def _ask(
         self,

@@ -1,12 +1,13 @@
 """The SDK's ``RunState``, kept with the run while it waits.
 
-It is a short cut and no more: the journal alone is enough to come to the same place. So a state
+It is a short cut and no more: the log alone is enough to come to the same place. So a state
 that this SDK cannot read any more, or whose tool is gone, is left aside; one that somebody changed
 is refused.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,42 +24,33 @@ from agents import (
 from sayso import codec
 from sayso.adapters.openai_agents import hosted
 from sayso.adapters.openai_agents.drive import Drive
-from sayso.adapters.openai_agents.journal import Journal
+from sayso.adapters.openai_agents.messages import ItemLog
 from sayso.adapters.openai_agents.model import check_guarded
-from sayso.adapters.openai_agents.sealing import sealed, unsealed
-from sayso.engine.commands import Propose
-from sayso.twin import look, write
+from sayso.twin import look
 
 
-async def keep(drive: Drive, journal: Journal, result: RunResult | RunResultStreaming) -> None:
-    """Store a state that waits, signed. What an inner agent asks is found by the journal alone."""
+async def keep(drive: Drive, log: ItemLog, result: RunResult | RunResultStreaming) -> None:
+    """Store a state that waits, signed. What an inner agent asks is found by the log alone."""
     if any(drive.key_of(item) != item.call_id for item in result.interruptions):
         return
     try:
         raw = result.to_state().to_json(context_serializer=lambda _: {})
     except AgentsException:
         return
-    kept = {"state": raw, "given": journal.given, "words": journal.number}
-    command = Propose(
-        thread=journal.thread,
-        run=journal.run,
-        agent=journal.gate.agent,
-        snapshot=codec.dumps(sealed(journal.store.keys, journal.run, kept)),
-        hold=True,
-    )
-    await write(journal.store, command)
+    # In ASCII, because a model may write half a surrogate pair.
+    await log.append(snapshot=json.dumps({"state": raw, "given": log.given, "turn": log.turn}))
 
 
 async def restored(
-    drive: Drive, journal: Journal, agent: Agent[Any], context: Any
+    drive: Drive, log: ItemLog, agent: Agent[Any], context: Any
 ) -> RunState[Any, Any] | None:
     """The state that was kept, with what was decided since; nothing if there is none to use."""
-    run = await look(journal.store, journal.store.run, journal.run)
+    run = await look(log.store, log.store.run, log.run)
     if run is None or not run.snapshot:
         return None
-    kept = unsealed(journal.store.keys, journal.run, codec.loads(run.snapshot))
-    if kept["words"] != journal.number:
-        return None  # of older words, put back by somebody
+    kept = codec.loads(run.snapshot)
+    if kept.get("turn") != log.turn:
+        return None  # of an earlier turn
     # The wrapper is ours, so that a decision costs the same however many others there are.
     wrapper: RunContextWrapper[Any] = RunContextWrapper(context=context)
     try:
@@ -68,9 +60,9 @@ async def restored(
             return None
     except AgentsException:
         return None
-    ready = await look(journal.store, settled, drive, items)
+    ready = await look(log.store, settled, drive, items)
     await pass_on(drive, ready, wrapper.approve_tool, wrapper.reject_tool)
-    journal.given = dict(kept["given"])
+    log.given = dict(kept["given"])
     return state
 
 

@@ -9,7 +9,7 @@ ends with ``DeferredToolRequests``, and goes on with ``DeferredToolResults``.
 
 It meets the framework at two of its hooks. ``get_wrapper_toolset`` stands around the tools, inside
 all other hooks, so that what people are shown is what the tool would get (``toolset.py``).
-``wrap_model_request`` keeps the conversation, before a call of a reply is made (``talk.py``).
+``wrap_model_request`` keeps the conversation, before a call of a reply is made (``messages.py``).
 """
 
 try:

@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.toolsets import AbstractToolset
 
-from sayso.adapters.pydantic_ai.talk import Talk, key_in, tidy
+from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered, key_in
 from sayso.adapters.pydantic_ai.toolset import GatedToolset, Stopping, thread_of
 from sayso.errors import Paused
 from sayso.gate import Gate
@@ -57,7 +57,7 @@ class Gated(AbstractCapability[D], Generic[D]):
         thread = ForeignThread(self.gate, thread_of(ctx), policy=self.policy)
         run = await look(thread.store, thread.store.run, thread.run)
         if run is not None and (run.asked or run.ready):
-            await tidy(thread, ctx.messages, lambda id: key_in(ctx.messages, id))
+            await cancel_answered(thread, ctx.messages, lambda id: key_in(ctx.messages, id))
         return request_context
 
     async def for_run(self, ctx: RunContext[D]) -> AbstractCapability[D]:
@@ -93,7 +93,7 @@ class Outside(AbstractCapability[D], Generic[D]):
 class Inside(Gated[D], Generic[D]):
     """The same gate of an agent whose conversation is kept, where ``Outside`` stands around all."""
 
-    talk: Talk = field(kw_only=True)
+    log: MessageLog = field(kw_only=True)
 
     async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
         return request_context  # who keeps the conversation sees to it
@@ -102,7 +102,7 @@ class Inside(Gated[D], Generic[D]):
         return GatedToolset(toolset, self.gate, self.policy, self._place, past_others=True)
 
     def _place(self, id: str) -> tuple[str, str]:
-        return self.talk.thread, self.talk.key(id)
+        return self.log.thread, self.log.key(id)
 
 
 @dataclass
@@ -130,7 +130,7 @@ class Part(AbstractCapability[D], Generic[D]):
         self, ctx: RunContext[D], *, request_context: Any, handler: Any
     ) -> ModelResponse:
         """The reply that was given here before, or a new one, kept before its calls are made."""
-        await tidy(self._calls, ctx.messages, lambda id: f"{self._apart}{id}")
+        await cancel_answered(self._calls, ctx.messages, lambda id: f"{self._apart}{id}")
 
         async def ask() -> Json:
             return ModelMessagesTypeAdapter.dump_python(

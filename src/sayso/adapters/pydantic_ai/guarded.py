@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from sayso.adapters.pydantic_ai.answers import decisions_of
 from sayso.adapters.pydantic_ai.gated import Inside, Outside, Part
 from sayso.adapters.pydantic_ai.known import faces_of
-from sayso.adapters.pydantic_ai.talk import Talk
+from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
 from sayso.errors import Paused
 from sayso.gate import Gate
 from sayso.gate.driven import Driven, Stands, check_gate
@@ -76,32 +76,32 @@ class Guarded(Driven):
         ``DeferredToolResults``, whole or in part, or what every other agent takes."""
         if isinstance(decisions, DeferredToolResults):
             thread = (await look(self.gate.store, self.find, where)).thread
-            talk = Talk(self.gate, thread)
-            await talk.load()
-            decisions = decisions_of(decisions, lambda id: self._request(talk, id))
+            log = MessageLog(self.gate, thread)
+            await log.load()
+            decisions = decisions_of(decisions, lambda id: self._request(log, id))
         return await super().resume(where, decisions=decisions, by=by, wait=wait)
 
-    def _request(self, talk: Talk, id: str) -> Request | None:
-        row = talk.calls.row(talk.key(id))
+    def _request(self, log: MessageLog, id: str) -> Request | None:
+        row = log.calls.row(log.key(id))
         if row is None or row.status is CallStatus.READY:
             return None
         return request_in(self.gate.store, row)
 
     async def begin(self, input: Any, thread: str) -> Any:
-        talk = Talk(self.gate, thread)
-        await talk.load()
-        history = await talk.closed()
-        await talk.say(input)
-        return await self._run(talk, input, history)
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        history = await log.closed()
+        await log.say_prompt(input)
+        return await self._run(log, input, history)
 
     async def go_on(self, thread: str) -> Any:
-        talk = Talk(self.gate, thread)
-        await talk.load()
-        if talk.answer is not None:
-            return talk.answer["output"]
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        if log.answer is not None:
+            return log.answer["output"]
         # Unanswered calls are made again by the framework, and every one of them has its row.
-        history = await talk.closed() if talk.words is not None else talk.messages
-        return await self._run(talk, talk.words, history)
+        history = await log.closed() if log.prompt is not None else log.messages
+        return await self._run(log, log.prompt, history)
 
     def place(self) -> Within | None:
         return within(self.gate)
@@ -116,44 +116,44 @@ class Guarded(Driven):
         return faces_of([*self.agent.toolsets, *(self.kept.get("toolsets") or ())])
 
     async def order(self, thread: str) -> list[str]:
-        talk = Talk(self.gate, thread)
-        await talk.load()
-        return [talk.key(call.tool_call_id) for call in talk.open_calls]
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        return [log.key(call.tool_call_id) for call in log.open_calls]
 
-    async def _run(self, talk: Talk, words: Any, history: Any) -> Any:
+    async def _run(self, log: MessageLog, words: Any, history: Any) -> Any:
         result: AgentRunResult[Any] = await self.agent.run(
             words,
             message_history=history or None,
-            conversation_id=talk.thread,
-            **{**self.kept, "output_type": self._output_type(), "capabilities": self._around(talk)},
+            conversation_id=log.thread,
+            **{**self.kept, "output_type": self._output_type(), "capabilities": self._around(log)},
         )
         if isinstance(result.output, DeferredToolRequests):
-            raise Paused(talk.calls.run, ())
+            raise Paused(log.calls.run, ())
         output = to_jsonable_python(result.output, by_alias=True, fallback=str)
-        await talk.tidy(result.all_messages())
-        await talk.end(result.all_messages(), output)
+        await cancel_answered(log.calls, result.all_messages(), log.key)
+        await log.end_with(result.all_messages(), output)
         return output
 
     def _output_type(self) -> list[Any]:
         wanted = self.kept.get("output_type", self.agent.output_type)
         return [*(wanted if isinstance(wanted, list | tuple) else [wanted]), DeferredToolRequests]
 
-    def _around(self, talk: Talk) -> list[Any]:
+    def _around(self, log: MessageLog) -> list[Any]:
         given = self.kept.get("capabilities") or ()
-        return [*given, _Kept(talk), Inside(self.gate, self.policy, talk=talk)]
+        return [*given, _Kept(log), Inside(self.gate, self.policy, log=log)]
 
 
 @dataclass
 class _Kept(Outside[Any]):
     """Stores each reply that makes calls, before they are made."""
 
-    talk: Talk
+    log: MessageLog
 
     async def wrap_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, handler: Any
     ) -> ModelResponse:
-        await self.talk.tidy(ctx.messages)
+        await cancel_answered(self.log.calls, ctx.messages, self.log.key)
         response: ModelResponse = await handler(request_context)
         if response.tool_calls:
-            await self.talk.reply(ctx.messages, response)
+            await self.log.reply(ctx.messages, response)
         return response

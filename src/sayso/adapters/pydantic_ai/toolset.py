@@ -23,7 +23,7 @@ from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.adapters.pydantic_ai import results
-from sayso.adapters.pydantic_ai.talk import key_in
+from sayso.adapters.pydantic_ai.messages import key_in
 from sayso.engine.commands import Reask
 from sayso.errors import InvalidCall, Paused
 from sayso.gate import Gate

@@ -1,0 +1,204 @@
+"""The conversation of an agent of the framework, as its own messages.
+
+A stored reply holds the tool results that led to it. Requests and decisions are not part of the
+conversation: they have rows of their own. The session's state is kept beside it, in the snapshot of
+the run, without the history that is stored here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agent_framework import AgentSession, ChatResponse, Content, Message
+
+from sayso import codec
+from sayso.adapters.conversation import Body, ConversationLog, cancel_skipped
+from sayso.gate import Gate
+from sayso.types import Json
+
+_APPROVALS = ("function_approval_request", "function_approval_response")
+
+
+class MessageLog(ConversationLog):
+    """What was said in one thread, in the framework's messages."""
+
+    format = "agent-framework"
+
+    def __init__(self, gate: Gate, thread: str) -> None:
+        super().__init__(gate, thread)
+        self.session = AgentSession(session_id=thread)
+        #: Everything before the last reply that made calls, and that reply if nothing followed it.
+        self.messages: list[Message] = []
+        self.open: ChatResponse[Any] | None = None
+        #: What the user said in this turn, and the arguments that the run was given with it.
+        self.prompt: list[Message] = []
+        self.arguments: dict[str, Json] = {}
+        #: What was said since the last reply: a service that keeps conversations has the rest.
+        self.since: list[Message] = []
+        #: The input of a workflow, and its outputs so far.
+        self.input: Any = None
+        self.outputs: list[Json] = []
+        #: The names of functions that middleware has added while the agent ran.
+        self.added: list[Json] = []
+
+    def _load(self) -> None:
+        super()._load()
+        run = self.store.run(self.run)
+        if run is not None and run.snapshot is not None:
+            kept = codec.loads(run.snapshot)
+            self.session = AgentSession.from_dict(kept["session"])
+            self.outputs, self.added = kept["outputs"], kept.get("added", [])
+
+    def replay(self, body: Body) -> None:
+        if "input" in body:
+            self.input = body["input"]
+        if "prompt" in body:
+            self.prompt = [Message.from_dict(raw) for raw in body["prompt"]]
+            self.messages += [*self._reply(), *self.prompt]
+            self.arguments, self.open = body["arguments"], None
+            self.since = [*self.since, *self.prompt]
+        if "messages" in body:
+            said = [Message.from_dict(raw) for raw in body["messages"]]
+            self.messages += [*self._reply(), *said]
+            self.open = ChatResponse.from_dict(body["reply"]) if "reply" in body else None
+            self.since = [] if "reply" in body or "answer" in body else said
+
+    def _reply(self) -> list[Message]:
+        return [] if self.open is None else list(self.open.messages)
+
+    @property
+    def open_calls(self) -> list[Content]:
+        """The calls of the last reply, if nothing was said after it."""
+        return calls_of(self._reply())
+
+    @property
+    def history(self) -> list[Message]:
+        """The messages to give to the framework: none that the service itself keeps, and no
+        approvals of calls that a provider made long ago, which it would take for forged ones."""
+        if self.session.service_session_id is not None:
+            return list(self.since)
+        return without_approvals(self.messages)
+
+    async def append(self, *bodies: Body, snapshot: str | None = None) -> None:
+        """Store messages together with the session's state."""
+        session = self.session.to_dict()
+        # The history is in the log, and approvals are rows.
+        left_out = ("in_memory", "tool_approval")
+        session["state"] = {k: v for k, v in session["state"].items() if k not in left_out}
+        added = {"added": self.added} if self.added else {}
+        state = codec.dumps({"session": session, "outputs": self.outputs, **added})
+        await super().append(*bodies, snapshot=state)
+
+    async def save_session(self) -> None:
+        """Store the session's state where nothing was said."""
+        await self.append()
+
+    async def say_messages(self, messages: list[Message], arguments: dict[str, Json]) -> None:
+        """Store what the user said, and the arguments of the run."""
+        text = " ".join(message.text for message in messages if message.text)
+        await self.say(text, prompt=_dump(messages), arguments=arguments)
+        self.prompt, self.arguments = messages, arguments
+        self.messages += messages
+        self.since += messages
+
+    async def say_input(self, input: Any) -> None:
+        """Store the input of a workflow."""
+        self.input, self.outputs = input, []
+        await self.say(input if isinstance(input, str) else "", input=input)
+
+    async def reply(self, before: Sequence[Message], reply: ChatResponse[Any]) -> None:
+        """Store a reply that makes calls, and the results that led to it."""
+        data = {"messages": _dump(before), "reply": reply.to_dict(), **_shown(reply.messages)}
+        await self.append(*_results(before), {"role": "assistant", **data})
+        self.messages += [*self._reply(), *before]
+        self.open, self.since = reply, []
+
+    async def end_with(self, messages: Sequence[Message], output: Json) -> None:
+        """Store the last messages, and the output that was made of them."""
+        await self.cancel_answered(self.open_calls)
+        data = {"messages": _dump(messages), **_shown(messages)}
+        await self.end(output, *_results(messages), **data)
+
+    async def close_calls(self) -> None:
+        """Store a result for every open call, so that the user can speak next."""
+        made = self.open_calls
+        if not made:
+            return
+        texts = await self.closing_texts(call.id or "" for call in made)
+        results = [
+            Content.from_function_result(call_id=call.call_id or "", id=call.id, result=text)
+            for call, (_, text) in zip(made, texts, strict=True)
+        ]
+        message = Message("tool", results)
+        data = {"content": "", "messages": _dump([message])}
+        await self.append(*_results([message]), {"role": "assistant", **data})
+        self.messages += [*self._reply(), message]
+        self.open, self.since = None, [message]
+
+    async def cancel_answered(self, contents: Sequence[Content]) -> None:
+        """Cancel those of these calls that are still open: the agent has gone on without them."""
+        await cancel_skipped(self.calls, [content.id or "" for content in contents])
+
+
+def calls_of(messages: Sequence[Message]) -> list[Content]:
+    """The calls in a reply that are ours to make."""
+    found = [c for message in messages for c in message.contents if c.type == "function_call"]
+    return [call for call in found if not call.hosted and not call.informational_only]
+
+
+def answers_to(made: Sequence[Content], messages: Sequence[Message]) -> list[Message]:
+    """The messages with the results of these calls."""
+    ids = {call.id for call in made}
+    said = [place for place, message in enumerate(messages) if message.role == "assistant"]
+    for message in messages[said[-1] + 1 if said else 0 :]:
+        for content in message.contents:
+            if content.type == "function_result" and content.id is None:
+                # The framework says nothing more of a function that it does not know.
+                same = [call.id for call in made if call.call_id == content.call_id]
+                content.id = same[0] if same else None
+    return [
+        message
+        for message in messages
+        if message.role == "tool"
+        and any(c.type == "function_result" and c.id in ids for c in message.contents)
+    ]
+
+
+def without_approvals(messages: Sequence[Message]) -> list[Message]:
+    """The same messages without requests and answers about calls of the provider."""
+    kept = []
+    for message in messages:
+        contents = [content for content in message.contents if content.type not in _APPROVALS]
+        if len(contents) == len(message.contents):
+            kept.append(message)
+        elif contents:
+            kept.append(Message(message.role, contents, author_name=message.author_name))
+    return kept
+
+
+def _dump(messages: Sequence[Message]) -> list[Json]:
+    return [message.to_dict() for message in messages]
+
+
+def _shown(messages: Sequence[Message]) -> dict[str, Any]:
+    """A reply as people read it."""
+    made = [
+        {"id": call.call_id, "name": call.name, "arguments": _arguments(call.arguments)}
+        for call in calls_of(messages)
+    ]
+    said = " ".join(m.text for m in messages if m.role == "assistant" and m.text)
+    return {"content": said, **({"calls": made} if made else {})}
+
+
+def _arguments(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else codec.dumps(arguments or {})
+
+
+def _results(messages: Sequence[Message]) -> list[dict[str, Json]]:
+    return [
+        {"role": "tool", "call_id": content.call_id, "name": "", "content": str(content.result)}
+        for message in messages
+        for content in message.contents
+        if content.type == "function_result"
+    ]

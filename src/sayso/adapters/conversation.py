@@ -1,0 +1,191 @@
+"""The conversation of a thread: one log for all adapters.
+
+A process that resumes a thread has nothing but the store, so an adapter appends to this log what
+its framework cannot be asked for again: what the user said, each reply of the model *before* any of
+its calls is made, and the answer. Nothing is rewritten, so a pause costs the same however long the
+conversation is.
+
+Every message has the fields that ``sayso.Agent`` stores (``role``, ``content``, ``calls``), so that
+pages and terminals can show it, plus the framework's own data under names that the adapter chooses.
+``format`` says whose data it is: agents of several frameworks may have spoken in one thread, and
+each reads its own messages.
+
+The store authenticates what is read here. Each message row carries a MAC over its thread, number,
+run and body, and the thread's row carries one over the number of messages. If a message was
+changed, added, moved or removed by anything that does not hold the row key, ``load`` raises
+``Tampered`` and the model is not called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from sayso import codec
+from sayso.engine.commands import Cancel, Propose
+from sayso.gate import Gate, outcomes
+from sayso.gate.foreign import ForeignThread
+from sayso.policy import Policy
+from sayso.rows import Call, CallStatus, Message
+from sayso.twin import hop, write
+from sayso.types import Json
+
+Body = dict[str, Any]
+
+_SHOWN = ("role", "content", "calls")
+
+
+class ConversationLog:
+    """What is stored of one thread. Subclass it to read the data of one framework."""
+
+    #: The framework whose data the messages hold.
+    format: ClassVar[str]
+
+    def __init__(self, gate: Gate, thread: str, policy: Policy | None = None) -> None:
+        self.gate = gate
+        self.store = gate.store
+        self.thread = thread
+        self.calls = ForeignThread(gate, thread, policy=policy)
+        self.run = self.calls.run
+        #: How many times the user has spoken.
+        self.turn = 0
+        #: ``{"output": ...}`` if the last turn has its answer, and only the run's end is missing.
+        self.answer: dict[str, Json] | None = None
+        self._last = 0
+        # Agents that run side by side as tools share a log, and each write counts the messages.
+        self._writing = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Read the thread. Raises ``Tampered`` if the stored messages are not as Sayso wrote
+        them."""
+        await hop(self._load)
+
+    def _load(self) -> None:
+        rows = self.store.messages(self.thread)
+        if rows:
+            self._last = rows[-1][0]
+        elif (thread := self.store.thread(self.thread)) is not None:
+            self._last = thread.messages  # more than none, if all of them were pruned
+        for _, text in rows:
+            body = codec.loads(text)
+            if body.get("format") == self.format:
+                self.replay(body)
+                if body["role"] == "user":
+                    self.turn += 1
+                self.answer = body.get("answer")
+
+    def replay(self, body: Body) -> None:
+        """Apply one stored message to the state of the log."""
+
+    async def append(self, *bodies: Body, snapshot: str | None = None) -> None:
+        """Store messages, and the run's snapshot if there is one, in one commit.
+
+        Raises ``Conflict`` if another process has added messages since ``load``.
+        """
+        async with self._writing:
+            command = Propose(
+                thread=self.thread,
+                run=self.run,
+                agent=self.gate.agent,
+                messages=tuple(Message(self.run, self._text(body)) for body in bodies),
+                snapshot=snapshot,
+                hold=True,
+                after=self._last,
+            )
+            await write(self.store, command)
+            self._last += len(bodies)
+
+    async def say(self, content: str, *, snapshot: str | None = None, **data: Any) -> None:
+        """Store what the user said, before the model is called."""
+        await self.append({"role": "user", "content": content, **data}, snapshot=snapshot)
+        self.turn += 1
+        self.answer = None
+
+    async def end(self, output: Json, *before: Body, content: str = "", **data: Any) -> None:
+        """Store the answer to what the user said, after the messages that led to it."""
+        answer = {"output": output}
+        last = {"role": "assistant", "content": content, **data, "answer": answer}
+        await self.append(*before, last)
+        self.answer = answer
+
+    def _text(self, body: Body) -> str:
+        whole = {**body, "format": self.format}
+        text = codec.dumps(whole)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            # Half a surrogate pair is not text. People are shown a question mark in its place; the
+            # framework gets back what its model wrote.
+            shown = codec.dumps({name: whole[name] for name in _SHOWN if name in whole})
+            text = json.dumps({**whole, **codec.loads(shown.encode(errors="replace"))})
+        return text
+
+    # -- calls that the framework will not make any more
+
+    async def closing_texts(self, keys: Iterable[str]) -> list[tuple[Call | None, str]]:
+        """Return, for each open call of a reply, its row and what to tell the model about it.
+
+        New input from the user leaves calls without a result, and providers insist on one.
+        """
+        rows = [await hop(self.calls.row_before, key) for key in keys]
+        return [(row, closing_text(row)) for row in rows]
+
+
+class ReplayLog(ConversationLog):
+    """The log of a framework that starts each turn again from its top.
+
+    The replies of the model are stored in order, by path: the place of the agent, or of the part of
+    it, that asked for them. On the way through a turn, stored replies are handed out first.
+    """
+
+    def __init__(self, gate: Gate, thread: str, policy: Policy | None = None) -> None:
+        super().__init__(gate, thread, policy)
+        self.replies: dict[str, list[Any]] = {}
+        #: How many replies were handed out in this process, by path.
+        self.given: dict[str, int] = {}
+
+    def replay(self, body: Body) -> None:
+        if "reply" in body:
+            self.replies.setdefault(body["path"], []).append(body["reply"])
+        else:
+            self.replies = {}  # a new turn, or the end of one
+
+    def next_reply(self, path: str) -> Any:
+        """Return the next stored reply on a path; None if the model has to be called."""
+        number, stored = self.given.get(path, 0), self.replies.get(path, [])
+        if number >= len(stored):
+            return None
+        self.given[path] = number + 1
+        return stored[number]
+
+    async def reply(self, path: str, reply: Any, **shown: Json) -> None:
+        """Store a reply of the model, before any of its calls is made."""
+        await self.append({"role": "assistant", **shown, "path": path, "reply": reply})
+        self.replies.setdefault(path, []).append(reply)
+        self.given[path] = len(self.replies[path])
+
+    async def say(self, content: str, *, snapshot: str | None = None, **data: Any) -> None:
+        await super().say(content, snapshot=snapshot, **data)
+        self.replies = {}
+
+
+def closing_text(row: Call | None) -> str:
+    """Return what to tell the model about a call that the framework will not make any more."""
+    if row is None:
+        return "Nothing is known about this call any more."
+    if not outcomes.went_well(row):
+        return outcomes.why_not(row)
+    return outcomes.as_text(codec.loads(row.result or "null"))
+
+
+async def cancel_skipped(calls: ForeignThread, keys: Iterable[str]) -> None:
+    """Cancel the calls that the framework has answered without running them: their tool is gone,
+    say, or another middleware gave a result."""
+    for key in keys:
+        row = await hop(calls.row, key)
+        if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
+            reason = f"the agent went on without {row.tool}"
+            command = Cancel(thread=row.thread, run=row.run, call=row.id, by="agent", reason=reason)
+            await write(calls.store, command)

@@ -1,0 +1,161 @@
+"""The conversation of a pydantic-ai agent, as the framework's own messages.
+
+A stored reply holds all messages since the one before it. It is stored before any of its calls is
+made, so that a process that resumes the thread finds the calls, and their rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from sayso.adapters.conversation import Body, ConversationLog, cancel_skipped
+from sayso.gate import Gate, outcomes
+from sayso.gate.foreign import ForeignThread
+from sayso.types import Json
+
+
+class MessageLog(ConversationLog):
+    """What was said in one thread, in pydantic-ai's messages."""
+
+    format = "pydantic-ai"
+
+    def __init__(self, gate: Gate, thread: str) -> None:
+        super().__init__(gate, thread)
+        self.messages: list[ModelMessage] = []
+        #: What the user said, while there is no reply to it.
+        self.prompt: Any = None
+        self._raw: list[Json] = []
+        #: How many replies have a call with this id, including replies that were cut off since.
+        self._times: Counter[str] = Counter()
+
+    def _load(self) -> None:
+        super()._load()
+        self.messages = ModelMessagesTypeAdapter.validate_python(self._raw)
+        if self.prompt is not None:
+            (request,) = ModelMessagesTypeAdapter.validate_python(self.prompt)
+            (part,) = request.parts
+            assert isinstance(part, UserPromptPart)
+            self.prompt = part.content
+
+    def replay(self, body: Body) -> None:
+        if "prompt" in body:
+            self.prompt = body["prompt"]
+        if "messages" in body:
+            self._raw = [*(() if body.get("anew") else self._raw), *body["messages"]]
+            self._times.update({call["id"] for call in body.get("calls", ())})
+            self.prompt = None
+
+    async def say_prompt(self, prompt: Any) -> None:
+        """Store what the user said: text, or a sequence of the framework's content parts."""
+        request = ModelRequest(parts=[UserPromptPart(prompt)])
+        texts = [prompt] if isinstance(prompt, str) else [p for p in prompt if isinstance(p, str)]
+        await self.say("".join(texts), prompt=_dump([request]))
+
+    async def reply(self, messages: Sequence[ModelMessage], response: ModelResponse) -> None:
+        """Store a reply that makes calls, and everything that led to it."""
+        whole = [*messages, response]
+        results, data = self._new(whole)
+        await self.append(*results, {"role": "assistant", **_shown(response), **data})
+        self.messages = whole
+        self._times.update({call.tool_call_id for call in response.tool_calls})
+
+    async def end_with(self, messages: Sequence[ModelMessage], output: Json) -> None:
+        """Store the last reply, and the output that the framework made of it."""
+        results, data = self._new(messages)
+        await self.end(output, *results, **{**_shown(messages[-1]), **data})
+        self.messages = list(messages)
+
+    def _new(self, messages: Sequence[ModelMessage]) -> tuple[list[Body], Body]:
+        """Return the tool results for people to read, and the messages that are not stored yet."""
+        known = len(self.messages)
+        grown = len(messages) > known and (not known or messages[known - 1] is self.messages[-1])
+        # Another capability may have cut or rewritten the history: then store all of it again.
+        new = list(messages[known:] if grown else messages)
+        results = [
+            {
+                "role": "tool",
+                "call_id": part.tool_call_id,
+                "name": part.tool_name,
+                "content": part.model_response_str(),
+            }
+            for message in new
+            for part in message.parts
+            if isinstance(part, ToolReturnPart)
+        ]
+        return results, {"messages": _dump(new), **({} if grown else {"anew": True})}
+
+    def key(self, id: str) -> str:
+        """Return the key of a call in the last reply."""
+        return _numbered(id, self._times[id])
+
+    @property
+    def open_calls(self) -> list[ToolCallPart]:
+        """The calls of the last reply, if nothing was said after it."""
+        last = self.messages[-1] if self.messages else None
+        return list(last.tool_calls) if isinstance(last, ModelResponse) else []
+
+    async def closed(self) -> list[ModelMessage]:
+        """Return the messages with a result for every call, so that the user can speak next."""
+        calls = self.open_calls
+        if not calls:
+            return list(self.messages)
+        texts = await self.closing_texts(self.key(call.tool_call_id) for call in calls)
+        parts = [
+            ToolReturnPart(
+                tool_name=call.tool_name,
+                content=text,
+                tool_call_id=call.tool_call_id,
+                outcome="success" if row is not None and outcomes.went_well(row) else "denied",
+            )
+            for call, (row, text) in zip(calls, texts, strict=True)
+        ]
+        return [*self.messages, ModelRequest(parts=parts)]
+
+
+def key_in(messages: Sequence[ModelMessage], id: str) -> str:
+    """Return the key of a call in the last reply, counted in the messages alone."""
+    replies = [message for message in messages if isinstance(message, ModelResponse)]
+    time = sum(any(call.tool_call_id == id for call in reply.tool_calls) for reply in replies)
+    return _numbered(id, time)
+
+
+def _numbered(id: str, time: int) -> str:
+    """Number an id that earlier replies have too: some providers count each reply's calls anew."""
+    return id if time < 2 else f"{id}#{time}"
+
+
+async def cancel_answered(
+    calls: ForeignThread, messages: Sequence[ModelMessage], key: Callable[[str], str]
+) -> None:
+    """Cancel calls that are still open although the last message holds their results."""
+    last = messages[-1] if messages else None
+    parts = last.parts if isinstance(last, ModelRequest) else ()
+    answered = [part for part in parts if isinstance(part, ToolReturnPart)]
+    await cancel_skipped(calls, [key(part.tool_call_id) for part in answered])
+
+
+def _dump(messages: list[ModelMessage]) -> Json:
+    return ModelMessagesTypeAdapter.dump_python(messages, mode="json")
+
+
+def _shown(message: ModelMessage) -> dict[str, Any]:
+    """Return a reply in the fields that pages and terminals show."""
+    if not isinstance(message, ModelResponse):
+        return {"content": ""}
+    calls = [
+        {"id": call.tool_call_id, "name": call.tool_name, "arguments": call.args_as_json_str()}
+        for call in message.tool_calls
+    ]
+    return {"content": message.text or "", **({"calls": calls} if calls else {})}

@@ -1,0 +1,164 @@
+"""The stored conversation is authenticated: an adapter refuses one that was changed with plain SQL.
+
+Every adapter keeps what the user said in the same ``ConversationLog``. Whoever can write to the
+database, but does not hold the row key, must not be able to put words into the model's input.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sayso.adapters.conversation import ReplayLog
+from sayso.engine.commands import Finish
+from sayso.errors import Conflict
+from sayso.gate import Gate
+from sayso.keys import Keyring, new_key, public_key, row_key
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing.story.nursery import Nursery
+from sayso.testing.story.props import LAST
+from sayso.testing.story.scene import Scene
+from sayso.testing.story.step import STORE, THREAD
+
+STAGES = {
+    "agent_framework": "AgentFrameworkStage",
+    "dspy": "DspyStage",
+    "langchain": "LangChainStage",
+    "openai_agents": "OpenAIAgentsStage",
+    "pydantic_ai": "PydanticAIStage",
+}
+
+ATTACKS = {
+    "rewritten": "UPDATE message SET body = replace(body, '\"go\"', '\"no\"') WHERE seq = 1",
+    "deleted": "DELETE FROM message WHERE seq = 1",
+    "moved to another run": "UPDATE message SET run = 'other' WHERE seq = 1",
+    "added": "INSERT INTO message (thread, seq, run, body, mac) "
+    "SELECT thread, 99, run, body, mac FROM message WHERE seq = 1",
+}
+
+
+@pytest.fixture(params=STAGES)
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    stage: Any = getattr(importlib.import_module(f"stage_{request.param}"), STAGES[request.param])
+    no_processes: Callable[[], Nursery] = lambda: pytest.fail("no step here needs a process")  # noqa: E731
+    scene = Scene(stage, tmp_path, no_processes)
+    yield scene
+    scene.close()
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_changed_conversation_never_reaches_the_model(scene: Scene, attack: str) -> None:
+    scene.run()
+    scene.approve_all()
+    scene.inbox.store.close()
+    _execute(scene, ATTACKS[attack])
+    came = scene.resume()
+    assert came.status == "raised"
+    assert came.error.startswith("Tampered: ")
+    assert scene.asked == 1
+    assert scene.effects() == []
+
+
+def test_new_words_do_not_hide_the_change(scene: Scene) -> None:
+    scene.run()
+    scene.inbox.store.close()
+    _execute(scene, ATTACKS["rewritten"])
+    came = scene.run()
+    assert (came.status, scene.asked, scene.effects()) == ("raised", 1, [])
+    assert came.error.startswith("Tampered: ")
+
+
+def test_the_log_begins_with_the_user_and_ends_with_the_answer(scene: Scene) -> None:
+    scene.run()
+    scene.approve_all()
+    assert scene.resume().output == LAST
+    store = SqliteStore(scene.folder / STORE)
+    said = [json.loads(body) for _, body in store.messages(THREAD)]
+    store.close()
+    assert (said[0]["role"], said[0]["content"]) == ("user", "go")
+    assert (said[-1]["role"], said[-1]["answer"]) == ("assistant", {"output": LAST})
+    assert len({body["format"] for body in said}) == 1
+
+
+class _Log(ReplayLog):
+    format = "test"
+
+
+async def _said(store: SqliteStore, *, replies: int = 0) -> _Log:
+    log = _Log(Gate(store, agent="teller"), THREAD)
+    await log.load()
+    await log.say("go")
+    for number in range(replies):
+        await log.reply("", {"text": f"half \ud800 {number}"}, content=f"half \ud800 {number}")
+    return log
+
+
+async def _read(store: SqliteStore) -> _Log:
+    log = _Log(Gate(store, agent="teller"), THREAD)
+    await log.load()
+    return log
+
+
+async def test_a_process_that_cannot_sign_decisions_keeps_the_log(tmp_path: Path) -> None:
+    whole = new_key("ed25519")
+    keys = Keyring.parse(public_key(whole), rows=row_key(whole))
+    with closing(SqliteStore(tmp_path / STORE, keys=keys)) as store:
+        await _said(store, replies=1)
+        assert (await _read(store)).turn == 1
+
+
+async def test_the_framework_gets_back_what_no_page_could_show(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / STORE)) as store:
+        await _said(store, replies=2)
+        log = await _read(store)
+        assert [log.next_reply("")["text"] for _ in "ab"] == ["half \ud800 0", "half \ud800 1"]
+        assert log.next_reply("") is None
+        assert json.loads(store.messages(THREAD)[1][1])["content"] == "half ? 0"
+
+
+async def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / STORE)) as store:
+        first, second = await _said(store), await _read(store)
+        await first.reply("", "one")
+        with pytest.raises(Conflict, match="read it again"):
+            await second.reply("", "two")
+
+
+async def test_messages_of_other_frameworks_are_left_alone(tmp_path: Path) -> None:
+    class Other(_Log):
+        format = "other"
+
+    with closing(SqliteStore(tmp_path / STORE)) as store:
+        await _said(store, replies=1)
+        log = Other(Gate(store, agent="teller"), THREAD)
+        await log.load()
+        assert (log.turn, log.replies) == (0, {})
+        await log.say("and you?")
+        assert (await _read(store)).turn == 1
+
+
+async def test_a_pruned_thread_goes_on(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / STORE)) as store:
+        log = await _said(store, replies=1)
+        store.transact(Finish(thread=THREAD, run=log.run, status="done", token=0))
+        store.prune(store.now() + 10**9, "ana")
+        assert store.messages(THREAD) == []
+        log = await _read(store)
+        log.run = "teller:later"
+        await log.say("again")
+        await log.reply("", "here")
+        assert [number for number, _ in store.messages(THREAD)] == [3, 4]
+
+
+def _execute(scene: Scene, statement: str) -> None:
+    file = sqlite3.connect(scene.folder / STORE)
+    with file:
+        assert file.execute(statement).rowcount > 0, "the statement changed nothing"
+    file.close()
