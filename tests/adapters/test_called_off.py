@@ -56,14 +56,14 @@ class Play:
     def call_off(self) -> None:
         run = self.inbox.store.live_run("t")
         if run is not None:
-            self.inbox.cancel_sync(run.id, by="ana", message="enough")
+            self.inbox.cancel_sync(run.id, by="ana", reason="enough")
 
     def tools(self) -> list[Any]:
         async def stop(why: str) -> str:
             """Stop."""
             run = self.inbox.store.live_run("t")
             assert run is not None
-            await self.inbox.cancel(run.id, by="ana", message=why)
+            await self.inbox.cancel(run.id, by="ana", reason=why)
             return "stopped"
 
         async def pay(to: str) -> str:

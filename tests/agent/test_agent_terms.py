@@ -101,7 +101,7 @@ async def test_whoever_waits_for_an_agent_that_was_called_off_is_due(
         clock.advance(61)
         Worker([agent], world.store).sweep()
     else:
-        await world.inbox.cancel(result.interruptions[0].run, by="ana", message=how)
+        await world.inbox.cancel(result.interruptions[0].run, by="ana", reason=how)
     (due,) = world.store.ready(agent.names, 10)
     assert due.id == result.run
     assert (await agent.resume("t")).output == "Then not."

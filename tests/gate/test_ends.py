@@ -336,7 +336,7 @@ def test_newer_input_supersedes_what_waits(case: Case) -> None:
 
 def test_one_cancelled_request_leaves_the_run(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
-    case.inbox.cancel_sync(request.id, by="ana", message="not needed")
+    case.inbox.cancel_sync(request.id, by="ana", reason="not needed")
     with pytest.raises(Cancelled, match="not needed"):
         case.enter(lambda: case.paying()("bo"))
     ended = case.inbox.get_sync(request.id)

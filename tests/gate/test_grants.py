@@ -9,7 +9,7 @@ import pytest
 from cases import Case, person
 
 from sayso import Denied, InvalidDecision, Paused, Policy, Rule
-from sayso.inbox.standing import scope_of
+from sayso.inbox.decisions import grant_scope
 from sayso.testing import FakeClock
 
 
@@ -151,7 +151,7 @@ def test_a_group_and_its_assurance_stand_behind_it(case: Case) -> None:
     narrower = Rule("pay", reviewers=("group:finance",), assurance="session")
     assert asked(Case(case.store, policy=Policy([narrower])))
     (given,) = strict.inbox.grants_sync()
-    assert scope_of(given) == {}
+    assert grant_scope(given) == {}
 
 
 def test_it_is_worth_as_much_as_we_were_sure_of_who_gave_it(case: Case) -> None:
@@ -163,7 +163,7 @@ def test_it_is_worth_as_much_as_we_were_sure_of_who_gave_it(case: Case) -> None:
     case.decide(request.approve(), person("ana"), grant={"scope": "any"})
     found = [asked(Case(case.store, policy=p), version="2") for p in wanted.values()]
     assert found == [False, True]
-    assert [scope_of(given) for given in case.inbox.grants_sync()] == [{}, {}]
+    assert [grant_scope(given) for given in case.inbox.grants_sync()] == [{}, {}]
 
 
 def test_it_goes_only_with_an_approval_that_one_person_may_give(case: Case) -> None:

@@ -89,7 +89,7 @@ def test_a_token_that_was_revoked_or_ended_or_forged_counts_for_nobody(timed: Ca
     revoke_token(store, row.id, by="ops")
     ended, _ = create_token(store, "ana", by="ops", ends=store.now())
     for token in (revoked, ended, "sayso_made-up", "", "\ud800"):
-        with pytest.raises(NotAllowed, match="unknown, revoked or past its end"):
+        with pytest.raises(NotAllowed, match="unknown, revoked or expired"):
             timed.inbox.decide_sync(request.id, request.approve(), token=token)
     assert timed.pending() == request
 

@@ -371,5 +371,5 @@ async def test_watch_tells_what_is_committed_here(case: Case) -> None:
     assert heard == ["asked", "decided"]
     first = await anext(case.inbox.watch(after=""))
     assert (await anext(case.inbox.watch(after=str(first.pos)))).type == "decided"
-    with pytest.raises(InvalidCall, match="after: give a text"):
+    with pytest.raises(InvalidCall, match="after must be text"):
         case.inbox.watch(after=first.pos)  # type: ignore[arg-type]

@@ -157,7 +157,7 @@ def cancel(
         run = box.store.run(target)
         name = run.id if run is not None else found(box, target).id
         before = _state(box, name)
-        box.cancel_sync(name, by=who.name, message=message or "", superseded=superseded)
+        box.cancel_sync(name, by=who.name, reason=message or "", superseded=superseded)
         after = _state(box, name)
         if before == after:
             raise Conflict(f"{text.inline(name)} is {after}: there was nothing to call off")

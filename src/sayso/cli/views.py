@@ -16,7 +16,7 @@ from sayso.channels.layout import Line, hard_cut, name, wrapped
 from sayso.channels.screen import console, show
 from sayso.hiding import declared
 from sayso.inbox import Inbox, Page
-from sayso.inbox.standing import shown_scope
+from sayso.inbox.decisions import displayed_scope
 from sayso.rows import Principal
 from sayso.types import Grant, Json, Micros, Request, moment
 from sayso.views import request_json
@@ -169,7 +169,7 @@ def show_grants(box: Inbox, grants: Sequence[Grant], *, plain: bool) -> None:
     if not grants:
         show(target, [Line("There are no standing yeses.")])
     for grant in grants:
-        show(target, _grant(grant, shown_scope(box.store, grant)))
+        show(target, _grant(grant, displayed_scope(box.store, grant)))
 
 
 def _grant(grant: Grant, scope: dict[str, Json]) -> Iterable[Line]:
@@ -196,7 +196,7 @@ def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
         "id": grant.id,
         "agent": grant.agent,
         "tool": grant.tool,
-        "scope": shown_scope(box.store, grant),
+        "scope": displayed_scope(box.store, grant),
         "by": grant.by,
         "created_at": moment(grant.created).isoformat(),
         "uses_left": grant.uses_left,

@@ -1,4 +1,8 @@
-"""The door for people: what waits, what it is, decide, and what was decided."""
+"""The inbox: list, show and decide requests.
+
+Public methods are async and have a ``_sync`` twin with the same body. Everything that blocks runs
+in ``RequestReader`` or in a store transaction, which async callers hand to a worker thread.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +18,28 @@ from sayso import codec
 from sayso.engine.commands import Cancel, Decide, Note, RevokeGrant
 from sayso.errors import Conflict, Expired, InvalidCall, InvalidDecision, NotFound, SaysoError
 from sayso.hiding import titled
-from sayso.inbox.answers import (
+from sayso.inbox.decisions import (
     check_alike,
-    check_called_off,
-    check_kind,
+    check_cancelled,
+    check_is_decision,
     checked_edit,
     checked_text,
     checked_value,
+    new_grant,
 )
-from sayso.inbox.filters import Filters, query_of
 from sayso.inbox.people import reviewer_of
-from sayso.inbox.standing import new_grant
 from sayso.policy import tightened
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
-from sayso.stores.base import Store
+from sayso.stores.base import Query, Store
 from sayso.stores.inner import call_off, close_overdue, expire
 from sayso.stores.row_checks import if_readable, tool_of
 from sayso.twin import News, hop, look, twin, write, write_made
 from sayso.types import (
+    KINDS,
+    RISKS,
+    SORTS,
+    STATUS_FILTERS,
     Decision,
     Edit,
     Grant,
@@ -46,17 +53,22 @@ from sayso.types import (
 )
 from sayso.views import is_request, request_of
 
-SWEEP, MAX_SWEEPS = 100, 50
-#: How long a waiter trusts the store's news before it looks by itself.
-_LOOK_AGAIN = 30.0
+MAX_PAGE = 500
 
-#: The policy's second look at edited arguments; the gate takes another before the start.
+_SWEEP, _MAX_SWEEPS = 100, 50
+#: Seconds that a waiter relies on the store's notifications before it reads again.
+_POLL_SECONDS = 30.0
+
+#: Applies the policy to edited arguments. The gate checks them again before the call starts.
 Judge = Callable[[Call, Mapping[str, Any]], Terms]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some requests, and where the next page begins (``None`` at the end)."""
+    """A page of requests. Iterate over it, or pass ``next`` as ``after=`` to get the next page.
+
+    ``next`` is ``None`` on the last page.
+    """
 
     items: tuple[Request, ...]
     next: str | None
@@ -69,8 +81,8 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one decision of several."""
+class DecisionResult:
+    """The result of one decision in ``decide_many``: the request, or the error."""
 
     id: str
     request: Request | None
@@ -78,20 +90,142 @@ class Outcome:
 
 
 class Who(TypedDict, total=False):
-    """Who decides: a name, or a token that proves one; and where."""
+    """Who decides, and where: a name or a token, and a channel."""
 
     by: str | Reviewer | None
     token: str | None
     channel: str
 
 
+class Filters(TypedDict, total=False):
+    """Which requests to list. Leave a filter out, or pass ``None``, to not filter by it."""
+
+    status: str
+    kind: str | None
+    agent: str | None
+    tool: str | None
+    thread: str | None
+    run: str | None
+    risk: str | None
+    #: Words in the tool, agent, id or description.
+    q: str | None
+    sort: str
+    #: ``Page.next`` of the previous page.
+    after: str | None
+    limit: int
+
+
+_CHOICES = {"status": STATUS_FILTERS, "sort": SORTS, "kind": KINDS, "risk": RISKS}
+
+
+def _query(given: Mapping[str, Any]) -> Query:
+    """Check filters and translate them for the store."""
+    filters: dict[str, Any] = {"status": "pending", **given}
+    known = set(Filters.__annotations__)
+    if unknown := set(filters) - known:
+        raise InvalidDecision(
+            f"no filter {', '.join(sorted(unknown))}: use {', '.join(sorted(known))}"
+        )
+    for name, choices in _CHOICES.items():
+        value = filters.get(name, choices[0])
+        if value not in choices and (value is not None or name in ("status", "sort")):
+            raise InvalidDecision(f"{name} {value!r:.40}: use {', '.join(choices)}", name)
+    for name in ("kind", "agent", "tool", "thread", "run", "risk", "q"):
+        if not isinstance(filters.get(name), str | None):
+            raise InvalidDecision(f"{name} must be text", name)
+    filters["text"] = filters.pop("q", None)
+    limit = filters.get("limit", 50)
+    if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
+        raise InvalidDecision(f"limit {limit!r}: use a number from 1 to {MAX_PAGE}", "limit")
+    if filters.get("after") is not None:
+        try:
+            filters["after"] = int(filters["after"])
+        except (TypeError, ValueError):
+            raise InvalidDecision("after: use `next` of the previous page", "after") from None
+    return Query(**filters)
+
+
+class RequestReader:
+    """Reads requests from a store, in the calling OS thread.
+
+    Tools are cached: a tool's digest names it, so it never changes.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._tools: dict[str, Tool] = {}
+
+    def page(self, filters: Mapping[str, Any]) -> tuple[list[tuple[int, Call]], str | None]:
+        """Return a page of rows, each with its position, and where the next page starts."""
+        query = _query(filters)
+        for _ in close_overdue(self.store, _SWEEP, _MAX_SWEEPS):
+            pass  # requests expire and doubts appear even where no worker runs
+        # One extra row tells whether there is a next page.
+        found = self.store.page(replace(query, limit=query.limit + 1))
+        shown = found[: query.limit]
+        following = str(shown[-1][0]) if len(found) > query.limit else None
+        # Leave out requests whose tool was tampered with, like requests that were.
+        return [row for row in shown if if_readable(self._has_readable_tool, row[1])], following
+
+    def _has_readable_tool(self, call: Call) -> bool:
+        self.tool(call)
+        return True
+
+    def call(self, request_id: str) -> Call:
+        """Return the row of a request. Raise ``NotFound`` if there is none."""
+        call = self.store.call(checked_text(request_id, "id"))
+        if call is None or not is_request(call):
+            raise NotFound(f"no request {request_id!r:.80}: see `sayso inbox`")
+        return call
+
+    def request(self, call: Call) -> Request:
+        """Return the request that a row describes."""
+        return request_of(call, self.tool(call))
+
+    def current(self, request_id: str) -> tuple[Call, Request | None]:
+        """Return a row and its request, or ``None`` for the request if it is overdue."""
+        call = self.call(request_id)
+        asked = call.status is CallStatus.ASKED
+        if asked and call.expires_at is not None and call.expires_at <= self.store.now():
+            return call, None
+        return call, self.request(call)
+
+    def tool(self, call: Call) -> Tool | None:
+        """Return the tool of a call; ``None`` for a question or a bare approval."""
+        tool = self._tools.get(call.tool_digest) or tool_of(self.store, call)
+        if tool is not None:
+            self._tools[tool.digest] = tool
+        return tool
+
+    def id_from_prefix(self, prefix: str) -> str:
+        """Return the only request id that starts with ``prefix``."""
+        ids = self.store.calls_like(prefix, 2)
+        if prefix in ids or len(ids) == 1:
+            return prefix if prefix in ids else ids[0]
+        if not ids:
+            raise NotFound(f"no request {prefix!r}: see `sayso inbox`")
+        raise NotFound(f"several ids start with {prefix!r}: type more of it")
+
+    def events(self, call: Call) -> list[Event]:
+        """Return the events of a call, in order."""
+        found: list[Event] = []
+        after = 0
+        while chain := self.store.chain(call.thread, after):
+            found += [event for event in chain if event.call == call.id]
+            after = chain[-1].seq
+        return found
+
+
 class Inbox:
-    """Read and decide requests in one store; every method has a ``_sync`` twin."""
+    """List, show and decide the requests of one store.
+
+    Every async method has a ``_sync`` twin with the same arguments.
+    """
 
     def __init__(self, store: str | Path | Store, *, judge: Judge | None = None) -> None:
         self.store = open_store(store)
         self.judge = judge
-        self._tools: dict[str, Tool] = {}
+        self._reader = RequestReader(self.store)
 
     def __repr__(self) -> str:
         return f"Inbox({self.store.url!r})"
@@ -99,31 +233,42 @@ class Inbox:
     # -- reading
 
     async def pending(self, **filters: Unpack[Filters]) -> Page:
-        """What waits, oldest first: kind, agent, tool, thread, run, risk, q, sort, after, limit."""
+        """Return pending requests, oldest first.
+
+        Filters: kind, agent, tool, thread, run, risk, q, sort, after, limit.
+        """
         return await hop(self._page, {"status": "pending", **filters})
 
     async def history(self, **filters: Unpack[Filters]) -> Page:
-        """What was decided or closed, newest first; the same filters, and ``status``."""
+        """Return decided and closed requests, newest first. Takes the same filters, and status."""
         return await hop(self._page, {"status": "closed", "sort": "newest", **filters})
 
     async def search(self, **filters: Unpack[Filters]) -> Page:
-        """Requests of any ``status``: a public name, ``closed`` or ``any``; the same filters."""
+        """Return requests of any ``status``: a request status, ``closed`` or ``any``."""
         return await hop(self._page, filters)
 
+    def _page(self, filters: Mapping[str, Any]) -> Page:
+        rows, following = self._reader.page(filters)
+        return Page(tuple(self._reader.request(call) for _, call in rows), following)
+
     async def get(self, request: Request | str) -> Request:
-        """Return a request as it is now, by its id or by an earlier copy."""
-        call, found = await look(self.store, self._read, _id_of(request))
+        """Return a request as it is now. Raise ``NotFound`` if there is none."""
+        call, found = await look(self.store, self._reader.current, _id_of(request))
         if found is None:
             call = await hop(expire, self.store, call)
-            found = await look(self.store, self.request_of, call)
+            found = await look(self.store, self._reader.request, call)
         return found
 
-    async def wait(self, request: Request | str, timeout: float | None = None) -> Request:
-        """Wait until a request is no longer pending, and return it as it is then.
+    async def find(self, prefix: str) -> Request:
+        """Return the request whose id starts with ``prefix``. Raise ``NotFound`` if several do."""
+        return await self.get(await look(self.store, self._reader.id_from_prefix, prefix))
 
-        It may have been decided, have expired, or have been cancelled: ``status`` says which. A
-        vote that leaves the request pending is not the end. Raises ``TimeoutError`` if the request
-        is still pending after ``timeout`` seconds; ``None`` waits for as long as it takes.
+    async def wait(self, request: Request | str, timeout: float | None = None) -> Request:
+        """Wait until a request is no longer pending, and return it.
+
+        The request may have been decided, expired or cancelled: see its ``status``. A vote that
+        leaves it pending does not end the wait. Raise ``TimeoutError`` if it is still pending after
+        ``timeout`` seconds; ``None`` waits forever.
         """
         ends = None if timeout is None else time.monotonic() + _checked_timeout(timeout)
         found = await self.get(request)
@@ -140,98 +285,62 @@ class Inbox:
                         f"{found.id} is still pending after {timeout:g} seconds: decide it "
                         "(`sayso inbox`), or wait longer"
                     )
-                await news.wait(self._nap(found, left))
-
-    def _nap(self, request: Request, left: float | None) -> float:
-        """Until the next moment at which the clock alone can change something."""
-        naps = [_LOOK_AGAIN] if left is None else [_LOOK_AGAIN, left]
-        if request.expires_at is not None:
-            naps.append((request.expires_at - moment(self.store.now())).total_seconds() + 0.001)
-        return max(min(naps), 0.001)
-
-    async def find(self, prefix: str) -> Request:
-        """The one request whose id begins like this, for people who type."""
-        return await self.get(await look(self.store, self._named, prefix))
+                seconds = [_POLL_SECONDS] if left is None else [_POLL_SECONDS, left]
+                if found.expires_at is not None:
+                    expires_in = found.expires_at - moment(self.store.now())
+                    seconds.append(expires_in.total_seconds() + 0.001)
+                await news.wait(max(min(seconds), 0.001))
 
     async def events(self, request: Request | str) -> list[Event]:
-        """Return what happened to a request, in order."""
-        return await hop(lambda: self.events_of(self._call(_id_of(request))))
+        """Return the events of a request, in order."""
+        request_id = _id_of(request)
+        return await hop(lambda: self._reader.events(self._reader.call(request_id)))
 
-    async def reveal(self, request_id: str, *, by: str) -> None:
-        """Write down that somebody is about to see what is masked elsewhere."""
-        await hop(self._reveal, request_id, by)
+    def watch(self, after: str | None = None) -> AsyncIterator[Event]:
+        """Yield events as they are committed, by this process or another.
 
-    def _reveal(self, request_id: str, by: str) -> None:
-        call = self._call(request_id)
-        by = reviewer_of(self.store, by, None).name
+        Starts now, or after the position ``after``: ``str(event.pos)`` of the last event you saw.
+        """
+        return self._watch(self._cursor(after))
+
+    def watch_sync(self, after: str | None = None) -> Iterator[Event]:
+        """Yield events as they are committed, by this process or another. See ``watch``."""
+        return self._watch_sync(self._cursor(after))
+
+    def _cursor(self, after: str | None) -> str:
+        if not isinstance(after, str | None):
+            raise InvalidCall("after must be text, such as str(event.pos)", "after")
+        return self.store.tail() if after is None else after
+
+    async def _watch(self, cursor: str) -> AsyncIterator[Event]:
+        while True:
+            batch = await self._next_events(cursor)
+            for _, event in batch:
+                yield event
+            cursor = batch[-1][0]
+
+    def _watch_sync(self, cursor: str) -> Iterator[Event]:
+        while True:
+            batch = self._next_events_sync(cursor)
+            for _, event in batch:
+                yield event
+            cursor = batch[-1][0]
+
+    async def _next_events(self, cursor: str) -> list[tuple[str, Event]]:
+        with contextlib.closing(News(self.store, None)) as news:
+            while not (batch := await hop(self.store.events, cursor)):
+                await news.wait(_POLL_SECONDS)
+        return batch
+
+    async def reveal(self, request: Request | str, *, by: str | Reviewer) -> None:
+        """Record that ``by`` is about to see the masked secrets of a request."""
+        await hop(self._reveal, _id_of(request), by)
+
+    def _reveal(self, request_id: str, by: str | Reviewer) -> None:
+        call = self._reader.call(request_id)
+        name = reviewer_of(self.store, by, None).name
         body = {"request": call.id, "digest": call.digest}
-        self.store.transact(Note(thread=call.thread, type="revealed", actor=by, body=body))
-
-    def _page(self, filters: Mapping[str, Any]) -> Page:
-        rows, following = self.rows(filters)
-        return Page(tuple(self.request_of(call) for _, call in rows), following)
-
-    def rows(self, filters: Mapping[str, Any]) -> tuple[list[tuple[int, Call]], str | None]:
-        """A page of rows, each with its place, and what follows it; in this thread."""
-        query = query_of(filters)
-        self._sweep()
-        # One row more than wanted says whether there is a next page.
-        found = self.store.page(replace(query, limit=query.limit + 1))
-        shown = found[: query.limit]
-        following = str(shown[-1][0]) if len(found) > query.limit else None
-        # A request whose tool cannot be shown is left out like one that was changed itself.
-        return [pair for pair in shown if if_readable(self._has_tool, pair[1])], following
-
-    def _has_tool(self, call: Call) -> bool:
-        self._tool(call)
-        return True
-
-    def _read(self, request_id: str) -> tuple[Call, Request | None]:
-        """A call, and the request that it is, unless it is overdue."""
-        call = self._call(request_id)
-        asked = call.status is CallStatus.ASKED
-        if asked and call.expires_at is not None and call.expires_at <= self.store.now():
-            return call, None
-        return call, self.request_of(call)
-
-    def _named(self, prefix: str) -> str:
-        ids = self.store.calls_like(prefix, 2)
-        if prefix in ids or len(ids) == 1:
-            return prefix if prefix in ids else ids[0]
-        if not ids:
-            raise NotFound(f"no request {prefix!r}: see `sayso inbox`")
-        raise NotFound(f"{prefix!r} is the beginning of several ids: type more of it")
-
-    def events_of(self, call: Call) -> list[Event]:
-        """The same for a row that was read already, in this thread."""
-        found: list[Event] = []
-        after = 0
-        while chain := self.store.chain(call.thread, after):
-            found += [event for event in chain if event.call == call.id]
-            after = chain[-1].seq
-        return found
-
-    def _call(self, request_id: str) -> Call:
-        call = self.store.call(checked_text(request_id, "id"))
-        if call is None or not is_request(call):
-            raise NotFound(f"no request {request_id!r:.80}: see `sayso inbox`")
-        return call
-
-    def request_of(self, call: Call) -> Request:
-        """The request that a row is, in this thread."""
-        return request_of(call, self._tool(call))
-
-    def _tool(self, call: Call) -> Tool | None:
-        """The face of a call's tool; it never changes, since its digest names it."""
-        tool = self._tools.get(call.tool_digest) or tool_of(self.store, call)
-        if tool is not None:
-            self._tools[tool.digest] = tool
-        return tool
-
-    def _sweep(self) -> None:
-        """Close what is overdue and show what is in doubt, even where no worker runs."""
-        for _ in close_overdue(self.store, SWEEP, MAX_SWEEPS):
-            pass
+        self.store.transact(Note(thread=call.thread, type="revealed", actor=name, body=body))
 
     # -- deciding
 
@@ -246,31 +355,34 @@ class Inbox:
         channel: str = "python",
         grant: Mapping[str, Any] | None = None,
     ) -> Request:
-        """Answer a request, given as itself or by its id.
+        """Decide a request, given as a ``Request`` or by id, and return it as it is now.
 
-        The decision is bound to what was seen: to the ``request`` that you pass, or to
-        ``seen_digest``; ``request.approve()`` carries it along.
+        A decision is bound to what the reviewer saw: the ``request`` that you pass, or
+        ``seen_digest``. ``request.approve()`` and its siblings carry the digest.
 
-        ``by`` is a name or a ``Reviewer``, recorded with assurance ``code``; ``token`` names and
-        proves a person. ``grant`` turns an approval into a standing yes: ``{"scope": "exact" |
-        "any" | schema, "uses": n, "ends_in": seconds}``.
+        ``by`` is a name or a ``Reviewer``, recorded with assurance ``code``; ``token``
+        authenticates a person. ``grant`` also approves future calls like this one: ``{"scope":
+        "exact" | "any" | schema, "uses": n, "ends_in": seconds}``.
+
+        Raises ``NotFound``, ``AlreadyDecided``, ``Expired``, ``NotAllowed``, ``InvalidDecision``,
+        or ``Conflict`` if the request has changed since it was seen.
         """
         request_id = _id_of(request)
         if isinstance(request, Request) and seen_digest is None:
             seen_digest = request.digest
-        named = (request_id, decision, by, seen_digest, token, channel, grant)
+        given = (request_id, decision, by, seen_digest, token, channel, grant)
         try:
-            if isinstance(decision, Edit):  # the policy judges it, however long
-                (decided,) = await write(self.store, await hop(self._prepared, *named))
+            if isinstance(decision, Edit):  # evaluates the policy, which may take long
+                (decided,) = await write(self.store, await hop(self._command, *given))
             else:
-                (decided,) = await write_made(self.store, self._prepared, *named)
+                (decided,) = await write_made(self.store, self._command, *given)
         except Expired:
-            call = await look(self.store, self._call, request_id)
+            call = await look(self.store, self._reader.call, request_id)
             await hop(expire, self.store, call)
             raise
-        return self.request_of(decided)  # its tool was looked up before
+        return self._reader.request(decided)  # does not block: ``_command`` cached the tool
 
-    def _prepared(
+    def _command(
         self,
         request_id: str,
         decision: Decision,
@@ -280,29 +392,19 @@ class Inbox:
         channel: str,
         grant: Mapping[str, Any] | None,
     ) -> Decide:
-        """The decision as a command, checked in front of whoever makes it."""
-        check_kind(decision)
+        """Check a decision and return it as an engine command."""
+        check_is_decision(decision)
         if decision.request not in (None, request_id):
             raise Conflict(f"this decision was made for {decision.request}, not for {request_id}")
         reviewer = reviewer_of(self.store, by, token)
         seen = seen_digest or decision.seen_digest
         if decision.seen_digest not in (None, seen):
             raise Conflict(
-                f"request {request_id} is not what you saw, or the decision was made on something "
-                "else than seen_digest: read it again and decide on that"
+                f"request {request_id} is not what you saw: the decision and seen_digest name "
+                "different digests. Read the request again and decide on that"
             )
-        return self._command(self._call(request_id), decision, reviewer, seen, channel, grant)
-
-    def _command(
-        self,
-        call: Call,
-        decision: Decision,
-        by: Reviewer,
-        seen: str | None,
-        channel: str,
-        grant: Mapping[str, Any] | None,
-    ) -> Decide:
-        tool = self._tool(call)
+        call = self._reader.call(request_id)
+        tool = self._reader.tool(call)
         message = value = args = terms = None
         title = ""
         if isinstance(decision, Reject):
@@ -322,7 +424,7 @@ class Inbox:
             run=call.run,
             call=call.id,
             type=decision.type,
-            by=by,
+            by=reviewer,
             channel=checked_text(channel, "channel"),
             seen_digest=seen,
             message=message or "",
@@ -331,10 +433,10 @@ class Inbox:
             args_hash="" if args is None else codec.sha256(args.encode()),
             title=title,
             terms=terms,
-            grant=None if grant is None else new_grant(call, grant, by, self.store.now()),
+            grant=None if grant is None else new_grant(call, grant, reviewer, self.store.now()),
         )
 
-    # The short forms. With an id, they are bound to the request as it is at that moment.
+    # The short forms below, given an id, bind the decision to the request as it is at that moment.
 
     async def approve(
         self,
@@ -343,26 +445,26 @@ class Inbox:
         grant: Mapping[str, Any] | None = None,
         **who: Unpack[Who],
     ) -> Request:
-        """Approve a request exactly as shown; ``grant`` also approves calls like it."""
+        """Approve a request exactly as shown. ``grant`` also approves future calls like it."""
         shown = await self._shown(request)
         return await self.decide(shown, shown.approve(), grant=grant, **who)
 
     async def edit(
         self, request: Request | str, args: Mapping[str, Any], **who: Unpack[Who]
     ) -> Request:
-        """Approve a request with these arguments; those left out stay as shown."""
+        """Approve a request with these arguments changed; the others stay as shown."""
         shown = await self._shown(request)
         return await self.decide(shown, shown.edit(args), **who)
 
     async def reject(
         self, request: Request | str, message: str = "", **who: Unpack[Who]
     ) -> Request:
-        """Reject a request, and say why."""
+        """Reject a request. The agent is given ``message`` as the reason."""
         shown = await self._shown(request)
         return await self.decide(shown, shown.reject(message), **who)
 
     async def respond(self, request: Request | str, value: Json, **who: Unpack[Who]) -> Request:
-        """Answer a question, or give the result of a call in place of running it."""
+        """Answer a question, or give a tool call's result yourself instead of running it."""
         shown = await self._shown(request)
         return await self.decide(shown, shown.respond(value), **who)
 
@@ -376,91 +478,80 @@ class Inbox:
         by: str | Reviewer | None = None,
         token: str | None = None,
         channel: str = "python",
-    ) -> list[Outcome]:
-        """Several decisions of one kind on like requests: same tool, bound to what was seen."""
+    ) -> list[DecisionResult]:
+        """Make several decisions of one kind on requests of one agent and tool.
+
+        Each decision must carry its request: ``[request.approve() for request in page]``. Returns
+        one result per decision; an error in one does not stop the others.
+        """
         if not isinstance(decisions, Iterable) or isinstance(decisions, str | Mapping):
             raise InvalidDecision("give a list of decisions, as [request.approve(), ...]")
         given = list(decisions)
         for decision in given:
-            check_kind(decision)
+            check_is_decision(decision)
         requests = [await self.get(decision.request or "") for decision in given]
         check_alike(given, requests)
-        outcomes = []
+        results = []
         for decision, request in zip(given, requests, strict=True):
             try:
                 done = await self.decide(request.id, decision, by=by, token=token, channel=channel)
-                outcomes.append(Outcome(request.id, done, None))
+                results.append(DecisionResult(request.id, done, None))
             except SaysoError as error:
-                outcomes.append(Outcome(request.id, None, error))
-        return outcomes
+                results.append(DecisionResult(request.id, None, error))
+        return results
 
     async def cancel(
         self,
         target: Request | str,
         *,
-        by: str = "code",
-        message: str = "",
+        by: str | Reviewer = "code",
+        reason: str = "",
         superseded: bool = False,
     ) -> None:
-        """Cancel one request, or a whole run by its name."""
-        await hop(self._cancel, _id_of(target), by, message, superseded)
+        """Cancel a request, or a whole run by its name.
 
-    def _cancel(self, target: str, by: str, message: str, superseded: bool) -> None:
-        reason, by = checked_text(message, "message"), reviewer_of(self.store, by, None).name
+        Calls that have not started never will. Raises ``Conflict`` if a call is running, in doubt
+        or finished.
+        """
+        await hop(self._cancel, _id_of(target), by, reason, superseded)
+
+    def _cancel(self, target: str, by: str | Reviewer, reason: str, superseded: bool) -> None:
+        reason, name = checked_text(reason, "reason"), reviewer_of(self.store, by, None).name
         call, run = self.store.call(checked_text(target, "target")), self.store.run(target)
         if call is None and run is None:
             raise NotFound(f"no request and no run {target!r:.80}")
         if call is not None:
             place = {"thread": call.thread, "run": call.run, "call": call.id}
-            self.store.transact(Cancel(**place, by=by, reason=reason, superseded=superseded))
-            check_called_off(self.store.call(call.id) or call)
+            self.store.transact(Cancel(**place, by=name, reason=reason, superseded=superseded))
+            check_cancelled(self.store.call(call.id) or call)
         elif run is not None:
-            call_off(self.store, run, by, reason, superseded=superseded)
+            call_off(self.store, run, name, reason, superseded=superseded)
 
-    # -- standing yeses
+    # -- grants
 
     async def grants(self, *, live_only: bool = True) -> list[Grant]:
-        """The standing yeses."""
+        """List grants: those in force, or all of them with ``live_only=False``."""
         return await hop(lambda: self.store.grants(live_only=live_only))
 
-    async def revoke(self, grant_id: str, *, by: str = "code") -> Grant:
-        """End a standing yes."""
-        by = reviewer_of(self.store, by, None).name
-        (grant,) = await write(self.store, RevokeGrant(grant=grant_id, by=by))
-        revoked: Grant = grant
-        return revoked
+    async def revoke(self, grant: Grant | str, *, by: str | Reviewer = "code") -> Grant:
+        """Revoke a grant, given as itself or by id, and return it."""
+        grant_id = grant.id if isinstance(grant, Grant) else grant
+        name = reviewer_of(self.store, by, None).name
+        (revoked,) = await write(self.store, RevokeGrant(grant=grant_id, by=name))
+        done: Grant = revoked
+        return done
 
-    # -- listening
-
-    def watch(self, after: str | None = None) -> AsyncIterator[Event]:
-        """Events from now on, as they are committed here or elsewhere.
-
-        ``after`` replays from a place in the stream: ``str(event.pos)`` of the last event seen.
-        """
-        if not isinstance(after, str | None):
-            raise InvalidCall("after: give a text, such as str(event.pos)", "after")
-        return self._watch(self.store.tail() if after is None else after)
-
-    async def _watch(self, cursor: str) -> AsyncIterator[Event]:
-        with contextlib.closing(News(self.store, None)) as news:
-            while True:
-                batch = await hop(self.store.events, cursor)
-                for _, event in batch:
-                    yield event
-                if batch:
-                    cursor = batch[-1][0]
-                else:
-                    await news.wait(30.0)
-
-    # -- twins
+    # -- sync twins
 
     pending_sync = twin(pending)
     history_sync = twin(history)
     search_sync = twin(search)
     get_sync = twin(get)
-    wait_sync = twin(wait)
     find_sync = twin(find)
+    wait_sync = twin(wait)
     events_sync = twin(events)
+    _next_events_sync = twin(_next_events)
+    reveal_sync = twin(reveal)
     decide_sync = twin(decide)
     approve_sync = twin(approve)
     edit_sync = twin(edit)
@@ -472,7 +563,7 @@ class Inbox:
     revoke_sync = twin(revoke)
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store. Idempotent."""
         self.store.close()
 
     def __enter__(self) -> Inbox:
@@ -489,5 +580,5 @@ def _id_of(request: object) -> str:
 def _checked_timeout(timeout: object) -> float:
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if not number or not math.isfinite(timeout) or timeout < 0:  # type: ignore[arg-type,operator]
-        raise InvalidCall(f"timeout={timeout!r}: give seconds, or None to wait", "timeout")
+        raise InvalidCall(f"timeout={timeout!r}: give seconds, or None to wait forever", "timeout")
     return float(timeout)  # type: ignore[arg-type]

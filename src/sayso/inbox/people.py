@@ -1,4 +1,8 @@
-"""Who is deciding: names, tokens, and how sure we are."""
+"""Who decides and who may see: tokens, assurance, and visibility.
+
+This is the only module that gives a reviewer an assurance, and the only one that says whether a
+principal may read about a call. Pages, feeds, records and chats all ask here.
+"""
 
 from __future__ import annotations
 
@@ -6,76 +10,82 @@ import hashlib
 import logging
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sayso.engine.commands import AddPrincipal, RevokePrincipal
 from sayso.engine.grants import principal_bytes
 from sayso.errors import InvalidDecision, NotAllowed, NotFound, Unauthenticated
-from sayso.rows import ROLES, Principal
-from sayso.stores.base import Store
-from sayso.types import GROUP, Micros, Reviewer, checked_name, person_name
+from sayso.rows import ROLES, Call, Principal, Run
+from sayso.stores.base import Query, Store
+from sayso.types import GROUP, Micros, Request, Reviewer, checked_name, person_name, plain_name
+from sayso.views import is_request
 
 log = logging.getLogger("sayso.inbox")
 
-_PREFIX = "sayso_"
-#: Ids of what is no token for programs: a link that signs somebody in once, and who is signed in.
+#: Shown in place of text that may describe a call meant for other reviewers.
+WORDS_FOR_OTHERS = "(hidden: this may describe a call for other reviewers)"
+
+#: Id prefixes of principals that are not API tokens: one-time sign-in links, and sessions.
 LINK, SESSION = "lnk_", "ses_"
-#: The evidence for the user of the operating system: the process itself.
+_TOKEN_PREFIX = "sayso_"
+#: The proof of the operating system's user: the process itself.
 _PROCESS = "process"
+_BAD_TOKEN = "this token is unknown, revoked or expired: ask for a new one"
+
+
+# -- who decides
 
 
 @dataclass(frozen=True, slots=True)
 class Proven(Reviewer):
-    """Somebody who came through a door that knows people. Only this module makes one.
+    """An authenticated reviewer. Only this module creates one.
 
-    ``proof`` says what the door saw: the hash of a token's or session's secret, or the process
-    itself. Who it is and how sure that is are read from there anew with each decision, so that
-    nothing else in here has to be believed.
+    ``proof`` is the hash of a token's or session's secret, or ``"process"``. Name, groups and
+    assurance are looked up from it again for every decision, so the other fields are not trusted.
     """
 
     proof: str = ""
 
 
 def token_hash(token: str) -> str:
-    """What is stored of a token; it is long and random, so a plain hash gives nothing away."""
+    """Return the hash under which a token is stored. Tokens are random, so no salt is needed."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def authenticate(store: Store, token: str) -> Proven:
-    """The person behind a token."""
+    """Return the reviewer a token belongs to. Raise ``NotAllowed`` if the token is not valid."""
     principal = store.principal(token_hash(token))
     if principal is None or principal.id.startswith((LINK, SESSION)):
-        raise NotAllowed("this token is unknown, revoked or past its end: ask for another one")
+        raise NotAllowed(_BAD_TOKEN)
     return proven(store, principal.token_hash)
 
 
 def genuine_principal(store: Store, principal: Principal) -> bool:
-    """Whether we wrote this row: a token that somebody put into the database is no token."""
+    """Return whether a principal's signature holds; rows inserted into the database have none."""
     return store.keys.verify(principal_bytes(principal), principal.signature)
 
 
 def proven(store: Store, proof: str) -> Proven:
-    """Whoever the secret with this hash belongs to, and how sure we are of it.
+    """Return the reviewer whose secret has this hash. Raise ``Unauthenticated`` if there is none.
 
-    A session is worth what opened it: the one-time link, which only the person has, is worth
-    ``session``; a token that was pasted is worth ``token``, and the session ends with it.
+    A session has the assurance of what opened it: ``session`` for a one-time link, which only its
+    recipient has, and ``token`` for a pasted token. The latter ends when the token is revoked.
     """
     principal = store.principal(proof)
     live = principal is not None and principal.live(store.now())
     if principal is None or not live or not genuine_principal(store, principal):
-        raise Unauthenticated("this token is unknown, revoked or past its end: ask for another one")
+        raise Unauthenticated(_BAD_TOKEN)
     if principal.id.startswith(LINK):
-        raise Unauthenticated("this is a link's secret: open the link in a browser")
+        raise Unauthenticated("this is the secret of a sign-in link: open the link in a browser")
     assurance = "token"
     if principal.id.startswith(SESSION):
         opened_by = principal.id.removeprefix(SESSION).split(".")[0]
         if opened_by.startswith(LINK):
             assurance = "session"
         elif not _is_live(store, opened_by):
-            raise Unauthenticated(
-                "the token that you signed in with was revoked: ask for another one"
-            )
+            raise Unauthenticated("the token you signed in with was revoked: ask for a new one")
     return Proven(principal.person, principal.groups, assurance, principal.role, proof)
 
 
@@ -85,7 +95,7 @@ def _is_live(store: Store, principal_id: str) -> bool:
 
 
 def os_user() -> Proven:
-    """Whoever runs this process, by the system's word and not by a variable."""
+    """Return the user that runs this process, as the system reports it; ``$USER`` is ignored."""
     try:
         import pwd
 
@@ -98,10 +108,7 @@ def os_user() -> Proven:
 
 
 def reviewer_of(store: Store, by: object, token: str | None) -> Reviewer:
-    """Who decides: whom the token or the door proves, or whom the caller names.
-
-    This is the one place where somebody gets an assurance.
-    """
+    """Return the reviewer for a decision: authenticated by ``token`` or named in ``by``."""
     if token is not None:
         return authenticate(store, token)
     if isinstance(by, Proven):
@@ -109,8 +116,8 @@ def reviewer_of(store: Store, by: object, token: str | None) -> Reviewer:
     if isinstance(by, Reviewer):
         if by.assurance != "code":
             log.warning(
-                "Reviewer(%r, assurance=%r) was made in code, so it counts as 'code': decide with "
-                "token= to prove more",
+                "Reviewer(%r, assurance=%r) was created in code, so it counts as 'code': pass "
+                "token= to authenticate the reviewer",
                 by.name,
                 by.assurance,
             )
@@ -123,6 +130,9 @@ def reviewer_of(store: Store, by: object, token: str | None) -> Reviewer:
         raise InvalidDecision(f"by: {error}", "by") from None
 
 
+# -- tokens
+
+
 def create_token(
     store: Store,
     person: str,
@@ -132,7 +142,7 @@ def create_token(
     groups: Iterable[str] = (),
     ends: Micros | None = None,
 ) -> tuple[str, Principal]:
-    """A new token and its row; the token itself is shown once and kept nowhere."""
+    """Create a token and return it with its row. Only its hash is stored, so save it now."""
     if role not in ROLES:
         raise NotAllowed(f"role {role!r}: use one of {', '.join(ROLES)}")
     try:
@@ -140,8 +150,15 @@ def create_token(
         groups = tuple(checked_name(name).removeprefix(GROUP) for name in groups)
     except ValueError as error:
         raise NotAllowed(str(error)) from None
-    _check_kind(store, person, role)
-    token = _PREFIX + secrets.token_urlsafe(32)
+    now = store.now()
+    for known in store.principals():
+        same = known.person == person and known.live(now)
+        if same and known.role != role and "agent" in (known.role, role):
+            raise NotAllowed(
+                f"{person!r} has a token with the role {known.role!r}: an agent and a person need "
+                "different names, since an agent cannot decide"
+            )
+    token = _TOKEN_PREFIX + secrets.token_urlsafe(32)
     principal = Principal(
         id="tok_" + secrets.token_hex(6),
         token_hash=token_hash(token),
@@ -155,22 +172,103 @@ def create_token(
     return token, stored
 
 
-def _check_kind(store: Store, person: str, role: str) -> None:
-    """Refuse a name that is an agent's for a person, and the other way round."""
-    now = store.now()
-    for known in store.principals():
-        same = known.person == person and known.live(now)
-        if same and known.role != role and "agent" in (known.role, role):
-            raise NotAllowed(
-                f"{person!r} has a token with the role {known.role!r}: an agent and a person need "
-                "different names, since an agent cannot decide"
-            )
-
-
 def revoke_token(store: Store, token_id: str, *, by: str) -> Principal:
-    """End a token by its id."""
+    """Revoke a token by its id. Raise ``NotFound`` if there is no such token."""
     if not any(p.id == token_id for p in store.principals()):
         raise NotFound(f"no token {token_id}: see `sayso token list`")
     (revoked,) = store.transact(RevokePrincipal(principal=token_id, by=by))
     principal: Principal = revoked
     return principal
+
+
+# -- who may see
+
+
+class Audience(NamedTuple):
+    """Who may see something: every reviewer, or these people and groups."""
+
+    everybody: bool
+    names: frozenset[str]
+
+    def holds(self, ours: frozenset[str]) -> bool:
+        """Return whether somebody with these names belongs to the audience."""
+        return self.everybody or not self.names.isdisjoint(ours)
+
+
+def names_of(by: Reviewer) -> frozenset[str]:
+    """Return the names by which rules can mean a person: their own and ``group:...``."""
+    return frozenset((by.name, *(f"group:{name}" for name in by.groups)))
+
+
+def audience_of(calls: Iterable[Call | Request]) -> Audience:
+    """Return who may see at least one of these: its reviewers, its requester, who decided it."""
+    names: set[str] = set()
+    everybody = False
+    for call in calls:
+        wanted = _reviewers(call)
+        everybody = everybody or not wanted
+        names.update(wanted)
+        if call.requester:
+            names.add(plain_name(call.requester))
+        if call.decision is not None:
+            names.add(call.decision.by)
+    return Audience(everybody, frozenset(names))
+
+
+def _reviewers(call: Call | Request) -> tuple[str, ...]:
+    return call.terms.reviewers if isinstance(call, Call) else call.reviewers
+
+
+def audience_of_run(store: Store, run: Run) -> Audience:
+    """Return who may read a run's conversation: those who may see one of its requests.
+
+    A run without requests takes the audience of its thread, and a sub-agent's run that of the call
+    it belongs to. If nobody was asked there either, its requester may read it, or everybody if it
+    has no requester.
+    """
+    asked = [call for call in store.calls_of(run.id) if is_request(call)]
+    if not asked:
+        asked = requests_in(store, run.thread)
+    around = store.call(run.parent_call) if not asked and run.parent_call else None
+    if around is not None and is_request(around):
+        asked = [around]
+    outer = store.run(around.run) if around is not None and not asked else None
+    if outer is not None:
+        return audience_of_run(store, outer)
+    found = audience_of(asked) if asked else Audience(not run.requester, frozenset())
+    return found._replace(names=found.names | {plain_name(run.requester)} - {""})
+
+
+def requests_in(store: Store, thread: str) -> list[Call]:
+    """Return the latest requests of a thread."""
+    return [call for _, call in store.page(Query(status="any", thread=thread, sort="newest"))]
+
+
+def may_see(by: Reviewer, call: Call | Request) -> bool:
+    """Return whether a principal may read about a call."""
+    if by.role == "admin":
+        return True
+    if by.role == "agent":
+        return call.agent == by.name
+    if by.role == "chat":
+        return plain_name(call.requester) == by.name
+    return not _reviewers(call) or audience_of((call,)).holds(names_of(by))
+
+
+def words_for_others(by: Reviewer, turns: Iterable[Iterable[Call]]) -> Iterator[bool]:
+    """Yield, for each turn of a run, whether to hide the model's text from this person.
+
+    ``turns`` are the calls of each turn. From the first call on that is for other reviewers, the
+    model's text may describe it. Text beside a request that this person may see is shown anyway,
+    because the request contains it.
+    """
+    others = False
+    for turn in turns:
+        calls = tuple(turn)
+        others = others or any(not may_see(by, call) for call in calls)
+        yield others and not asks(by, calls)
+
+
+def asks(by: Reviewer, calls: Iterable[Call]) -> bool:
+    """Return whether one of these calls is a request that this principal may see."""
+    return any(is_request(call) and may_see(by, call) for call in calls)

@@ -13,7 +13,7 @@ from fastapi import Depends
 from fastapi import Request as HttpRequest
 
 from sayso.errors import NotAllowed, NotFound, Unauthenticated
-from sayso.inbox.seeing import may_see
+from sayso.inbox.people import may_see
 from sayso.rows import Call
 from sayso.server.access.signing_in import COOKIE, who_is
 from sayso.server.access.traces import note_refusal

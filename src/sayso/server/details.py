@@ -8,7 +8,7 @@ from typing import Any
 from sayso import codec
 from sayso.errors import InvalidCall
 from sayso.hiding import hidden
-from sayso.inbox.seeing import WORDS_FOR_OTHERS, may_see
+from sayso.inbox.people import WORDS_FOR_OTHERS, may_see
 from sayso.rows import Call, Event, Run
 from sayso.server.service import Service
 from sayso.server.showing.shown import inert, summary

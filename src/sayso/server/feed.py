@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from sayso.errors import SaysoError
-from sayso.inbox.seeing import Audience
+from sayso.inbox.people import Audience
 from sayso.rows import SYSTEM_THREAD, Event
 from sayso.server.showing.audiences import Audiences
 from sayso.stores.base import Store

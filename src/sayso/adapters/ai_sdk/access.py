@@ -5,7 +5,7 @@ from __future__ import annotations
 from sayso.adapters.ai_sdk.ear import Ear
 from sayso.engine.commands import Note
 from sayso.errors import NotAllowed, NotFound
-from sayso.inbox.seeing import may_see, requests_in
+from sayso.inbox.people import may_see, requests_in
 from sayso.stores.base import Store
 from sayso.twin import look, write
 from sayso.types import Reviewer

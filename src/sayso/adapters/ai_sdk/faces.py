@@ -12,7 +12,7 @@ from sayso.adapters.ai_sdk.reading import Exchange, Reply, Slot
 from sayso.adapters.ai_sdk.recipe import DENIED
 from sayso.adapters.ai_sdk.wire import Chunk, approval_id
 from sayso.hiding import hidden
-from sayso.inbox.seeing import WORDS_FOR_OTHERS, asks, may_see, words_for_others
+from sayso.inbox.people import WORDS_FOR_OTHERS, asks, may_see, words_for_others
 from sayso.rows import OPEN, Call, CallStatus
 from sayso.types import Json, Reviewer
 from sayso.views import content_of

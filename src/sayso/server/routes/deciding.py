@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from sayso.errors import Conflict, InvalidDecision, NotFound, Refused, SaysoError
-from sayso.inbox import Outcome
+from sayso.inbox import DecisionResult
 from sayso.server import remote
 from sayso.server.access.traces import traced
 from sayso.server.auth import AChatter, Anyone, AReviewer, check_sees
@@ -143,7 +143,7 @@ async def decide_many(request: Request, who: AReviewer) -> JsonAnswer:
     channel = "web" if who.session or who.secret is None else "api"
     made = iter(await service.inbox.decide_many(there, by=who.reviewer, channel=channel))
     outcomes = [
-        Outcome(body.id, None, missing[body.id]) if body.id in missing else next(made)
+        DecisionResult(body.id, None, missing[body.id]) if body.id in missing else next(made)
         for body in bodies
     ]
     items = []
@@ -194,7 +194,7 @@ async def cancel(request: Request, who: Anyone, request_id: str) -> JsonAnswer:
     try:
         if found.status not in ("pending", "approved", "edited"):
             raise Conflict(f"request {found.id} is {found.status}: there is nothing to call off")
-        await service.inbox.cancel(request_id, by=who.name, message=body.message)
+        await service.inbox.cancel(request_id, by=who.name, reason=body.message)
     except Conflict as error:
         raise await _who_won(service, request_id, error) from None
     return JsonAnswer(shown_request(await service.inbox.get(request_id), who.reviewer))

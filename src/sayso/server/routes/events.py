@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import StreamingResponse
 
 from sayso.errors import StoreError
-from sayso.inbox.seeing import names_of
+from sayso.inbox.people import names_of
 from sayso.server.auth import AReviewer, Who
 from sayso.server.feed import Item
 from sayso.server.service import Service, service_of

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request
 
 from sayso.errors import NotFound
 from sayso.hiding import hidden
-from sayso.inbox.seeing import names_of
-from sayso.inbox.standing import shown_scope
+from sayso.inbox.decisions import displayed_scope
+from sayso.inbox.people import names_of
 from sayso.server.auth import AReviewer, Who
 from sayso.server.service import Service, service_of
 from sayso.server.showing.audiences import audience_of_scope
@@ -67,7 +67,7 @@ async def _seen_by(service: Service, who: Who, *, live_only: bool) -> list[Grant
 
 
 def _shown(store: Store, grant: Grant) -> dict[str, Json]:
-    scope = hidden(shown_scope(store, grant)).value
+    scope = hidden(displayed_scope(store, grant)).value
     return {
         "id": grant.id,
         "agent": inline(grant.agent),

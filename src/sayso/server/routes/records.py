@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from fastapi import APIRouter, Query, Request
 
 from sayso.errors import InvalidCall, NotFound, Tampered, UnknownKey
-from sayso.inbox.seeing import audience_of_run, may_see, names_of
+from sayso.inbox.people import audience_of_run, may_see, names_of
 from sayso.rows import Event, Run, RunStatus
 from sayso.server.auth import AReviewer
 from sayso.server.details import conversation, run_json, told
@@ -173,7 +173,7 @@ def _subject(service: Service, call_id: str) -> tuple[bool, str | None]:
         call = service.store.call(call_id) if call_id else None
         if call is None:
             return False, None
-        return is_masked(service.inbox.request_of(call)), inline(call.tool) or None
+        return is_masked(request_in(service.store, call)), inline(call.tool) or None
     except (Tampered, UnknownKey):
         return True, None  # nobody can tell any more what it was
 

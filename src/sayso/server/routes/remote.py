@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Request
 
 from sayso import codec
 from sayso.errors import Conflict, InvalidCall, NotAllowed, NotFound
-from sayso.inbox.seeing import may_see
+from sayso.inbox.people import may_see
 from sayso.rows import Call
 from sayso.server import remote
 from sayso.server.auth import AnAgent

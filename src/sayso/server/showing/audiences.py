@@ -8,7 +8,7 @@ from sayso import codec
 from sayso.engine.grants import UNDER
 from sayso.errors import Tampered, UnknownKey
 from sayso.forking import fork_safe_lock
-from sayso.inbox.seeing import Audience, audience_of, audience_of_run
+from sayso.inbox.people import Audience, audience_of, audience_of_run
 from sayso.rows import SYSTEM_THREAD, Event
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from sayso.forking import fork_safe_lock
 from sayso.inbox import Inbox
-from sayso.inbox.seeing import may_see, names_of
+from sayso.inbox.inbox import RequestReader
+from sayso.inbox.people import may_see, names_of
 from sayso.rows import Call
 from sayso.server.showing.shown import abilities, drawn
 from sayso.server.wire.answers import as_json
@@ -38,7 +39,7 @@ class Cards:
     """The cards that were drawn last. For any thread."""
 
     def __init__(self, inbox: Inbox) -> None:
-        self._inbox = inbox
+        self._reader = RequestReader(inbox.store)
         self._lock = fork_safe_lock()
         self._kept: OrderedDict[Call, Card] = OrderedDict()
         self._size = 0
@@ -51,7 +52,7 @@ class Cards:
         limit, room = filters["limit"], _PAGE
         found: list[Card] = []
         for _ in range(_PAGES):
-            rows, following = self._inbox.rows({**filters, "limit": limit - len(found)})
+            rows, following = self._reader.page({**filters, "limit": limit - len(found)})
             for place, call in rows:
                 card = self._card(call) if may_see(by, call) else None
                 if card is not None and (not mine or _for(by, card.request)):
@@ -72,7 +73,7 @@ class Cards:
             if card is not None:
                 self._kept.move_to_end(call)
                 return card
-        request = self._inbox.request_of(call)
+        request = self._reader.request(call)
         card = Card(request, as_json(drawn(request)))
         if len(card.json) <= _LARGE:
             self._keep(call, card)

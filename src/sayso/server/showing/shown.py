@@ -11,7 +11,7 @@ from typing import Any
 
 from sayso import codec, text
 from sayso.hiding import hidden
-from sayso.inbox.seeing import names_of
+from sayso.inbox.people import names_of
 from sayso.types import ASSURANCE, Json, Request, Reviewer, plain_name
 from sayso.views import request_json
 

@@ -6,7 +6,7 @@ import statistics
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from sayso.inbox.seeing import may_see
+from sayso.inbox.people import may_see
 from sayso.rows import Call
 from sayso.stores.base import Query, Store
 from sayso.text import inline

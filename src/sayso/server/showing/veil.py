@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sayso.inbox.seeing import asks, may_see, requests_in, words_for_others
+from sayso.inbox.people import asks, may_see, requests_in, words_for_others
 from sayso.rows import Call
 from sayso.stores.base import Query, Store
 from sayso.types import Reviewer
