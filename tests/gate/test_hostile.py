@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -273,7 +272,7 @@ def test_a_policy_is_a_policy_or_a_path(policy: Any) -> None:
         Gate("memory://", policy=policy)
 
 
-@pytest.mark.parametrize("store", [None, Path("sayso.db"), 7])
+@pytest.mark.parametrize("store", [None, "sayso", 7])
 def test_a_store_is_a_url_or_a_store(store: Any) -> None:
     with pytest.raises(StoreError, match="sqlite:///"):
         Gate(store)
