@@ -13,7 +13,8 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from sayso.hiding import hidden
-from sayso.schema import Signature, docstring
+from sayso.schema import Signature
+from sayso.schema.functions import split_docstring
 
 
 class Item(BaseModel):
@@ -287,7 +288,7 @@ At once.
 
 
 def test_google_docstrings() -> None:
-    text, meanings = docstring.split(GOOGLE)
+    text, meanings = split_docstring(GOOGLE)
     assert text == "Send it.\n\nAt once.\n\nReturns:\n    An id."
     assert meanings == {
         "to": "The address.",
@@ -297,13 +298,13 @@ def test_google_docstrings() -> None:
 
 
 def test_numpy_docstrings() -> None:
-    text, meanings = docstring.split(NUMPY)
+    text, meanings = split_docstring(NUMPY)
     assert text == "Send it.\n\nAt once.\n\nReturns\n-------\nstr\n    An id."
     assert meanings == {"to": "The address.", "body": "The text of it.", "more": "The text of it."}
 
 
 def test_sphinx_docstrings() -> None:
-    text, meanings = docstring.split(SPHINX)
+    text, meanings = split_docstring(SPHINX)
     assert text == "Send it.\n\nAt once.\n\n:returns: An id."
     assert meanings == {"to": "The address.", "body": "The text of it."}
 
@@ -319,7 +320,7 @@ def test_sphinx_docstrings() -> None:
     ],
 )
 def test_docstrings_without_parameters(doc: str | None, text: str) -> None:
-    assert docstring.split(doc) == (text, {})
+    assert split_docstring(doc) == (text, {})
 
 
 def test_jsonschema_is_imported_late() -> None:

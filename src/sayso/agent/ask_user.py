@@ -13,7 +13,7 @@ from sayso.agent.tool import Tool
 from sayso.gate.guard import tool_of
 from sayso.gate.options import question_terms
 from sayso.schema import Signature
-from sayso.schema.typed_dicts import readable
+from sayso.schema.models import readable
 from sayso.types import Json, Option, Question
 
 

@@ -8,8 +8,8 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from sayso import codec
 from sayso.errors import InvalidCall
+from sayso.schema.models import readable
 from sayso.schema.strict import strict, without_nulls
-from sayso.schema.typed_dicts import readable
 
 
 class OutputType:

@@ -28,7 +28,7 @@ from sayso.gate.options import (
 from sayso.gate.settling import Settler, checked_settle, settler
 from sayso.policy import Predicate
 from sayso.schema import Signature
-from sayso.schema.inspection import resolved, signature_of
+from sayso.schema.functions import resolved, signature_of
 from sayso.stores.base import Store
 from sayso.types import Json, Question, Terms
 

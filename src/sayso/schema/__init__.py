@@ -1,12 +1,12 @@
 """JSON Schemas: made from a function's signature, or stored and checked against.
 
-``Signature`` carries a call from Python to stored bytes and back; ``errors``, ``matches`` and
-``check_schema`` work on any JSON Schema, ``foreign_schema`` makes one of somebody else's safe, and
-``completed`` puts its defaults in.
+Read ``functions`` (inspect a function), ``models`` (its pydantic models), ``signature`` (convert a
+call to stored bytes and back), ``strict`` (OpenAI's strict form, and defaults), and ``validation``
+(check any JSON value against any JSON Schema, within bounds of time and depth).
 """
 
-from sayso.schema.defaults import completed
 from sayso.schema.signature import Signature
+from sayso.schema.strict import completed
 from sayso.schema.validation import (
     check_schema,
     errors,

@@ -6,6 +6,7 @@ An optional property becomes one that may be null, and ``without_nulls`` takes s
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -160,3 +161,24 @@ def _children(node: Node) -> list[Node]:
         if isinstance(node.get(key), dict):
             children.append(node[key])
     return children
+
+
+def completed(schema: Node, value: Any) -> Any:
+    """Return the value with the default of each field it leaves out, where the schema names one."""
+    return _completed(schema, value, schema.get("$defs", {}))
+
+
+def _completed(schema: Node, value: Any, definitions: Node) -> Any:
+    node = only_branch(schema, definitions)
+    if isinstance(value, list) and isinstance(node.get("items"), dict):
+        return [_completed(node["items"], item, definitions) for item in value]
+    properties = node.get("properties", {})
+    if not isinstance(value, dict) or not properties:
+        return value
+    whole = {
+        key: _completed(properties.get(key, {}), item, definitions) for key, item in value.items()
+    }
+    for key, rules in properties.items():
+        if key not in whole and "default" in rules:
+            whole[key] = copy.deepcopy(rules["default"])
+    return whole
