@@ -210,7 +210,7 @@ async def test_an_answer_is_text() -> None:
 async def test_a_script_answers_where_nobody_should_be_asked() -> None:
     tool = human_in_the_loop(scripted_requester(["small"]))
     assert await tool.acall(question="Size?") == "small"
-    with pytest.raises(Expired, match="no more answers"):
+    with pytest.raises(Expired, match="no answer left"):
         await tool.acall(question="Toppings?")
 
 

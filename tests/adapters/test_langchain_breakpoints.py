@@ -68,7 +68,7 @@ def test_one_that_nobody_could_be_asked_about_is_not_passed(
             guarded.run_sync({"done": []}, thread="t")
     assert world.pending() == []
     stands = guarded.resume_sync("t")
-    assert asked(stands) == ["The graph has stopped before b. Shall it go on?"]
+    assert asked(stands) == ["The graph has stopped before b. Continue?"]
     world.decide()
     assert guarded.resume_sync("t").output == {"done": ["a", "b"]}
 
@@ -117,7 +117,7 @@ def test_each_of_a_graph_in_a_graph_is_asked_about(
         guarded = GuardedAgent(compiled, world.gate)
         stands = guarded.run_sync({"done": []}, thread="t")
         for name in ("inner.b", "inner.c", "d"):
-            assert asked(stands) == [f"The graph has stopped before {name}. Shall it go on?"]
+            assert asked(stands) == [f"The graph has stopped before {name}. Continue?"]
             stands = guarded.resume_sync("t", decisions=[stands.interruptions[0].approve()])
     assert stands.output == {"done": ["a", "b", "c", "d"]}
 
@@ -132,6 +132,6 @@ def test_a_graph_that_a_node_calls_out_of_sight_is_asked_about_too(world: World)
     guarded = GuardedAgent(graph.compile(checkpointer=InMemorySaver()), world.gate)
     stands = guarded.run_sync({"done": []}, thread="t")
     for _ in range(2):
-        assert asked(stands) == ["The graph has stopped before calls. Shall it go on?"]
+        assert asked(stands) == ["The graph has stopped before calls. Continue?"]
         stands = guarded.resume_sync("t", decisions=[stands.interruptions[0].approve()])
     assert stands.output == {"done": ["a", "b", "c"]}

@@ -114,5 +114,5 @@ def test_a_workflow_as_an_agent(gate: sayso.Gate) -> None:
 def test_an_agent_that_runs_its_tools_from_code(gate: sayso.Gate) -> None:
     from sayso.adapters.dspy import guard
 
-    with pytest.raises(TypeError, match=r"guard a dspy\.ReAct .* and not CodeAct"):
+    with pytest.raises(TypeError, match=r"takes a dspy\.ReAct .* not CodeAct"):
         guard(dspy.CodeAct("question -> answer", tools=[look]), gate)

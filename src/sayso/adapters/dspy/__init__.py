@@ -1,11 +1,13 @@
-"""DSPy at a gate.
+"""Approvals for DSPy.
 
-``guard(agent, gate)`` takes a ``dspy.ReAct`` or ``dspy.ReActV2`` and makes it durable: each reply
-of the model and each call of a tool is kept, so that whoever resumes repeats neither, and calls
-wait for people where the policy says so. ``human_in_the_loop(requester)`` is a tool that asks a
-person, by whatever way the requester knows; with ``inbox_requester(gate)`` it asks in the inbox.
+``guard(agent, gate)`` makes a ``dspy.ReAct`` or ``dspy.ReActV2`` durable: every reply of the model
+and every tool call is stored, so that a resume repeats neither, and calls wait for approval where
+the policy says so. ``human_in_the_loop(requester)`` is a tool that asks a person; with
+``inbox_requester(gate)`` it asks in the inbox.
 
-Where it meets DSPy: the predictors and the tools of a copy of the agent. The loop is DSPy's own.
+It hooks into the predictors and tools of a copy of the agent. The loop is DSPy's own.
+
+Read ``guard.py`` for the durable agent, and ``asking.py`` for the tool that asks.
 """
 
 from __future__ import annotations
@@ -17,8 +19,7 @@ except ImportError as error:
         'DSPy is not installed: pip install "sayso[dspy]"', name=error.name
     ) from error
 
-from sayso.adapters.dspy._agent import GuardedReAct, guard, resume
-from sayso.adapters.dspy._asking import (
+from sayso.adapters.dspy.asking import (
     HumanInputRequest,
     Requester,
     console_requester,
@@ -28,6 +29,7 @@ from sayso.adapters.dspy._asking import (
     scripted_requester,
     still_open,
 )
+from sayso.adapters.dspy.guard import GuardedReAct, guard, resume
 
 __all__ = [
     "GuardedReAct",

@@ -1,12 +1,14 @@
-"""LangChain and LangGraph at a gate.
+"""Approvals for LangChain and LangGraph.
 
-``guard(agent, gate)`` takes a compiled agent or graph and puts the gate into its tool nodes, so
-that no way to a tool leads past it; what it gives can be run and resumed by thread, here or by
-``sayso worker``. ``HumanInTheLoopMiddleware`` is a drop-in for LangChain's own, with a ``gate`` to
-stand on. ``@node(gate)`` makes a node of one's own ask durably.
+``guard(agent, gate)`` puts a gate into every tool node of a compiled agent or graph, so that no
+call reaches a tool without it. You can run and resume the result by thread, here or in ``sayso
+worker``. ``HumanInTheLoopMiddleware`` is a drop-in for LangChain's own, with a ``gate``.
+``@node(gate)`` makes your own nodes ask durably.
 
-Where it meets LangGraph: the two wrappers of ``ToolNode``, ``interrupt()``, and the state of a
-thread. It does not touch checkpoints, adds no node, and calls no model.
+It uses the two wrappers of ``ToolNode``, ``interrupt()``, and the state of a thread. It does not
+touch checkpoints, adds no node, and calls no model.
+
+Read ``guard.py`` first, then ``tools.py``, ``interrupts.py`` and ``middleware.py``.
 """
 
 from __future__ import annotations
@@ -18,8 +20,7 @@ except ImportError as error:
         'LangChain is not installed: pip install "sayso[langchain]"', name=error.name
     ) from error
 
-from sayso.adapters.langchain._agent import GuardedAgent, guard, resume
-from sayso.adapters.langchain._middleware import HumanInTheLoopMiddleware
-from sayso.adapters.langchain._nodes import node
+from sayso.adapters.langchain.guard import GuardedAgent, guard, resume
+from sayso.adapters.langchain.middleware import HumanInTheLoopMiddleware, node
 
 __all__ = ["GuardedAgent", "HumanInTheLoopMiddleware", "guard", "node", "resume"]

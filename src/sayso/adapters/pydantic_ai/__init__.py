@@ -1,15 +1,17 @@
-"""pydantic-ai at a gate: a capability that gates any tool, and an agent that is kept.
+"""Approvals for pydantic-ai: a capability that guards any tool, and a durable agent.
 
-    guarded = guard(agent, gate)                      # what `sayso serve` and `sayso worker` take
-    stands = await guarded.run("Pay Ana", thread="t-1")
-    stands = await guarded.resume("t-1")              # anywhere, after somebody has decided
+    guarded = guard(agent, gate)                      # for `sayso serve` and `sayso worker`
+    result = await guarded.run("Pay Ana", thread="t-1")
+    result = await guarded.resume("t-1")              # in any process, after the decision
 
-``Gated`` alone, in ``Agent(capabilities=[Gated(gate)])``, keeps the framework's own flow: a run
-ends with ``DeferredToolRequests``, and goes on with ``DeferredToolResults``.
+With ``Gated`` alone, as in ``Agent(capabilities=[Gated(gate)])``, the framework's own flow stays: a
+run ends with ``DeferredToolRequests`` and continues with ``DeferredToolResults``.
 
-It meets the framework at two of its hooks. ``get_wrapper_toolset`` stands around the tools, inside
-all other hooks, so that what people are shown is what the tool would get (``toolset.py``).
-``wrap_model_request`` keeps the conversation, before a call of a reply is made (``messages.py``).
+It uses two of the framework's hooks. ``get_wrapper_toolset`` wraps the tools inside all other
+hooks, so that people see what the tool would get. ``wrap_model_request`` stores each reply before
+its calls are made.
+
+Read ``guard.py`` first, then ``capability.py``, ``tools.py`` and ``messages.py``.
 """
 
 try:
@@ -19,7 +21,7 @@ except ImportError as error:
         'pydantic-ai is not installed: pip install "sayso[pydantic-ai]"', name=error.name
     ) from error
 
-from sayso.adapters.pydantic_ai.gated import Gated
-from sayso.adapters.pydantic_ai.guarded import Guarded, guard, resume
+from sayso.adapters.pydantic_ai.capability import Gated
+from sayso.adapters.pydantic_ai.guard import Guarded, guard, resume
 
 __all__ = ["Gated", "Guarded", "guard", "resume"]

@@ -1,9 +1,10 @@
-"""A compiled graph behind a gate, run and resumed by its thread."""
+"""Run and resume a compiled LangGraph graph by its thread, with a gate in front of its tools."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any
@@ -15,11 +16,8 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt.tool_node import ToolNode
 
 from sayso.adapters.conversation import ConversationLog
-from sayso.adapters.langchain._breakpoints import stop_of
-from sayso.adapters.langchain._calls import ToolGate
-from sayso.adapters.langchain._questions import Questions
-from sayso.adapters.langchain._together import Together
-from sayso.adapters.langchain._tools import named, unanswered
+from sayso.adapters.langchain.interrupts import InterruptQuestions, breakpoint_of
+from sayso.adapters.langchain.tools import ToolGate, missing_results, numbered_id
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.driven import Driven, Stands, check_gate
@@ -40,27 +38,32 @@ def guard(
 ) -> GuardedAgent:
     """Make every tool call of a compiled agent or graph go through a gate.
 
-    ``agent`` is what ``create_agent`` or ``StateGraph.compile`` gave, with a checkpointer. Without
-    ``policy`` the gate's own decides, and without any every call is asked about. ``config`` is
-    passed to the graph each time. The agent given is left as it is; ``.graph`` is the guarded one.
+    ``agent`` is the result of ``create_agent`` or ``StateGraph.compile``, with a checkpointer.
+    ``policy`` replaces the gate's own; if neither has rules, every call needs approval. ``config``
+    is passed to the graph on every run. ``agent`` itself is not changed; ``.graph`` is the guarded
+    copy.
+
+    Raises ``TypeError`` for anything but a compiled graph, and ``SaysoError`` for a graph without a
+    checkpointer, or without a ``ToolNode`` to guard.
     """
     check_gate(gate, policy)
     if not isinstance(agent, CompiledStateGraph):
         kind = type(agent).__name__
         raise TypeError(
-            f"guard what create_agent(...) or StateGraph.compile(...) gave, and not {kind}"
+            "guard(...) takes the result of create_agent(...) or StateGraph.compile(...), "
+            f"not {kind}"
         )
     if agent.checkpointer is None or agent.checkpointer is False:
         raise SaysoError(
-            "this graph has no checkpointer, so a pause would lose the run: "
+            "this graph has no checkpointer, so a pause would lose its state: "
             "pass checkpointer=... to create_agent or compile"
         )
     tools = ToolGate(gate, policy=policy)
     graph, found = _gated(agent, tools)
     if not found:
         raise SaysoError(
-            "this graph has no ToolNode whose calls could be guarded: use create_agent, or a "
-            "ToolNode, or @node(gate) for nodes of your own"
+            "this graph has no ToolNode to guard: use create_agent, or a "
+            "ToolNode, or @node(gate) on your own nodes"
         )
     return GuardedAgent(graph, gate, config, tools)
 
@@ -68,19 +71,22 @@ def guard(
 async def resume(
     guarded: GuardedAgent, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
 ) -> Stands:
-    """Go on with a thread, after these decisions; calls that they leave out keep waiting."""
+    """Resume a thread after these decisions. Calls without a decision stay pending."""
     return await guarded.resume(where, decisions=decisions, by=by)
 
 
-class WordsLog(ConversationLog):
-    """What the user said to a graph, and its answers. The messages in between are in LangGraph's
-    checkpoints, which belong to the graph."""
+class InputLog(ConversationLog):
+    """What the user said to a graph, and its answers.
+
+    The messages in between are in LangGraph's checkpoints, which belong to the graph.
+    """
 
     format = "langchain"
 
 
 class GuardedAgent(Driven):
-    """What ``guard`` gives. ``graph`` is the compiled graph itself, for streaming and the rest."""
+    """A guarded graph; ``guard`` returns one. Use ``graph``, the compiled graph, for streaming
+    and the rest."""
 
     channel = "langchain"
 
@@ -106,76 +112,76 @@ class GuardedAgent(Driven):
         by: str | Reviewer = "user",
         wait: float | None = None,
     ) -> Stands:
-        """Resume a run, by its id or its thread; ``decisions`` are made first."""
+        """Resume a run by its id or its thread. ``decisions`` are recorded first."""
         run = await look(self.gate.store, self.find, where)
         if run.asked:
             state = await self._state(run.thread)
-            await self._questions(run.thread).tidy(state.interrupts)
+            await InterruptQuestions(self.gate, run.thread).cancel_answered(state.interrupts)
         return await super().resume(where, decisions=decisions, by=by, wait=wait)
 
     async def begin(self, input: Any, thread: str) -> Any:
-        """Words become a message; anything else is the graph's input as it is."""
+        """Run the graph. Text becomes a user message; anything else is the graph's input."""
         log = await self._log(thread)
         await log.say(input if isinstance(input, str) else "")
         state = await self._state(thread)
         if isinstance(input, str):
             input = {"messages": [*_unanswered(state.values), {"role": "user", "content": input}]}
-        return await self._moved(input, log)
+        return await self._advance(input, log)
 
     async def go_on(self, thread: str) -> Any:
-        """Decided calls need no input; questions of the graph's own nodes get their answers."""
+        """Continue the graph: nodes that interrupted get their answers, decided calls need no
+        input."""
         log = await self._log(thread)
         state = await self._state(thread)
-        if await self._stays(state, thread, asks=False):
+        if await self._stay(state, thread, asks=False):
             run = run_of(self.gate.store, self.name, thread)
-            await self.cancel(run, reason="it was not to go on")
+            await self.cancel(run, reason="a person decided not to continue")
             raise Paused(run, ())
-        answers = self._questions(thread).answers(state.interrupts)
-        return await self._moved(answers, log)
+        answers = InterruptQuestions(self.gate, thread).answers(state.interrupts)
+        return await self._advance(answers, log)
 
     async def order(self, thread: str) -> Sequence[str]:
-        """LangGraph makes the calls of a turn all at once."""
+        """Return the keys of the last reply's calls: LangGraph makes them all at once."""
         values = (await self._state(thread)).values
         last = _last_reply(values)
-        return [named(values, call) for call in last.tool_calls] if last is not None else ()
+        return [numbered_id(values, call) for call in last.tool_calls] if last is not None else ()
 
     def known_tools(self) -> Iterable[ForeignTool]:
         tools = self._tools
-        return () if tools is None else [tools.plain(tool) for tool in tools.behind.values()]
+        return (
+            () if tools is None else [tools.framework_tool(tool) for tool in tools.behind.values()]
+        )
 
     async def _log(self, thread: str) -> ConversationLog:
-        log = WordsLog(self.gate, thread)
+        log = InputLog(self.gate, thread)
         await log.load()
         return log
 
-    async def _moved(self, input: Any, log: ConversationLog) -> Any:
+    async def _advance(self, input: Any, log: ConversationLog) -> Any:
         thread = log.thread
         values = await self._invoke(input, thread)
         state = await self._state(thread)
         if state.interrupts:
-            await self._questions(thread).put(state.interrupts)
+            await InterruptQuestions(self.gate, thread).ask(state.interrupts)
         if state.next:
-            await self._stays(state, thread, asks=True)
+            await self._stay(state, thread, asks=True)
             raise Paused(run_of(self.gate.store, self.name, thread), ())
         output = _output(values if values is not None else state.values)
         await log.end(output, content=output if isinstance(output, str) else "")
         return output
 
-    async def _stays(self, state: Any, thread: str, *, asks: bool) -> bool:
-        """Whether people want the graph to stay where it stands, if it is a breakpoint."""
+    async def _stay(self, state: Any, thread: str, *, asks: bool) -> bool:
+        """Whether people want the graph to stay at its breakpoint, if it is at one."""
         if not state.next or state.interrupts:
             return False
         whole = await self._state(thread, subgraphs=True)
-        stop = await stop_of(self.graph, whole, self._read)
-        return await self._questions(thread).stays(stop, asks=asks)
+        stop = await breakpoint_of(self.graph, whole, self._read)
+        return await InterruptQuestions(self.gate, thread).should_stay(stop, asks=asks)
 
-    def _questions(self, thread: str) -> Questions:
-        return Questions(self.gate, thread)
-
-    # -- the graph in whichever colour its checkpointer has
+    # -- the graph, sync or async as its checkpointer is
 
     def config(self, thread: str) -> dict[str, Any]:
-        """The config with which the graph knows a thread."""
+        """Return the config that names a thread to the graph."""
         configurable = {**self._config.get("configurable", {}), "thread_id": thread}
         return {**self._config, "configurable": configurable}
 
@@ -187,7 +193,7 @@ class GuardedAgent(Driven):
             try:
                 state = await self.graph.aget_state(config, subgraphs=subgraphs)
             except NotImplementedError:
-                self._async = False  # SqliteSaver and PostgresSaver know only the sync colour
+                self._async = False  # SqliteSaver and PostgresSaver are sync only
             else:
                 self._async = True
                 return state
@@ -200,7 +206,7 @@ class GuardedAgent(Driven):
 
 
 def _gated(agent: Any, tools: ToolGate) -> tuple[Any, int]:
-    """The same graph with the gate in its tool nodes, also in those of graphs within it."""
+    """Return the same graph with the gate in its tool nodes, including those of subgraphs."""
     nodes, found = dict(agent.nodes), 0
     for name, node in nodes.items():
         graphs: list[Any] = []
@@ -215,15 +221,17 @@ def _gated(agent: Any, tools: ToolGate) -> tuple[Any, int]:
 def _gated_in(
     value: Any, tools: ToolGate, graphs: list[Any], around: frozenset[int] = frozenset()
 ) -> tuple[Any, int]:
-    """A runnable, or runnables in a list or a mapping, with the gate in all tool nodes in it:
-    LangChain puts one around another, to give it a config, a retry or a next step."""
+    """Put the gate into all tool nodes inside a runnable, or inside a list or mapping of runnables.
+
+    LangChain wraps one runnable in another to give it a config, a retry or a next step.
+    """
     if isinstance(value, ToolNode):
         return _wrapped(value, tools), 1
     if isinstance(value, CompiledStateGraph):
         inner, found = _gated(value, tools)
         graphs.append(inner)
         return inner, found
-    if id(value) in around:  # it holds itself
+    if id(value) in around:  # a cycle
         return value, 0
     held: Any = ()
     if isinstance(value, Mapping):
@@ -248,35 +256,37 @@ def _gated_in(
 
 
 def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
-    """A tool node like this one, with the gate inside its other wrappers: what they make of a call
-    is what people see, and what they would run again is not run again."""
+    """Return a tool node like this one, with the gate inside its other wrappers.
+
+    People see what the wrappers make of a call, and a wrapper that retries gets the stored result.
+    """
     if type(inner) is not ToolNode:
         raise SaysoError(
-            f"{type(inner).__name__} is a ToolNode of another kind, which might not ask: use "
+            f"{type(inner).__name__} is a subclass of ToolNode, which might not ask: use "
             "ToolNode itself"
         )
     tools.behind.update(inner.tools_by_name)
-    wrap, awrap, together = inner._wrap_tool_call, inner._awrap_tool_call, Together()
+    wrap, awrap, barrier = inner._wrap_tool_call, inner._awrap_tool_call, PauseBarrier()
 
     def gated(request: Any, execute: Any) -> Any:
         def ask(changed: Any) -> Any:
-            with _untouched():
+            with _hide_pause():
                 return tools.wrap(changed, execute)
 
-        with _as_it_was():
+        with _reveal_pause():
             return ask(request) if wrap is None else wrap(request, ask)
 
     async def agated(request: Any, execute: Any) -> Any:
         async def ask(changed: Any) -> Any:
-            with _untouched():
+            with _hide_pause():
                 return await tools.awrap(changed, execute)
 
         async def made() -> Any:
-            with _as_it_was():
+            with _reveal_pause():
                 return await (ask(request) if awrap is None else awrap(request, ask))
 
         inside = request.runtime.config.get("configurable") or {}
-        return await together.one((inside.get("thread_id"), inside.get("checkpoint_ns")), made())
+        return await barrier.one((inside.get("thread_id"), inside.get("checkpoint_ns")), made())
 
     return ToolNode(
         list(inner.tools_by_name.values()),
@@ -285,13 +295,13 @@ def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
         handle_tool_errors=inner._handle_tool_errors,
         messages_key=inner._messages_key,
         wrap_tool_call=gated,
-        # A node with a sync wrapper alone runs it in both colours.
+        # A node that has only a sync wrapper uses it for async calls too.
         awrap_tool_call=agated if awrap is not None or wrap is None else None,
     )
 
 
-class _Stopping(BaseException):
-    """A pause on its way past other middleware: one that catches every error must not catch it."""
+class _PauseSignal(BaseException):
+    """A pause on its way past other middleware, even middleware that catches every exception."""
 
     def __init__(self, cause: GraphBubbleUp) -> None:
         super().__init__()
@@ -299,28 +309,28 @@ class _Stopping(BaseException):
 
 
 @contextmanager
-def _untouched() -> Iterator[None]:
+def _hide_pause() -> Iterator[None]:
     try:
         yield
     except GraphBubbleUp as pause:
-        raise _Stopping(pause) from None
+        raise _PauseSignal(pause) from None
 
 
 @contextmanager
-def _as_it_was() -> Iterator[None]:
+def _reveal_pause() -> Iterator[None]:
     try:
         yield
-    except _Stopping as stopping:
+    except _PauseSignal as stopping:
         raise stopping.cause from None
 
 
 def _unanswered(values: Any) -> list[ToolMessage]:
-    """Answers to the calls that new words left without one."""
+    """Return results for the calls that new input left without one."""
     last = _last_reply(values)
     if last is None:
         return []
     after = takewhile(lambda message: message is not last, reversed(values["messages"]))
-    return unanswered(last, list(after))
+    return missing_results(last, list(after))
 
 
 def _last_reply(values: Any) -> AIMessage | None:
@@ -329,8 +339,8 @@ def _last_reply(values: Any) -> AIMessage | None:
 
 
 def _output(values: Any) -> Any:
-    """The last words of an agent, or the answer in the form that it was to have; of another graph,
-    its values as far as they are JSON."""
+    """Return the last message's text, or the structured response; for other graphs, their values
+    as JSON."""
     from pydantic_core import to_jsonable_python
 
     whole = values if isinstance(values, dict) else {}
@@ -340,3 +350,32 @@ def _output(values: Any) -> Any:
     if messages and isinstance(messages[-1], BaseMessage):
         return messages[-1].text
     return to_jsonable_python(values, fallback=str)
+
+
+class PauseBarrier:
+    """Let a call that pauses wait for the calls beside it.
+
+    LangGraph continues as soon as the first of them stops, and leaves the others running. The run's
+    lease would be released while one of its calls still runs, and a resume would have to wait for
+    it.
+    """
+
+    def __init__(self) -> None:
+        self._steps: dict[Any, set[Any]] = {}
+
+    async def one(self, step: Any, work: Awaitable[Any]) -> Any:
+        """Run a call of a step. A pause is raised once no other call of the step is running."""
+        tasks, task = self._steps.setdefault(step, set()), asyncio.current_task()
+        tasks.add(task)
+        try:
+            return await work
+        except GraphBubbleUp:
+            await asyncio.sleep(0)  # let the others begin
+            tasks.discard(task)  # two that pause must not wait for each other
+            if tasks:
+                await asyncio.wait(set(tasks))
+            raise
+        finally:
+            tasks.discard(task)
+            if not tasks:
+                self._steps.pop(step, None)

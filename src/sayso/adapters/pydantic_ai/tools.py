@@ -1,14 +1,15 @@
-"""The tools of an agent behind a gate: each call is a row, and what runs is what the row says."""
+"""The tools of a pydantic-ai agent at a gate: each call has a row, and what runs is what the row
+says."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import (
     ApprovalRequired,
@@ -17,12 +18,22 @@ from pydantic_ai.exceptions import (
     SkipToolExecution,
     ToolFailed,
 )
+from pydantic_ai.messages import ToolReturn
 from pydantic_ai.tools import ToolDefinition, ToolDenied
-from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
+from pydantic_ai.toolsets import (
+    AbstractToolset,
+    ApprovalRequiredToolset,
+    CombinedToolset,
+    ExternalToolset,
+    FunctionToolset,
+    PrefixedToolset,
+    RenamedToolset,
+    ToolsetTool,
+    WrapperToolset,
+)
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
-from sayso.adapters.pydantic_ai import results
 from sayso.adapters.pydantic_ai.messages import key_in
 from sayso.engine.commands import Reask
 from sayso.errors import InvalidCall, Paused
@@ -40,20 +51,23 @@ _DEFERRED = ("unapproved", "external")
 _BODILESS = ("respond", "reject")
 
 
-#: The calls that were let through here. An agent inside a tool has a run of its own, and its model
-#: may well repeat the id of the call around it.
+#: The calls that have passed the gate. The run's id is part of the key because an agent inside a
+#: tool has a run of its own, and its model may repeat the id of the outer call.
 _running: ContextVar[frozenset[tuple[str | None, str | None]]] = ContextVar(
     "sayso_pydantic_ai", default=frozenset()
 )
 
 
-class _CutShort(BaseException):
-    """The framework stopped a tool that took too long: nobody knows what it did."""
+class _TimedOut(BaseException):
+    """The framework stopped a tool that took too long, so nobody knows what the tool did."""
 
 
-class Stopping(BaseException):
-    """A pause or a no on its way past other capabilities: one that catches every error must not
-    catch it. ``Outside`` (gated.py) makes it the framework's own again."""
+class StopSignal(BaseException):
+    """A pause or a refusal that must pass other capabilities, even those that catch every
+    exception.
+
+    ``Outermost`` (capability.py) turns it back into the framework's own exception.
+    """
 
     def __init__(self, cause: Exception) -> None:
         super().__init__()
@@ -62,19 +76,20 @@ class Stopping(BaseException):
 
 @dataclass
 class GatedToolset(WrapperToolset[D], Generic[D]):
-    """Stands around all tools of an agent, inside every other hook."""
+    """Wrap all tools of an agent, inside every other hook."""
 
     gate: Gate
     policy: Policy | None = None
-    #: The thread and the key of a call, by its id; without it, the conversation says both.
-    place: Callable[[str], tuple[str, str]] | None = None
-    #: Whether somebody stands outside who waits for ``Stopping``.
-    past_others: bool = False
-    #: What the framework itself would defer, by name: ``unapproved`` or ``external``.
+    #: Returns the thread and the key of a call by its id. By default the conversation says both.
+    locate: Callable[[str], tuple[str, str]] | None = None
+    #: Raise pauses as ``StopSignal``, because ``Outermost`` is there to catch it.
+    stop_signals: bool = False
+    #: The kind of each tool by name; ``unapproved`` and ``external`` ones the framework defers.
     deferred: dict[str, str] = field(default_factory=dict)
 
     async def get_tools(self, ctx: RunContext[D]) -> dict[str, ToolsetTool[D]]:
-        """The tools; those that the framework defers come to us like all others."""
+        """Return the tools. Those that the framework would defer become callable, so that the gate
+        sees their calls."""
         tools = await super().get_tools(ctx)
         self.deferred.update({n: t.tool_def.kind for n, t in tools.items()})
         return {name: _callable(tool) for name, tool in tools.items()}
@@ -83,63 +98,61 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[D], tool: ToolsetTool[D]
     ) -> Any:
         if (ctx.run_id, ctx.tool_call_id) in _running.get():
-            # Another one of us stands around this one, and has asked.
+            # An outer toolset of ours has asked already.
             return await super().call_tool(name, tool_args, ctx, tool)
         id = ctx.tool_call_id or ""
-        if self.place is None:
+        if self.locate is None:
             where, key = thread_of(ctx), key_in(ctx.messages, id)
         else:
-            where, key = self.place(id)
+            where, key = self.locate(id)
         thread = ForeignThread(self.gate, where, policy=self.policy)
-        made = _Made(self, thread, key, name, ctx, tool)
+        call = _Call(self, thread, key, name, ctx, tool)
         try:
-            return _given(await made.outcome(tool_args))
-        except (Paused, _CutShort):
-            stop: Exception = await made.deferral()
+            return _given(await call.outcome(tool_args))
+        except (Paused, _TimedOut):
+            stop: Exception = await call.deferral()
         except SkipToolExecution as no:
             stop = no
-        raise (Stopping(stop) if self.past_others else stop) from None
+        raise (StopSignal(stop) if self.stop_signals else stop) from None
 
 
 @dataclass
-class _Made(Generic[D]):
+class _Call(Generic[D]):
     """One call on its way through the gate."""
 
     toolset: GatedToolset[D]
     thread: ForeignThread
-    #: What its row is found by.
+    #: The key of its row.
     id: str
     name: str
     ctx: RunContext[D]
     tool: ToolsetTool[D]
-    #: What the tool itself asked for, in its body.
+    #: Set if the tool itself asked to be deferred.
     wants: ApprovalRequired | CallDeferred | None = None
 
     @property
     def external(self) -> bool:
-        """Whether somebody else makes the result, and nothing runs here."""
+        """Whether the result comes from elsewhere, so that nothing runs here."""
         return self.toolset.deferred.get(self.name) == "external"
 
     async def outcome(self, args: dict[str, Any]) -> Outcome:
         await self._check_edit()
         call = ForeignCall(
             id=self.id,
-            tool=self._face(),
+            tool=self._framework_tool(),
             args=self._shown(args),
             run=self._run,
-            dump=results.dump,
-            load=results.load,
+            dump=dump_result,
+            load=load_result,
         )
         return await self.thread.outcome(call)
 
-    # -- what is asked about
-
-    def _face(self) -> ForeignTool:
+    def _framework_tool(self) -> ForeignTool:
         kind = self.toolset.deferred.get(self.name, "")
-        return replace(face_of(self.tool.tool_def, kind), read=self._read)
+        return replace(framework_tool(self.tool.tool_def, kind), read=self._read)
 
     def _read(self, args: dict[str, Json]) -> Mapping[str, Json]:
-        """The arguments as the tool reads them, with every default."""
+        """Return the arguments as the tool reads them, with every default."""
         return self._shown(self._validated(codec.dumps(args)))
 
     def _shown(self, values: Any) -> dict[str, Json]:
@@ -162,12 +175,15 @@ class _Made(Generic[D]):
         return values
 
     async def _check_edit(self) -> None:
-        """An edit that the tool does not take goes back to people, and not to the model."""
+        """Ask people again if the tool does not accept an edit, instead of showing the error to the
+        model."""
         row = await look(self.thread.store, self.thread.row, self.id)
         if row is None or row.original is None or row.status is not CallStatus.READY:
             return
         try:
-            values = self._validated(codec.dumps(self._face().passed(codec.loads(row.args))))
+            values = self._validated(
+                codec.dumps(self._framework_tool().passed(codec.loads(row.args)))
+            )
             checks = self.tool.args_validator_func
             checked = checks(self.ctx, **values) if checks is not None else None
             if inspect.isawaitable(checked):
@@ -178,8 +194,6 @@ class _Made(Generic[D]):
     async def _ask_again(self, row: Call, reason: str, terms: Terms | None = None) -> None:
         command = Reask(thread=row.thread, run=row.run, call=row.id, reason=reason, terms=terms)
         await write(self.thread.store, command)
-
-    # -- what runs
 
     async def _run(self, args: dict[str, Json]) -> Any:
         row = await look(self.thread.store, self.thread.row, self.id)
@@ -195,20 +209,21 @@ class _Made(Generic[D]):
             raise Paused(row.run, ()) from None
         except ModelRetry as error:
             if isinstance(error.__context__, TimeoutError) and "Timed out" in error.message:
-                raise _CutShort(error.message) from None
+                raise _TimedOut(error.message) from None
             raise
         finally:
             _running.reset(token)
 
     async def deferral(self) -> ApprovalRequired | CallDeferred:
-        """How this framework stops: the call is deferred, with the request that stands for it."""
+        """Return the framework's exception for a deferred call, with its request in the
+        metadata."""
         row = await look(self.thread.store, self.thread.row, self.id)
         assert row is not None
         if self.wants is not None and row.status is CallStatus.READY:
             terms = replace(row.terms, verdict=Verdict.ASK)
             if isinstance(self.wants, CallDeferred):
                 terms = replace(terms, allowed=_BODILESS)
-            await self._ask_again(row, "the tool itself asks for it", terms)
+            await self._ask_again(row, "the tool itself asks for approval", terms)
             row = await look(self.thread.store, self.thread.row, self.id) or row
         metadata = dict((self.wants.metadata if self.wants is not None else None) or {})
         metadata["sayso"] = {"request": row.id, "digest": row.digest, "thread": row.thread}
@@ -216,12 +231,12 @@ class _Made(Generic[D]):
         return CallDeferred(metadata) if deferred else ApprovalRequired(metadata)
 
 
-def face_of(made: ToolDefinition, kind: str) -> ForeignTool:
-    """A tool as the gate knows it; its ``kind`` is what the framework makes of it."""
+def framework_tool(tool: ToolDefinition, kind: str) -> ForeignTool:
+    """Describe a tool to the gate. ``kind`` says how the framework would treat its calls."""
     return ForeignTool(
-        name=made.name,
-        description=made.description or "",
-        parameters=made.parameters_json_schema,
+        name=tool.name,
+        description=tool.description or "",
+        parameters=tool.parameters_json_schema,
         needs_approval=kind in _DEFERRED,
         possible=_BODILESS if kind == "external" else None,
     )
@@ -234,14 +249,14 @@ def _callable(tool: ToolsetTool[D]) -> ToolsetTool[D]:
 
 
 def thread_of(ctx: RunContext[Any]) -> str:
-    """The natural key of a conversation; a run that names none is one of its own."""
+    """Return the thread of a conversation. A run without a conversation id is its own thread."""
     name = ctx.conversation_id or ctx.run_id
     assert name is not None
     return name
 
 
 def _informed(ctx: RunContext[D], row: Call) -> RunContext[D]:
-    """The tool may know that it was approved, and by whom."""
+    """Tell the tool through its context that it was approved, and by whom."""
     decision = row.decision
     assert decision is not None
     by_rule = decision.type == "allow" and row.terms.rule != OWN
@@ -256,9 +271,84 @@ def _informed(ctx: RunContext[D], row: Call) -> RunContext[D]:
 
 
 def _given(outcome: Outcome) -> Any:
-    """What the framework is given; a no goes past other hooks, which expect a tool's result."""
+    """Return what the framework gets for a call. Refusals are raised, because other hooks expect
+    results."""
     if outcome.ok:
-        return results.told(outcome.value, outcome.text) if outcome.notice else outcome.value
+        return told_result(outcome.value, outcome.text) if outcome.notice else outcome.value
     if outcome.call is None or outcome.call.status is CallStatus.FAILED:
         raise ToolFailed(outcome.text)
     raise SkipToolExecution(ToolDenied(outcome.text))
+
+
+# -- tools that are known without a run
+
+
+def known_tools(toolsets: Iterable[AbstractToolset[Any]]) -> list[ForeignTool]:
+    """Describe the tools that are known without a run, under the names that the model sees.
+
+    The tools of an MCP server are not among them.
+    """
+    return [tool for toolset in toolsets for tool in _tools_in(toolset)]
+
+
+def _tools_in(toolset: Any) -> Iterator[ForeignTool]:
+    if isinstance(toolset, FunctionToolset):
+        yield from (framework_tool(t.tool_def, t.tool_def.kind) for t in toolset.tools.values())
+    elif isinstance(toolset, ExternalToolset):
+        yield from (framework_tool(tool, "external") for tool in toolset.tool_defs)
+    elif isinstance(toolset, CombinedToolset):
+        yield from known_tools(toolset.toolsets)
+    elif isinstance(toolset, WrapperToolset):
+        yield from (_renamed(tool, toolset) for tool in _tools_in(toolset.wrapped))
+
+
+def _renamed(tool: ForeignTool, by: WrapperToolset[Any]) -> ForeignTool:
+    if isinstance(by, PrefixedToolset):
+        return replace(tool, name=f"{by.prefix}_{tool.name}")
+    if isinstance(by, RenamedToolset):
+        new = {old: name for name, old in by.name_map.items()}
+        return replace(tool, name=new.get(tool.name, tool.name))
+    if isinstance(by, ApprovalRequiredToolset) and tool.needs_approval is False:
+        return replace(tool, needs_approval=lambda _: True)  # its predicate sees each call
+    return tool
+
+
+# -- results
+
+
+_whole: TypeAdapter[ToolReturn[Any]] = TypeAdapter(ToolReturn)
+
+
+def dump_result(value: Any) -> Json:
+    """Return a tool's result as JSON.
+
+    What is more than JSON (a file, a ``ToolReturn``) is stored with its kind, and the framework's
+    own type adapter reads it back. Only files that the tool really returned count as files.
+    """
+    whole = value if isinstance(value, ToolReturn) else ToolReturn(value)
+    stored: dict[str, Json] = _whole.dump_python(whole, mode="json", by_alias=True)
+    plain = stored["return_value"]
+    if whole is value or _is_whole(plain):
+        return stored
+    again = _whole.validate_python({"return_value": plain, "kind": "tool-return"})
+    return plain if again.return_value == plain and not stored.get(_FILES) else stored
+
+
+def load_result(stored: Json) -> Any:
+    """Return a stored result as the framework expects it."""
+    return _whole.validate_python(stored) if _is_whole(stored) else stored
+
+
+def told_result(value: Any, text: str) -> Any:
+    """Replace the text that the model reads, and keep everything else of a result."""
+    if not isinstance(value, ToolReturn):
+        return text
+    return ToolReturn(text, content=value.content, metadata=value.metadata, tools=value.tools)
+
+
+_FILES = "content_file_digests"
+
+
+def _is_whole(stored: Json) -> bool:
+    is_object = isinstance(stored, dict) and stored.get("kind") == "tool-return"
+    return is_object and "return_value" in stored

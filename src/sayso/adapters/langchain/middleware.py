@@ -1,33 +1,45 @@
-"""LangChain's ``HumanInTheLoopMiddleware``, and the same on a gate."""
+"""LangChain's ``HumanInTheLoopMiddleware`` on a gate, and nodes of your own that ask."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 import types
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain.agents.middleware import human_in_the_loop as theirs
 from langchain.agents.middleware.types import ModelRequest, ToolCallRequest
 from langchain_core.messages import AIMessage, BaseMessage
 
-from sayso.adapters.langchain import _wire
-from sayso.adapters.langchain._answers import Answers, read_turn
-from sayso.adapters.langchain._calls import (
+from sayso.adapters.langchain.interrupts import (
+    InterruptAnswers,
+    call_interrupt,
+    read_one,
+    read_turn,
+    running_config,
+    shown,
+)
+from sayso.adapters.langchain.tools import (
+    Result,
     ToolGate,
-    by_of,
     check_alone,
-    directly,
+    framework_tool,
     graph_of,
     is_over,
     key_of,
+    missing_results,
+    reviewer_of,
+    run_blocking,
+    text_beside,
+    thread_id,
 )
-from sayso.adapters.langchain._tools import Result, foreign_tool, unanswered, words_with
 from sayso.engine.commands import Finish
-from sayso.errors import Conflict, InvalidPolicy
+from sayso.errors import Conflict, InvalidPolicy, Paused
 from sayso.gate import Gate
-from sayso.gate.foreign import ForeignCall, ForeignTool
+from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool
 from sayso.gate.lease import supersede
 from sayso.policy import Policy
 from sayso.rows import LIVE
@@ -35,14 +47,16 @@ from sayso.twin import hop, write
 from sayso.types import Request, Terms
 
 
-def _standing_in() -> type[Any]:
-    """LangChain's class with its names looked up in our package, so that this package can stand in
-    the place of its module, also where a test replaces one of those names."""
+def _theirs_in_this_package() -> type[Any]:
+    """Return LangChain's class with its globals looked up in our package.
+
+    So our package can replace LangChain's module, also where a test patches one of its names.
+    """
     home = vars(sys.modules["sayso.adapters.langchain"])
     for name, value in vars(theirs).items():
         if not name.startswith("__"):
             home.setdefault(name, value)
-    home.update(interrupt=_wire.interrupt, get_config=_wire.get_config)
+    home.update(interrupt=call_interrupt, get_config=running_config)
     moved: dict[str, Any] = {}
     for name, value in vars(theirs.HumanInTheLoopMiddleware).items():
         if isinstance(value, types.FunctionType) and value.__closure__ is None:
@@ -53,24 +67,25 @@ def _standing_in() -> type[Any]:
     return type("Theirs", (theirs.HumanInTheLoopMiddleware,), moved)
 
 
-_Theirs: Any = _standing_in()
+_Theirs: Any = _theirs_in_this_package()
 
 
 class HumanInTheLoopMiddleware(_Theirs):  # type: ignore[misc]
-    """A drop-in for LangChain's middleware of that name; without a ``gate`` it *is* that one.
+    """A drop-in for LangChain's middleware of the same name. Without a ``gate`` it behaves exactly
+    like it.
 
-    With a ``gate`` each request also stands in the inbox, and a decision there counts like one that
-    comes through ``Command(resume=...)``. The stored arguments run, once; a wrong answer is refused
-    and asked for again; an edit cannot make it another tool. What the gate's policy says of a call
-    comes before ``interrupt_on``.
+    With a ``gate``, each request is also in the inbox, and a decision there counts like one that
+    comes through ``Command(resume=...)``. The stored arguments run, once. A wrong answer is refused
+    and asked for again. An edit cannot change the tool. The gate's policy comes before
+    ``interrupt_on``.
     """
 
     def __new__(cls, *args: Any, gate: Gate | None = None, **options: Any) -> Any:
-        if gate is None or issubclass(cls, _AtGate):
+        if gate is None or issubclass(cls, _GatedMiddleware):
             return object.__new__(cls)
         if cls is HumanInTheLoopMiddleware:
-            return object.__new__(_AtGate)
-        return object.__new__(type(cls.__name__, (cls, _AtGate), {}))
+            return object.__new__(_GatedMiddleware)
+        return object.__new__(type(cls.__name__, (cls, _GatedMiddleware), {}))
 
     def __init__(
         self,
@@ -83,28 +98,28 @@ class HumanInTheLoopMiddleware(_Theirs):  # type: ignore[misc]
         super().__init__(interrupt_on, **options)
         self.gate = gate
         if policy is not None and gate is None:
-            raise TypeError("a policy needs a gate that keeps to it: gate=sayso.Gate(...)")
+            raise TypeError("a policy needs a gate: pass gate=sayso.Gate(...)")
         self.policy = policy
 
 
-class _AtGate(HumanInTheLoopMiddleware):
-    """The same with a gate. It adds no node to the graph that LangChain's has not."""
+class _GatedMiddleware(HumanInTheLoopMiddleware):
+    """The middleware with a gate. It adds no node to the graph that LangChain's does not add."""
 
     gate: Gate
 
     def __init__(self, interrupt_on: Mapping[str, Any], **options: Any) -> None:
         super().__init__(interrupt_on, **options)
         self._tools = ToolGate(
-            self.gate, policy=self.policy, face=self._face, notice=self.edit_notice
+            self.gate, policy=self.policy, describe=self._describe, notice=self.edit_notice
         )
         self._known: dict[str, Any] = {}
 
-    # -- around the model: what the turn before left, and which tools there are
+    # -- around the model: close what the last turn left open, and learn the tools
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[..., Any]) -> Any:
-        changed = directly(lambda: self._before(request))
+        changed = run_blocking(lambda: self._before(request))
         response = handler(changed)
-        directly(lambda: self._after(response))
+        run_blocking(lambda: self._after(response))
         return response
 
     async def awrap_model_call(
@@ -116,20 +131,22 @@ class _AtGate(HumanInTheLoopMiddleware):
 
     async def _before(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         self._known = {tool.name: tool for tool in request.tools if not isinstance(tool, dict)}
-        config = _wire.get_config()
+        config = running_config()
         thread = self._tools.thread(config)
         run = self.gate.store.run(thread.run)
         if run is not None:
             await check_alone(thread, config, ())
-            # The model is asked although calls are open: somebody wrote something new.
+            # The model is called although calls are open: there is new input.
             over = partial(is_over, config)
             await hop(partial(supersede, keys=over), self.gate.store, run, "user")
         return request.override(messages=_answered(request.messages))
 
     async def _after(self, response: Any) -> None:
-        """Where nobody drives the thread, its run ends with the model's last words; with those of a
-        graph within the graph only if nothing else is open."""
-        config = _wire.get_config()
+        """Finish the run after the model's last reply, if nothing drives the thread.
+
+        A subgraph's last reply finishes it only if nothing else is open.
+        """
+        config = running_config()
         thread = self._tools.thread(config)
         last = next((m for m in response.result if isinstance(m, AIMessage)), None)
         run = self.gate.store.run(thread.run)
@@ -143,7 +160,7 @@ class _AtGate(HumanInTheLoopMiddleware):
     # -- after the model: one interrupt for the whole turn
 
     def after_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        return directly(lambda: self._turn(state, runtime))
+        return run_blocking(lambda: self._turn(state, runtime))
 
     async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         return await self._turn(state, runtime)
@@ -152,19 +169,19 @@ class _AtGate(HumanInTheLoopMiddleware):
         last = next((m for m in reversed(state["messages"]) if isinstance(m, AIMessage)), None)
         if self.interrupt_mode == "per_call" or last is None or not last.tool_calls:
             return None
-        config = _wire.get_config()
+        config = running_config()
         thread = self._tools.thread(config)
         made = [call for call in last.tool_calls if call["id"]]
         keys = [key_of(config, state, call) for call in made]
         await check_alone(thread, config, keys)
-        # In a process that has not asked the model its tools are not known here: what has no row
-        # yet is then asked about where it would run.
+        # A process that has not called the model does not know its tools. Calls without a row are
+        # then asked about where they would run.
         calls = [
             ForeignCall(
                 id=key,
                 tool=self._described(call, self._known[call["name"]], state, runtime, None),
                 args=call["args"],
-                note=words_with(state, str(call["id"])),
+                note=text_beside(state, str(call["id"])),
             )
             for key, call in zip(keys, made, strict=True)
             if call["name"] in self._known and thread.row(key) is None
@@ -178,7 +195,7 @@ class _AtGate(HumanInTheLoopMiddleware):
         async def waiting() -> tuple[Request, ...]:
             return await thread.waiting(keys)
 
-        answers = Answers(thread, f"turn {','.join(keys)}"[:150], by_of(config))
+        answers = InterruptAnswers(thread, f"turn {','.join(keys)}"[:150], reviewer_of(config))
         await answers.settle(waiting, _batch, read_turn)
         return None
 
@@ -192,32 +209,32 @@ class _AtGate(HumanInTheLoopMiddleware):
     ) -> Result:
         return await self._tools.awrap(request, handler)
 
-    def _face(self, request: ToolCallRequest) -> ForeignTool:
+    def _describe(self, request: ToolCallRequest) -> ForeignTool:
         runtime = request.runtime
-        # Here and not where the model is asked: other middleware may show it fewer tools.
+        # Checked here and not at the model, because other middleware may show it fewer tools.
         have = {tool.name for tool in runtime.tools}
         unknown = sorted(set(self.interrupt_on) - have)
         if unknown:
             raise InvalidPolicy(
-                f"interrupt_on names {', '.join(unknown)}, which no tool is called, so nothing is "
-                f"run; the tools are: {', '.join(sorted(have))}"
+                f"interrupt_on names {', '.join(unknown)}, but there is no such tool, so nothing "
+                f"was run; the tools are: {', '.join(sorted(have))}"
             )
         return self._described(request.tool_call, request.tool, request.state, runtime, request)
 
     def _described(
         self, call: Any, tool: Any, state: Any, runtime: Any, request: ToolCallRequest | None
     ) -> ForeignTool:
-        """The tool with what ``interrupt_on`` says of it."""
+        """Describe a tool with what ``interrupt_on`` says about it."""
         config = self.interrupt_on.get(call["name"])
         if config is None:
-            return foreign_tool(tool)
+            return framework_tool(tool)
         action, _ = self._create_action_and_config(call, config, state, runtime)
         allowed = tuple(dict.fromkeys(config["allowed_decisions"]))
         own = Terms(rule="interrupt_on", allowed=allowed, description=action["description"])
         needed: Any = True
         if config.get("when") is not None:
             needed = self._when(call, config, state, runtime, request)
-        return foreign_tool(tool, needs_approval=needed, own=own)
+        return framework_tool(tool, needs_approval=needed, own=own)
 
     def _when(
         self, call: Any, config: Any, state: Any, runtime: Any, request: ToolCallRequest | None
@@ -228,16 +245,16 @@ class _AtGate(HumanInTheLoopMiddleware):
                 said: bool = config["when"](request.override(tool_call=looked_at))
             else:
                 said = self._should_interrupt(looked_at, config, state, runtime)
-            return said  # no boolean is an error, so that it asks
+            return said  # anything but a boolean is an error, and asks
 
         return says
 
 
-_AtGate.__name__ = _AtGate.__qualname__ = "HumanInTheLoopMiddleware"
+_GatedMiddleware.__name__ = _GatedMiddleware.__qualname__ = "HumanInTheLoopMiddleware"
 
 
 def _batch(requests: Sequence[Request], error: str) -> dict[str, Any]:
-    """The interrupt of a turn, in LangChain's form, with the ids in the inbox beside it."""
+    """Return the interrupt of a turn in LangChain's form, with the requests' ids and digests."""
     value: dict[str, Any] = {
         "action_requests": [
             {"name": r.tool, "args": dict(r.args), "description": r.description} for r in requests
@@ -252,10 +269,63 @@ def _batch(requests: Sequence[Request], error: str) -> dict[str, Any]:
 
 
 def _answered(messages: Sequence[BaseMessage]) -> list[Any]:
-    """The conversation with an answer after every call: new words may have left some without."""
+    """Return the conversation with a result after every call: new input may have left some
+    without."""
     whole: list[Any] = []
     for place, message in enumerate(messages):
         whole.append(message)
         if isinstance(message, AIMessage):
-            whole += unanswered(message, messages[place + 1 :])
+            whole += missing_results(message, messages[place + 1 :])
     return whole
+
+
+# -- nodes
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def node(gate: Gate) -> Callable[[F], F]:
+    """Make ``gate.ask``, ``gate.confirm`` and ``gate.once`` durable inside a node's function.
+
+    The graph is interrupted where a person is needed. LangGraph then starts the node again from its
+    top, and what was answered or done before comes from the store.
+    """
+
+    def decorate(function: F) -> F:
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def entered(*args: Any, **kwargs: Any) -> Any:
+                return await _entered(gate, lambda: function(*args, **kwargs))
+
+        else:
+
+            @functools.wraps(function)
+            def entered(*args: Any, **kwargs: Any) -> Any:
+                return run_blocking(lambda: _entered(gate, lambda: function(*args, **kwargs)))
+
+        guarded: Any = entered
+        return guarded  # type: ignore[no-any-return]
+
+    return decorate
+
+
+async def _entered(gate: Gate, body: Callable[[], Any]) -> Any:
+    config = running_config()
+    # The task's name is the same each time the node starts over, and different in each turn.
+    task = str(config["configurable"]["checkpoint_ns"])
+    thread = ForeignThread(gate, thread_id(config))
+    answers = InterruptAnswers(thread, task, reviewer_of(config))
+
+    async def waiting() -> tuple[Request, ...]:
+        return await thread.waiting([task])
+
+    while True:
+        await answers.settle(waiting, functools.partial(shown, task), read_one)
+        try:
+            with thread.scope(f"{task}/").inside():
+                value = body()
+                return await value if inspect.isawaitable(value) else value
+        except Paused:
+            continue  # asked just now: interrupt on the next pass

@@ -1,4 +1,4 @@
-"""The capability: every tool of the agent, whoever brings it, goes through the gate."""
+"""Capabilities that put every tool of an agent behind a gate, whichever toolset brings it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.toolsets import AbstractToolset
 
 from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered, key_in
-from sayso.adapters.pydantic_ai.toolset import GatedToolset, Stopping, thread_of
+from sayso.adapters.pydantic_ai.tools import GatedToolset, StopSignal, thread_of
 from sayso.errors import Paused
 from sayso.gate import Gate
 from sayso.gate.foreign import ForeignThread
@@ -28,21 +28,21 @@ D = TypeVar("D")
 class Gated(AbstractCapability[D], Generic[D]):
     """Ask before tools run: functions, toolsets, MCP servers, and tools of other capabilities.
 
-    The policy says which calls; where no rule does, the tool itself (``requires_approval=True``, or
-    ``ApprovalRequired`` raised in it). A call that waits for people is deferred in the framework's
-    way, with the id of its request in the metadata under ``sayso``. The conversation's id is the
-    thread: give ``conversation_id=``, or go on with ``conversation=``.
+    The policy decides which calls need approval. Where no rule matches, the tool does: with
+    ``requires_approval=True``, or by raising ``ApprovalRequired``. A call that needs approval is
+    deferred in the framework's way, with the id of its request in the metadata under ``sayso``. The
+    conversation's id is the thread: pass ``conversation_id=``, or continue with ``conversation=``.
 
-    An agent that is run inside a tool of a guarded one, and has no ``DeferredToolRequests`` among
-    its output types, pauses the call of that tool, and starts at its top when it is made again.
+    An approval in ``DeferredToolResults`` only makes the framework call the tool again. What counts
+    is the decision on the request, made by someone who may make it. If you deny a call there, or
+    give it a result, it does not run and its request is closed.
 
-    An approval in ``DeferredToolResults`` only makes the call come here again: what counts is the
-    decision that was made about the request, by whoever may make it. A call that is denied there,
-    or given a result, is not run, and its request is closed.
+    An agent that runs inside a tool of a guarded one, without ``DeferredToolRequests`` among its
+    output types, pauses the call of that tool, and starts from its top when the call is made again.
     """
 
     gate: Gate
-    #: Instead of the gate's own.
+    #: Used instead of the gate's own policy.
     policy: Policy | None = None
 
     @classmethod
@@ -53,7 +53,7 @@ class Gated(AbstractCapability[D], Generic[D]):
         return CapabilityOrdering(position="innermost")
 
     async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
-        """What somebody has answered in the framework's way need not be decided any more."""
+        """Cancel requests whose calls got a result in the framework's own way."""
         thread = ForeignThread(self.gate, thread_of(ctx), policy=self.policy)
         run = await look(thread.store, thread.store.run, thread.run)
         if run is not None and (run.asked or run.ready):
@@ -61,17 +61,18 @@ class Gated(AbstractCapability[D], Generic[D]):
         return request_context
 
     async def for_run(self, ctx: RunContext[D]) -> AbstractCapability[D]:
-        """In the body of a call, and without a way to defer, an agent is part of that call."""
-        place = None if _defers(ctx) else within(self.gate)
-        return self if place is None else Part(self.gate, self.policy, place)
+        """Inside a call, and without a way to defer, make the agent's run part of that call."""
+        place = None if _can_defer(ctx) else within(self.gate)
+        return self if place is None else SubAgentGated(self.gate, self.policy, place)
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
         return GatedToolset(toolset, self.gate, self.policy)
 
 
 @dataclass
-class Outside(AbstractCapability[D], Generic[D]):
-    """Stands outside all other capabilities: none of them takes a pause or a no for an error."""
+class Outermost(AbstractCapability[D], Generic[D]):
+    """Convert ``StopSignal`` back outside all other capabilities, so that none handles a pause as
+    an error."""
 
     @classmethod
     def get_serialization_name(cls) -> str | None:
@@ -85,35 +86,37 @@ class Outside(AbstractCapability[D], Generic[D]):
     ) -> Any:
         try:
             return await handler(args)
-        except Stopping as stopping:
+        except StopSignal as stopping:
             raise stopping.cause from None
 
 
 @dataclass
-class Inside(Gated[D], Generic[D]):
-    """The same gate of an agent whose conversation is kept, where ``Outside`` stands around all."""
+class ThreadGated(Gated[D], Generic[D]):
+    """The gate of an agent that ``guard`` runs: keys come from the log, and ``Outermost`` is
+    outside."""
 
     log: MessageLog = field(kw_only=True)
 
     async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
-        return request_context  # who keeps the conversation sees to it
+        return request_context  # _LogReplies does it
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
-        return GatedToolset(toolset, self.gate, self.policy, self._place, past_others=True)
+        return GatedToolset(toolset, self.gate, self.policy, self._locate, stop_signals=True)
 
-    def _place(self, id: str) -> tuple[str, str]:
+    def _locate(self, id: str) -> tuple[str, str]:
         return self.log.thread, self.log.key(id)
 
 
 @dataclass
-class Part(AbstractCapability[D], Generic[D]):
-    """The gate of one run of an agent inside a call; its model's replies are kept as well."""
+class SubAgentGated(AbstractCapability[D], Generic[D]):
+    """The gate of an agent that runs inside a call. Its model's replies are stored with that
+    call."""
 
     gate: Gate
     policy: Policy | None
     place: Within
-    #: Whether ``Outside`` stands around all.
-    past_others: bool = False
+    #: Raise pauses as ``StopSignal``, because ``Outermost`` is there to catch it.
+    stop_signals: bool = False
     replies: int = 0
 
     def __post_init__(self) -> None:
@@ -129,8 +132,9 @@ class Part(AbstractCapability[D], Generic[D]):
     async def wrap_model_request(
         self, ctx: RunContext[D], *, request_context: Any, handler: Any
     ) -> ModelResponse:
-        """The reply that was given here before, or a new one, kept before its calls are made."""
-        await cancel_answered(self._calls, ctx.messages, lambda id: f"{self._apart}{id}")
+        """Return the stored reply, or call the model and store its reply before any call is
+        made."""
+        await cancel_answered(self._calls, ctx.messages, lambda id: f"{self._prefix}{id}")
 
         async def ask() -> Json:
             return ModelMessagesTypeAdapter.dump_python(
@@ -138,13 +142,13 @@ class Part(AbstractCapability[D], Generic[D]):
             )
 
         self.replies += 1
-        stored = await kept(self._calls, f"{self._apart}reply", ask)
+        stored = await kept(self._calls, f"{self._prefix}reply", ask)
         (reply,) = ModelMessagesTypeAdapter.validate_python(stored)
         assert isinstance(reply, ModelResponse)
         return reply
 
     async def handle_deferred_tool_calls(self, ctx: RunContext[D], *, requests: Any) -> None:
-        """Something waits for people, and everything else of the reply has been done."""
+        """Pause the outer call, once everything else in the reply has run."""
         raise Paused(self.place.run, ())
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
@@ -152,16 +156,16 @@ class Part(AbstractCapability[D], Generic[D]):
             toolset,
             self.gate,
             self.policy,
-            lambda id: (self.place.thread, f"{self._apart}{id}"),
-            past_others=self.past_others,
+            lambda id: (self.place.thread, f"{self._prefix}{id}"),
+            stop_signals=self.stop_signals,
         )
 
     @property
-    def _apart(self) -> str:
-        """What the keys of the last reply's calls begin with."""
+    def _prefix(self) -> str:
+        """The prefix of the keys of the last reply's calls."""
         return f"{self.place.key}/{self.replies}/"
 
 
-def _defers(ctx: RunContext[Any]) -> bool:
+def _can_defer(ctx: RunContext[Any]) -> bool:
     wanted = None if ctx.agent is None else ctx.agent.output_type
     return DeferredToolRequests in (wanted if isinstance(wanted, list | tuple) else [wanted])

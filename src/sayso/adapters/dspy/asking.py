@@ -1,8 +1,8 @@
-"""A tool that asks a person, and the ways to get the question there.
+"""A tool that asks a person, and the ways to deliver its question.
 
-A *requester* is an async function that is given a ``HumanInputRequest`` and gets it to somebody,
-who answers with ``set_response``, from any thread and at any time. Whoever awaits ``response`` gets
-the answer, also when it came first; the first answer counts.
+A *requester* is an async function that gets a ``HumanInputRequest`` and delivers it. The answer is
+given with ``set_response``, from any OS thread and at any time. ``await response()`` returns it,
+even if it came first. The first answer counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from sayso.types import Question
 
 
 class HumanInputRequest:
-    """A question, and an answer that can be awaited by many, from any loop, before or after."""
+    """A question whose answer can be awaited more than once, from any event loop, before or
+    after it comes."""
 
     def __init__(self, question: str) -> None:
         self.question = question
@@ -32,11 +33,11 @@ class HumanInputRequest:
 
     @property
     def answered(self) -> bool:
-        """Whether somebody has answered."""
+        """Whether there is an answer."""
         return self._answer is not None
 
     async def response(self, timeout: float | None = None) -> str:
-        """Wait for the answer; ``Expired`` if none came within the given seconds."""
+        """Wait for the answer. Raises ``Expired`` if there is none after ``timeout`` seconds."""
         loop = asyncio.get_running_loop()
         waiting = loop.create_future()
         with self._lock:
@@ -52,14 +53,15 @@ class HumanInputRequest:
         return self._answer
 
     def set_response(self, response: str) -> None:
-        """Answer, and wake whoever waits; the same answer again changes nothing."""
+        """Answer the question. Repeating the same answer has no effect; another one raises
+        ``AlreadyDecided``."""
         if not isinstance(response, str):
-            raise TypeError(f"an answer is text, not {type(response).__name__}")
+            raise TypeError(f"an answer must be text, not {type(response).__name__}")
         with self._lock:
             if self._answer is not None:
                 if self._answer == response:
                     return
-                raise AlreadyDecided("somebody has answered this question already")
+                raise AlreadyDecided("this question was answered already")
             self._answer = response
             waiting, self._waiting = self._waiting, []
         for loop, future in waiting:
@@ -68,7 +70,7 @@ class HumanInputRequest:
             done()
 
     def when_answered(self, done: Callable[[], None]) -> None:
-        """Call this as soon as there is an answer."""
+        """Call ``done`` as soon as there is an answer."""
         with self._lock:
             if self._answer is None:
                 self._when_answered.append(done)
@@ -84,20 +86,23 @@ def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None
     try:
         loop.call_soon_threadsafe(wake)
     except RuntimeError:
-        return  # that loop is gone, and so is who waited on it
+        return  # the loop was closed, so nothing waits on it
 
 
 Requester: TypeAlias = Callable[[HumanInputRequest], Awaitable[None]]
 
 
 class AskingTool(dspy.Tool):  # type: ignore[misc]  # DSPy has no types
-    """A tool that only asks a person: without a rule for it, nobody is asked about the asking."""
+    """A tool that only asks a person. Its calls need no approval unless a rule says so."""
 
 
 def human_in_the_loop(
     requester: Requester, *, timeout: float | None = None, name: str = "ask_human"
 ) -> dspy.Tool:
-    """A tool with which an agent asks a person; after ``timeout`` seconds it is told nobody did."""
+    """Return a tool with which an agent asks a person.
+
+    After ``timeout`` seconds without an answer, the tool fails with ``Expired``.
+    """
 
     async def ask_human(question: str) -> str:
         """Ask the user a question, and get the answer."""
@@ -109,7 +114,7 @@ def human_in_the_loop(
 
 
 async def console_requester(request: HumanInputRequest) -> None:
-    """Ask in the terminal; the loop goes on meanwhile."""
+    """Ask in the terminal, without blocking the event loop."""
     answer = await asyncio.to_thread(input, f"\n{request.question}\n> ")
     request.set_response(answer)
 
@@ -117,11 +122,11 @@ async def console_requester(request: HumanInputRequest) -> None:
 def create_queue_requester(
     request_queue: asyncio.Queue[Any], pending_requests: MutableMapping[str, Any]
 ) -> Requester:
-    """Put questions on a queue, and keep them by their id until they are answered.
+    """Put questions on a queue, and keep them by id until they are answered.
 
     A web app sends what is on the queue to its page, and answers with
-    ``pending_requests[id]["request"].set_response(...)``, which also takes it out. For a page that
-    comes later there is ``still_open(pending_requests)``.
+    ``pending_requests[id]["request"].set_response(...)``, which also removes the entry. A page that
+    connects later gets ``still_open(pending_requests)``.
     """
 
     async def queue_requester(request: HumanInputRequest) -> None:
@@ -140,7 +145,7 @@ def create_queue_requester(
 
 
 def still_open(pending_requests: MutableMapping[str, Any]) -> list[dict[str, str]]:
-    """What nobody has answered yet, in the form in which it went to the queue."""
+    """Return the unanswered questions, in the form in which they went to the queue."""
     return [_item(name, entry["question"]) for name, entry in list(pending_requests.items())]
 
 
@@ -149,9 +154,10 @@ def _item(request_id: str, question: str) -> dict[str, str]:
 
 
 def inbox_requester(gate: Gate, **options: Any) -> Requester:
-    """Ask in the inbox: the question is kept, and may be answered in a week by another process.
+    """Ask in the inbox, where the question survives restarts and another process can pick up the
+    answer.
 
-    Inside a guarded agent the run pauses; elsewhere the gate's ``wait`` says how long to stay.
+    Inside a guarded agent the run pauses; elsewhere the gate's ``wait`` says how long to wait.
     ``options`` are those of ``gate.ask``.
     """
 
@@ -162,13 +168,13 @@ def inbox_requester(gate: Gate, **options: Any) -> Requester:
 
 
 def scripted_requester(answers: Iterable[str]) -> Requester:
-    """Answers from a list, for tests, and for compiling and evaluating a program."""
+    """Take answers from a list: for tests, and for compiling and evaluating a program."""
     left = iter(answers)
 
     async def requester(request: HumanInputRequest) -> None:
         answer = next(left, None)
         if answer is None:
-            raise Expired(f"the script has no more answers, and was asked: {request.question}")
+            raise Expired(f"the script has no answer left for: {request.question}")
         request.set_response(answer)
 
     return requester

@@ -1,0 +1,439 @@
+"""Run and resume a DSPy agent by its thread.
+
+The loop is DSPy's own, and DSPy keeps its trajectory in a local variable. So every resume runs the
+loop from its top, in a copy of the agent whose predictors return stored replies and whose tools
+return stored results: the model is not called again, and no tool runs again.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import dspy
+from dspy.adapters.types.tool import ToolCalls
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from sayso import codec
+from sayso.adapters.conversation import Body, ReplayLog
+from sayso.adapters.dspy.asking import AskingTool
+from sayso.errors import InvalidCall, Paused, SaysoError
+from sayso.gate import Gate
+from sayso.gate.driven import Driven, Stands, check_gate
+from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool, Outcome
+from sayso.gate.within import Within, kept, within
+from sayso.inbox import Inbox
+from sayso.policy import Policy, Predicate
+from sayso.threads import off_loop
+from sayso.types import Json, Reviewer
+
+
+def guard(agent: Any, gate: Gate, policy: Policy | None = None, *, lm: Any = None) -> GuardedReAct:
+    """Make a ``dspy.ReAct`` or ``dspy.ReActV2`` durable, and send its tool calls through a gate.
+
+    ``policy`` replaces the gate's own; if neither has rules, every call needs approval. Runs use
+    ``lm`` wherever they happen, or else the model that DSPy is configured with there. Raises
+    ``TypeError`` for other kinds of modules.
+    """
+    check_gate(gate, policy)
+    unruled = policy is None and not gate.policy.rules
+    return GuardedReAct(guarded_copy(agent, unruled), gate, policy, lm)
+
+
+async def resume(
+    guarded: GuardedReAct, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
+) -> Stands:
+    """Resume a thread after these decisions. Calls without a decision stay pending."""
+    return await guarded.resume(where, decisions=decisions, by=by)
+
+
+class GuardedReAct(Driven):
+    """A durable agent; ``guard`` returns one. Its input is text for the first input field, or a
+    mapping."""
+
+    channel = "dspy"
+
+    def __init__(self, agent: Any, gate: Gate, policy: Policy | None, lm: Any) -> None:
+        super().__init__(gate, Inbox(gate.store))
+        self.agent = agent
+        self.policy = policy
+        self._lm = lm
+
+    async def begin(self, input: Any, thread: str) -> Any:
+        """Start a new turn of the thread with these inputs."""
+        inputs = self._inputs(input)
+        log = TurnLog(self.gate, thread, self.policy)
+        await log.load()
+        await log.say(input if isinstance(input, str) else codec.dumps(inputs), inputs=inputs)
+        return await self._turn(log, inputs)
+
+    async def go_on(self, thread: str) -> Any:
+        """Run the last turn again from its top, with everything that is stored of it."""
+        log = TurnLog(self.gate, thread, self.policy)
+        await log.load()
+        if log.answer is not None:
+            return log.answer["output"]
+        if log.inputs is None:
+            raise InvalidCall(f"thread {thread!r} has no input to continue with: run it first")
+        return await self._turn(log, log.inputs)
+
+    async def _turn(self, log: TurnLog, inputs: Mapping[str, Json]) -> Any:
+        output = await self._run_turn(Turn(log.calls, log.turn, log), inputs)
+        await log.end(output, content=output if isinstance(output, str) else "")
+        return output
+
+    def place(self) -> Within | None:
+        return within(self.gate)
+
+    async def part(self, input: Any, place: Within) -> Any:
+        """Run as part of a call of another agent: one turn, from its top each time."""
+        now = ForeignThread(self.gate, place.thread, policy=self.policy)
+        return await self._run_turn(Turn(now, 1, prefix=f"{place.key}/"), self._inputs(input))
+
+    def known_tools(self) -> Iterable[ForeignTool]:
+        return framework_tools(self.agent).values()
+
+    async def _run_turn(self, memory: Turn, inputs: Mapping[str, Json]) -> Any:
+        settings = {} if self._lm is None else {"lm": self._lm}
+        try:
+            with active(memory), dspy.context(**settings):
+                prediction = await self.agent.acall(**inputs)
+        except StopSignal as stopped:
+            raise stopped.cause from None
+        outputs = {name: prediction.get(name) for name in self.agent.signature.output_fields}
+        told = to_jsonable_python(outputs, fallback=str)
+        return next(iter(told.values())) if len(told) == 1 else told
+
+    def _inputs(self, input: Any) -> dict[str, Json]:
+        fields = list(self.agent.signature.input_fields)
+        inputs = {fields[0]: input} if isinstance(input, str) else input
+        if not isinstance(inputs, Mapping) or not set(inputs) <= set(fields):
+            raise InvalidCall(f"pass text, or a mapping of {', '.join(fields)}", "input")
+        told: dict[str, Json] = to_jsonable_python(dict(inputs), fallback=str)
+        return told
+
+
+# -- the guarded copy of an agent
+
+
+Made = Callable[[Any], list[tuple[str, dict[str, Json]]]]
+
+
+def guarded_copy(agent: Any, needs_approval: bool | Predicate) -> Any:
+    """Return a copy of an agent that stores its replies and asks before its tools run."""
+    # A CodeAct is a subclass of ReAct, but its tools run in code that the model writes.
+    if isinstance(agent, dspy.ReAct) and hasattr(agent, "react"):
+        made, extracts, own = _react_calls, True, "finish"
+    elif isinstance(agent, dspy.ReActV2):
+        made, extracts, own = _react_v2_calls, False, "submit"
+    else:
+        raise TypeError(
+            f"guard(...) takes a dspy.ReAct or a dspy.ReActV2, not {type(agent).__name__}"
+        )
+    # The loop's own tool only ends it. In the other loop the name has no meaning.
+    copied = copy.copy(agent)
+    guarded = {
+        name: framework_tool(tool, needs_approval)
+        for name, tool in agent.tools.items()
+        if name != own
+    }
+    copied.tools = {
+        name: _guarded_tool(tool) if name in guarded else tool for name, tool in agent.tools.items()
+    }
+    copied.react = LoggedPredictor(
+        "reply", agent.react, _CallReader(made, own, agent.tools, guarded)
+    )
+    if extracts:
+        copied.extract = LoggedPredictor("extract", agent.extract)
+    return copied
+
+
+def framework_tools(copied: Any) -> Mapping[str, ForeignTool]:
+    """Return the tools of a guarded copy as the gate knows them, by name."""
+    reader: _CallReader = copied.react.reader
+    return reader.guarded
+
+
+def framework_tool(tool: dspy.Tool, needs_approval: bool | Predicate) -> ForeignTool:
+    """Describe a DSPy tool to the gate."""
+    args: Mapping[str, Any] = tool.args or {}
+    return ForeignTool(
+        name=str(tool.name),
+        description=tool.desc or "",
+        parameters={
+            "type": "object",
+            "properties": dict(args),
+            "required": [name for name, rules in args.items() if "default" not in rules],
+            "additionalProperties": bool(tool.has_kwargs),
+        },
+        needs_approval=not isinstance(tool, AskingTool) and needs_approval,
+        read=lambda args: _read(tool, args),
+    )
+
+
+def _read(tool: dspy.Tool, args: dict[str, Json]) -> Mapping[str, Json]:
+    """Return the arguments as DSPy reads them, with every default, including those of nested
+    models."""
+    known: Mapping[str, Any] = tool.args or {}
+    whole = {**{n: rules["default"] for n, rules in known.items() if "default" in rules}, **args}
+    given = {name: value for name, value in whole.items() if name in args or value is not None}
+    try:
+        read = tool._validate_and_parse_args(**given)
+    except ValueError as error:
+        raise InvalidCall(str(error)) from None
+    return {**whole, **to_jsonable_python(read, by_alias=True, fallback=str)}
+
+
+def _guarded_tool(tool: dspy.Tool) -> dspy.Tool:
+    """Return a tool with the same description whose result is the outcome of the guarded call."""
+
+    async def guarded(**kwargs: Any) -> Any:
+        try:
+            return _told(await current_turn().outcome(str(tool.name)))
+        except SaysoError as error:
+            raise StopSignal(error) from error
+
+    copied = tool.model_copy()
+    copied.func = guarded
+    return copied
+
+
+def _told(outcome: Outcome) -> Any:
+    return outcome.value if outcome.ok and not outcome.notice else outcome.text
+
+
+class LoggedPredictor:
+    """A predictor whose replies are stored."""
+
+    def __init__(self, name: str, inner: Any, reader: _CallReader | None = None) -> None:
+        self._name = name
+        self._inner = inner
+        self.reader = reader
+        self._fields = getattr(inner, "predict", inner).signature.output_fields
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __call__(self, **inputs: Any) -> Any:
+        raise SaysoError(
+            "a guarded agent is async: await agent.run(...), or call agent.run_sync(...)"
+        )
+
+    async def acall(self, **inputs: Any) -> dspy.Prediction:
+        """Return the stored reply, or ask the predictor and store its reply."""
+        now = current_turn()
+
+        async def ask() -> Json:
+            said = await self._inner.acall(**inputs)
+            return {name: _dumped(said.get(name)) for name in self._fields}
+
+        kept = await now.reply(self._name, ask)
+        values = {name: self._loaded(name, kept[name]) for name in self._fields if name in kept}
+        prediction = dspy.Prediction(**values)
+        if self.reader is not None:
+            await self.reader.expect(now, now.step(self._name), prediction)
+        return prediction
+
+    def _loaded(self, name: str, value: Json) -> Any:
+        if value is None:
+            return None
+        return TypeAdapter(self._fields[name].annotation).validate_python(value)
+
+
+def _dumped(value: Any) -> Json:
+    if isinstance(value, ToolCalls):
+        calls = [{"id": c.id, "name": c.name, "args": c.args} for c in value.tool_calls]
+        return {"tool_calls": to_jsonable_python(calls, fallback=str)}
+    return to_jsonable_python(value, fallback=str)
+
+
+class _CallReader:
+    """Read from a reply which calls the loop will make."""
+
+    def __init__(
+        self, made: Made, own: str, tools: Mapping[str, Any], guarded: Mapping[str, ForeignTool]
+    ) -> None:
+        self._made = made
+        self._own = own
+        self._tools = tools
+        self.guarded = guarded
+
+    async def expect(self, now: Turn, key: str, prediction: dspy.Prediction) -> None:
+        calls = []
+        for place, (name, args) in enumerate(self._made(prediction)):
+            call_id = f"{key} call {place}"
+            if name in self.guarded:
+                run = _runner(self._tools[name])
+                face = self.guarded[name]
+                calls.append(ForeignCall(id=call_id, tool=face, args=args, run=run))
+            elif name != self._own:
+                await now.thread.gone(call_id, name)
+        now.expect(calls)
+
+
+def _react_calls(prediction: dspy.Prediction) -> list[tuple[str, dict[str, Json]]]:
+    return [(str(prediction.next_tool_name), dict(prediction.next_tool_args or {}))]
+
+
+def _react_v2_calls(prediction: dspy.Prediction) -> list[tuple[str, dict[str, Json]]]:
+    made = ToolCalls.model_validate(prediction.get("tool_calls") or {"tool_calls": []})
+    return [(call.name, dict(call.args or {})) for call in made.tool_calls]
+
+
+def _runner(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
+    """Return an async function that runs a tool as DSPy would; sync tools run in a worker
+    thread."""
+
+    async def run(args: dict[str, Json]) -> Any:
+        if inspect.iscoroutinefunction(tool.func):
+            return await tool.acall(**args)
+        value = await off_loop(lambda: tool.func(**tool._validate_and_parse_args(**args)))
+        return await value if inspect.isawaitable(value) else value
+
+    return run
+
+
+# -- one turn
+
+
+_current: contextvars.ContextVar[Turn | None] = contextvars.ContextVar("sayso_dspy", default=None)
+
+
+@dataclass
+class Turn:
+    """One turn of a thread while it runs: the replies of the model, and the outcomes of calls."""
+
+    thread: ForeignThread
+    turn: int
+    #: Holds the replies. An agent that runs inside a call has none: its replies have rows.
+    log: TurnLog | None = None
+    #: The prefix of all keys inside a call.
+    prefix: str = ""
+    _asked: Counter[str] = field(default_factory=Counter)
+    _calls: list[ForeignCall] = field(default_factory=list)
+    _outcomes: dict[str, Outcome] | None = None
+
+    async def reply(self, name: str, ask: Callable[[], Awaitable[Json]]) -> Json:
+        """Return the next reply of a predictor: the stored one, or a new one, which is stored
+        first."""
+        key = self.key(f"{name} {self._asked[name]}")
+        self._asked[name] += 1
+        if self.log is None:
+            return await kept(self.thread, key, ask)
+        reply = self.log.next_reply(name)
+        if reply is None:
+            reply = await ask()
+            await self.log.reply(name, reply, **_shown(reply))
+        return reply
+
+    def step(self, name: str) -> str:
+        """Return the prefix of the keys of the last reply's calls."""
+        return self.key(f"{name} {self._asked[name] - 1}")
+
+    def key(self, what: str) -> str:
+        """Return a key within this turn."""
+        return f"{self.prefix}turn {self.turn} {what}"
+
+    def expect(self, calls: Sequence[ForeignCall]) -> None:
+        """Note the calls of a reply, which the framework is about to make."""
+        self._calls = list(calls)
+        self._outcomes = None
+
+    async def outcome(self, tool: str) -> Outcome:
+        """Return the outcome of the next call of this tool, after settling all calls of the
+        reply."""
+        if self._outcomes is None:
+            self._outcomes = await self._settle()
+        for place, call in enumerate(self._calls):
+            if call.tool.name == tool:
+                del self._calls[place]
+                return self._outcomes[call.id]
+        raise SaysoError(f"{tool} was called, but no reply of the model asks for it")
+
+    async def _settle(self) -> dict[str, Outcome]:
+        """Settle all calls of a reply: ask about all of them in one commit, and let none that
+        may run wait for one that may not."""
+        await self.thread.ask(self._calls)
+        outcomes: dict[str, Outcome] = {}
+        paused: Paused | None = None
+        for call in self._calls:
+            try:
+                outcomes[call.id] = await self._ended(call)
+            except Paused as pause:
+                paused = pause
+        if paused is not None:
+            raise paused
+        return outcomes
+
+    async def _ended(self, call: ForeignCall) -> Outcome:
+        try:
+            return await self.thread.outcome(call)
+        except SaysoError:
+            raise
+        except Exception:  # the tool's own: it is recorded, and the row says it in words
+            return await self.thread.outcome(call)
+
+
+class TurnLog(ReplayLog):
+    """What was said in one thread: inputs, replies of the predictors, and answers."""
+
+    format = "dspy"
+
+    def __init__(self, gate: Gate, thread: str, policy: Policy | None = None) -> None:
+        super().__init__(gate, thread, policy)
+        self.inputs: dict[str, Json] | None = None
+
+    def replay(self, body: Body) -> None:
+        super().replay(body)
+        self.inputs = body.get("inputs", self.inputs)
+
+
+def _shown(reply: Json) -> dict[str, Any]:
+    """Return a reply in the fields that pages and terminals show."""
+    made = (reply.get("tool_calls") or {}).get("tool_calls", [])
+    if reply.get("next_tool_name"):
+        made = [{"name": reply["next_tool_name"], "args": reply.get("next_tool_args")}]
+    calls = [
+        {"id": call.get("id") or "", "name": call["name"], "arguments": codec.dumps(call["args"])}
+        for call in made
+    ]
+    content = reply.get("next_thought")
+    shown: dict[str, Any] = {"content": content if isinstance(content, str) else ""}
+    return {**shown, "calls": calls} if calls else shown
+
+
+class StopSignal(BaseException):
+    """One of our errors on its way out. DSPy's loop turns every ``Exception`` into text for the
+    model."""
+
+    def __init__(self, cause: SaysoError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@contextmanager
+def active(memory: Turn) -> Iterator[None]:
+    """Make this the current turn."""
+    token = _current.set(memory)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_turn() -> Turn:
+    """Return the turn that is running. Raises ``SaysoError`` if the agent was called directly."""
+    found = _current.get()
+    if found is None:
+        raise SaysoError(
+            "call run(...) or resume(...) of a guarded agent, which know its thread: "
+            "await guard(agent, gate).run('…', thread='t-1')"
+        )
+    return found

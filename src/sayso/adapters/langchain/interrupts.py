@@ -1,0 +1,556 @@
+"""Interrupts of LangGraph: requests shown in them, answers that come back, and questions of nodes.
+
+Answers may come through LangGraph itself, as ``Command(resume=...)``. LangGraph stores such a value
+before anything has checked it, and returns it again each time the node starts over, at times even
+as the answer to a later interrupt. So a value counts once: whether it was accepted or refused is
+stored, and after a wrong one the node interrupts again. A value that may be an old one must name
+the ``digest`` that was shown: where the same value came just before, where a call is asked about
+again, and where it is in doubt. When people decide in the inbox, no value comes at all, and the row
+decides.
+
+A graph's own ``interrupt(value)`` becomes a question in the inbox. Three shapes say what they
+accept: LangChain's middleware (``action_requests``), the agent inbox (``action_request`` with
+``config``), and a question with options, fields or a schema. Any other value accepts any JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from langchain.agents.middleware import human_in_the_loop
+from langgraph.errors import GraphInterrupt
+from langgraph.types import Interrupt, StateSnapshot
+
+from sayso import codec, schema
+from sayso.errors import InvalidCall, InvalidDecision, Paused, Refused, Rejected, SaysoError
+from sayso.gate import Gate
+from sayso.gate.foreign import MOST_WAITING, ForeignThread
+from sayso.gate.given import decision_from, decisions_from
+from sayso.gate.recheck import called_off
+from sayso.inbox import Inbox
+from sayso.rows import Call, CallStatus
+from sayso.stores.base import Query
+from sayso.twin import look, write
+from sayso.types import Decision, Json, Option, Question, Request
+
+Waiting: TypeAlias = Callable[[], Awaitable[tuple[Request, ...]]]
+#: Returns the value of the interrupt, from the requests and what was wrong with the last answer.
+Show: TypeAlias = Callable[[Sequence[Request], str], Any]
+Read: TypeAlias = Callable[[Any, Sequence[Request]], list[Decision]]
+
+
+class InterruptAnswers:
+    """The interrupts of one task, in order."""
+
+    def __init__(self, thread: ForeignThread, key: str, by: str) -> None:
+        self.thread = thread
+        self.key = key
+        self.by = by
+        self._count = 0
+        self._last: list[Any] = []
+
+    async def settle(self, waiting: Waiting, show: Show, read: Read) -> None:
+        """Interrupt the graph while something waits for a decision; return when nothing does."""
+        error = ""
+        while True:
+            name = f"{self.key}/answer {self._count}"
+            heard = self.thread.row(name) is not None
+            asked = await waiting()
+            if not asked and not heard:
+                return
+            try:
+                value = call_interrupt(
+                    show(asked, error) if asked else None, response_schema=_expected(asked)
+                )
+            except GraphInterrupt:
+                if asked:
+                    raise
+                return  # answered in another branch of the thread's history, and settled since
+            self._count += 1
+            again, self._last = value in self._last, [value]
+            take = read if _certain(value, asked, again) else _refuse
+            error = await self.thread.once(name, partial(self._taken, value, asked, take))
+
+    async def _taken(self, value: Any, asked: Sequence[Request], read: Read) -> str:
+        """Record the decisions. What is wrong with them is shown in the next interrupt."""
+        inbox = Inbox(self.thread.store)
+        try:
+            for decision in read(value, asked):
+                name = decision.request or ""
+                await inbox.decide(name, decision, by=self.by, channel="langgraph")
+        except SaysoError as error:
+            return str(error)
+        return ""
+
+
+def _certain(value: Any, asked: Sequence[Request], again: bool) -> bool:
+    """Whether a value can only be the answer to what is shown now."""
+    first = all(r.kind != "in_doubt" and r.revision == 1 for r in asked)
+    if first and not again:
+        return True
+    named = value.get("digests", [value.get("digest")]) if isinstance(value, Mapping) else []
+    return bool(named == [request.digest for request in asked])
+
+
+def _refuse(value: Any, asked: Sequence[Request]) -> list[Decision]:
+    raise InvalidDecision(
+        "this may be the answer to an earlier question: decide in the inbox, or add the digest "
+        "that is shown here to the answer"
+    )
+
+
+def shown(call_id: str, requests: Sequence[Request], error: str) -> dict[str, Any]:
+    """Return the value of an interrupt about one call: LangChain's form, with the request's id
+    and digest."""
+    request = requests[0]
+    value: dict[str, Any] = {
+        "type": {"approval": "tool_approval"}.get(request.kind, request.kind),
+        "tool_call_id": call_id,
+        "request_id": request.id,
+        "digest": request.digest,
+        "name": request.tool,
+        "args": dict(request.args),
+        "description": request.description,
+        "allowed_decisions": list(request.allowed),
+    }
+    if request.question is not None:
+        value["question"] = request.question.text
+        value["options"] = [option.answer for option in request.question.options]
+    return {**value, "error": error} if error else value
+
+
+def _expected(requests: Sequence[Request]) -> dict[str, Any] | None:
+    """Return a JSON Schema of the answer, for clients that draw a form from it."""
+    if len(requests) != 1 or requests[0].kind == "question":
+        return None
+    request = requests[0]
+    args = {k: v for k, v in (request.schema or {}).items() if k != "$defs"}
+    one_of = forms(request.tool or "", args, request.allowed)
+    return {"oneOf": one_of, "$defs": (request.schema or {}).get("$defs", {})}
+
+
+def forms(tool: str, args: dict[str, Any], allowed: Sequence[str]) -> list[dict[str, Any]]:
+    """Return schemas of the allowed decisions, in LangChain's form. An edit cannot change the
+    tool."""
+    forms: dict[str, dict[str, Any]] = {
+        "approve": {},
+        "edit": {"edited_action": object_of(name={"const": tool}, args=args)},
+        "reject": {"message": {"type": "string"}},
+        "respond": {"message": {}},
+    }
+    one_of = [object_of(type={"const": name}, **forms[name]) for name in allowed if name in forms]
+    for form in one_of:
+        if form["properties"]["type"]["const"] == "reject":
+            form["required"].remove("message")
+    return one_of
+
+
+def object_of(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def read_turn(value: Any, requests: Sequence[Request]) -> list[Decision]:
+    """Read the answer to all calls of a turn."""
+    replies = _of_inbox(value)
+    return decisions_from(value if replies is None else {"decisions": replies}, requests)
+
+
+def read_one(value: Any, requests: Sequence[Request]) -> list[Decision]:
+    """Read the answer to ``shown``: a decision, or the bare answer to a question."""
+    request = requests[0]
+    if request.kind == "question" and not (isinstance(value, Mapping) and "type" in value):
+        return [request.respond(value)]
+    replies = _of_inbox(value)
+    return [decision_from(replies[0] if replies and len(replies) == 1 else value, request)]
+
+
+_INBOX = {"accept": "approve", "edit": "edit", "response": "respond", "ignore": "reject"}
+
+
+def _of_inbox(value: Any) -> list[dict[str, Any]] | None:
+    """Read a list of replies in the agent inbox's form; None if it is something else."""
+    listed = value if isinstance(value, list) else []
+    if not listed or not all(isinstance(r, Mapping) and "args" in r for r in listed):
+        return None
+    if not all(reply.get("type") in tuple(_INBOX) for reply in listed):
+        return None
+    return [_of_reply(_INBOX[reply["type"]], reply["args"]) for reply in listed]
+
+
+def _of_reply(type: str, args: Any) -> dict[str, Any]:
+    if type == "edit":
+        named = isinstance(args, Mapping) and {"action", "args"} == set(args)
+        return {"type": type, "edited_action": {**args, "name": args["action"]} if named else args}
+    return {"type": type, "message": args} if type == "respond" else {"type": type}
+
+
+# -- interrupts of a graph's own nodes, as questions
+
+
+_KEY = "interrupt:"
+_UNANSWERED = (CallStatus.REJECTED, CallStatus.EXPIRED, CallStatus.CANCELLED)
+
+
+class InterruptQuestions:
+    """The questions that nodes of one thread asked with ``interrupt(value)``."""
+
+    def __init__(self, gate: Gate, thread: str) -> None:
+        self.gate = gate
+        self.thread = ForeignThread(gate, thread)
+
+    async def ask(self, interrupts: Iterable[Interrupt]) -> None:
+        """Put the interrupts of nodes into the inbox."""
+        for interrupt in interrupts:
+            key, row = self._last(interrupt)
+            if _is_ours(interrupt.value) or row is not None:
+                continue
+            with suppress(Paused, Rejected), self.thread.scope().inside():
+                await self.gate.ask(question_of(interrupt), key=key, wait=0)
+
+    def answers(self, interrupts: Iterable[Interrupt]) -> Any:
+        """Return the command to resume with; None if nothing is answered."""
+        from langgraph.types import Command
+
+        found: dict[str, Any] = {}
+        for interrupt in interrupts:
+            _, row = self._last(interrupt)
+            if row is None:
+                continue
+            if row.status is CallStatus.RESPONDED:
+                found[interrupt.id] = codec.loads(row.result or "null")
+            elif row.status in _UNANSWERED:
+                found[interrupt.id] = refusal(interrupt.value, _why(row))
+        return Command(resume=found) if found else None
+
+    async def should_stay(self, stop: Breakpoint, *, asks: bool) -> bool:
+        """Whether people want a graph to stay where it stopped. Raises ``Paused`` until they have
+        decided.
+
+        ``asks`` is for a graph that has just stopped: it asks again even at the same place. Any
+        other was asked about before, or its process died on the way there, or it was cut short and
+        simply continues.
+        """
+        key, last, times = f"breakpoint:{stop.place}", "", 1
+        while self._row("confirm", key) is not None:
+            last, times = key, times + 1
+            key = f"breakpoint:{stop.place}#{times}"
+        if not (asks or last or stop.meant):
+            return False
+        text = f"The graph has stopped before {', '.join(stop.names)}. Continue?"
+        with self.thread.scope().inside():
+            try:
+                key = key if asks else last or key
+                return not await self.gate.confirm(
+                    text, {"next": list(stop.names)}, key=key, wait=0
+                )
+            except Refused:
+                return True
+
+    async def cancel_answered(self, interrupts: Iterable[Interrupt]) -> None:
+        """Cancel questions that were answered in LangGraph, so that the graph no longer waits
+        for them."""
+        key_of = self.thread.scope().named_key
+        waits = {key_of("ask", f"{_KEY}{interrupt.id}") for interrupt in interrupts}
+        ours = key_of("ask", _KEY)
+        store = self.thread.store
+        query = Query(status="pending", run=self.thread.run, limit=MOST_WAITING)
+        for _, row in await look(store, store.page, query):
+            if row.key.startswith(ours) and row.key.partition("#")[0] not in waits:
+                await write(store, called_off(row, "the graph has continued without it"))
+
+    def _row(self, subject: str, key: str) -> Call | None:
+        """Return the row of what was asked under this key."""
+        return self.thread.row(self.thread.scope().named_key(subject, key))
+
+    def _last(self, interrupt: Interrupt) -> tuple[str, Call | None]:
+        """Return the last question about an interrupt: its key and its row.
+
+        An interrupt that accepts no refusal is asked about again if nobody answered, because the
+        graph could not continue.
+        """
+        key = base = f"{_KEY}{interrupt.id}"
+        takes_no = refusal(interrupt.value, "") is not None
+        asked = 1
+        while (row := self._row("ask", key)) is not None:
+            if row.status not in _UNANSWERED or takes_no:
+                break
+            asked += 1
+            key = f"{base}#{asked}"
+        return key, row
+
+
+def _why(row: Call) -> str:
+    if row.decision is not None:
+        return row.decision.message
+    return f"nobody answered: the question was {row.status}"
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether the interrupt is one of ours, whose request is in the inbox already."""
+    return isinstance(value, Mapping) and ("request_id" in value or "request_ids" in value)
+
+
+# -- what the value of an interrupt says about its answer
+
+
+_TEXTS = ("question", "text", "message", "description")
+_TYPES = {"str": "string", "text": "string", "int": "integer", "float": "number"}
+_TYPES |= {"bool": "boolean", "list": "array", "dict": "object"}
+_KNOWN = ("string", "integer", "number", "boolean", "array", "object")
+_SCHEMAS = ("response_schema", "json_schema", "schema")
+_SAYS = {"type", "properties", "enum", "oneOf", "anyOf", "$ref"}
+_OTHERS = ("free_text", "allow_free_text", "allow_other")
+_ANYTHING: dict[str, Any] = {"schema": {}, "free_text": True}
+_SEVERAL = ("multiple", "allow_multiple", "multi_select")
+
+
+def question_of(interrupt: Interrupt) -> Question:
+    """Return the question for an interrupt, with the answers that it accepts."""
+    value = interrupt.value
+    text = _text(value)
+    rules = interrupt.response_schema
+    try:
+        takes = {"schema": rules} if isinstance(rules, dict) else _taken(value)
+        schema.check_schema(takes.get("schema", {}))
+        return Question(text, **takes)
+    except InvalidCall:  # the value means something else
+        return Question(text, **_ANYTHING)
+
+
+def refusal(value: Any, message: str) -> Any:
+    """Return the answer that means nobody will answer; None if the interrupt accepts no refusal."""
+    no = {"type": "reject", "message": message}
+    turn, inbox = _turn(value), _inbox(value)
+    if turn is not None:
+        refused = all("reject" in allowed for _, allowed in turn)
+        return {"decisions": [no] * len(turn)} if refused else None
+    if inbox is None:
+        return no
+    said = [_ignored(config, message) for _, config in inbox]
+    return None if None in said else said
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    first = value[0] if isinstance(value, list) and value else value
+    words = first if isinstance(first, Mapping) else {}
+    said = [words[name] for name in _TEXTS if isinstance(words.get(name), str)]
+    try:
+        whole = codec.canonical(value).decode()
+    except InvalidCall:
+        whole = repr(value)
+    return "\n\n".join([*said[:1], whole])
+
+
+def _taken(value: Any) -> dict[str, Any]:
+    """Return what a question about this value accepts."""
+    turn, inbox = _turn(value), _inbox(value)
+    if turn is not None:
+        each = [{"oneOf": forms(name, {"type": "object"}, allowed)} for name, allowed in turn]
+        return {"schema": object_of(decisions=_list_of(each))}
+    if inbox is not None:
+        return {"schema": _replies(value, inbox)}
+    return _asked(value) if isinstance(value, Mapping) else _ANYTHING
+
+
+# LangChain's own middleware: a wrong answer would leave it stuck for good.
+
+
+def _turn(value: Any) -> list[tuple[str, Sequence[str]]] | None:
+    """Return the tools that LangChain's own middleware asks about, and the decisions that it
+    allows."""
+    try:
+        allowed = {c["action_name"]: c["allowed_decisions"] for c in value["review_configs"]}
+        asked = [(made["name"], allowed[made["name"]]) for made in value["action_requests"]]
+        can = all(forms(name, {}, decisions) for name, decisions in asked)
+    except (TypeError, KeyError, IndexError):
+        return None
+    return asked if asked and can else None
+
+
+# The agent inbox: one reply for each request, in a list.
+
+
+def _inbox(value: Any) -> list[tuple[str, Mapping[str, Any]]] | None:
+    """Return the actions that an agent inbox value shows, and the replies that it allows."""
+    listed = value if isinstance(value, list) else [value]
+    try:
+        asked = [(str(one["action_request"]["action"]), one["config"]) for one in listed]
+        can = all(any(config.get(name) for name in _REPLIES) for _, config in asked)
+    except (TypeError, KeyError, IndexError, AttributeError):
+        return None
+    return asked if asked and can else None
+
+
+_REPLIES = {
+    "allow_accept": "accept",
+    "allow_edit": "edit",
+    "allow_respond": "response",
+    "allow_ignore": "ignore",
+}
+
+
+def _replies(value: Any, asked: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    each = [{"oneOf": _reply(action, config)} for action, config in asked]
+    # A single request may also be answered without a list.
+    listed = _list_of(each)
+    return listed if isinstance(value, list) else {"anyOf": [*each, listed]}
+
+
+def _reply(action: str, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    edited = object_of(action={"const": action}, args={"type": "object"})
+    args: dict[str, dict[str, Any]] = {"edit": {"args": edited}, "response": {"args": {}}}
+    can = [reply for name, reply in _REPLIES.items() if config.get(name)]
+    return [object_of(type={"const": reply}, **args.get(reply, {})) for reply in can]
+
+
+def _ignored(config: Mapping[str, Any], message: str) -> dict[str, Json] | None:
+    if config.get("allow_ignore"):
+        return {"type": "ignore", "args": None}
+    said = message or "Nobody will answer this."
+    return {"type": "response", "args": said} if config.get("allow_respond") else None
+
+
+def _list_of(each: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "array", "prefixItems": each, "minItems": len(each), "maxItems": len(each)}
+
+
+# Questions of other nodes.
+
+
+def _asked(value: Mapping[Any, Any]) -> dict[str, Any]:
+    for name in _SCHEMAS:
+        rules = value.get(name)
+        if isinstance(rules, dict) and set(rules) & _SAYS:
+            return {"schema": rules}
+    fields = _fields(value.get("fields"))
+    if fields is not None:
+        return {"schema": fields}
+    options = value.get("options", value.get("choices"))
+    if not isinstance(options, list | tuple) or len(options) < 2:
+        return _ANYTHING
+    return {
+        "options": [_option(one) for one in options],
+        "multiple": any(value.get(name) is True for name in _SEVERAL),
+        "free_text": any(value.get(name) is True for name in _OTHERS),
+    }
+
+
+def _option(one: Any) -> Option:
+    if not isinstance(one, Mapping):
+        return Option(one) if isinstance(one, str) else Option(codec.canonical(one).decode(), one)
+    names = [one[name] for name in ("label", "title", "name", "text") if name in one]
+    answers = [one[name] for name in ("value", "id") if name in one]
+    if not names and not answers:
+        raise InvalidCall("neither a label nor a value", "options")
+    label, answer = str([*names, *answers][0]), [*answers, None][0]
+    return Option(label, answer, str(one.get("description") or ""))
+
+
+def _fields(given: Any) -> dict[str, Any] | None:
+    """Return the schema of an object with these fields; None unless each has a name and a type."""
+    if isinstance(given, Mapping):
+        given = [
+            {**(spec if isinstance(spec, Mapping) else {"type": spec}), "name": name}
+            for name, spec in given.items()
+        ]
+    if not isinstance(given, list) or not given:
+        return None
+    if not all(isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in given):
+        return None
+    rules = {one["name"]: _field(one) for one in given}
+    if not all(rules.values()):
+        return None
+    free = {one["name"] for one in given if one.get("required") is False or "default" in one}
+    return {"type": "object", "properties": rules, "required": [n for n in rules if n not in free]}
+
+
+def _field(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of one field, as far as the field says."""
+    kind = spec.get("type")
+    named = _TYPES.get(str(kind), kind)
+    rules: dict[str, Any] = {"type": named} if named in _KNOWN else {}
+    options = spec.get("options", spec.get("choices", spec.get("enum")))
+    if isinstance(options, list) and options:
+        rules["enum"] = [_option(one).answer for one in options]
+    if "default" in spec and rules:
+        rules["default"] = spec["default"]
+    said = spec.get("description", spec.get("label"))
+    if isinstance(said, str) and rules:
+        rules["description"] = said
+    return rules
+
+
+# -- breakpoints
+
+
+ReadState = Callable[[Any], Awaitable[StateSnapshot]]
+
+
+@dataclass(frozen=True)
+class Breakpoint:
+    """A place where a graph has stopped without an interrupt."""
+
+    #: The checkpoint ids of the innermost graphs that have stopped.
+    place: str
+    #: The nodes that come next.
+    names: tuple[str, ...]
+    #: Whether the graph has a breakpoint there; if not, it was cut short.
+    meant: bool
+
+
+async def breakpoint_of(
+    graph: Any, state: StateSnapshot, read: ReadState, within: str = ""
+) -> Breakpoint:
+    """Return where a graph has stopped, from its state and the states of its subgraphs.
+
+    ``update_state`` while it waits does not make it another place.
+    """
+    graphs = dict(graph.get_subgraphs())
+    inner = [
+        await breakpoint_of(graphs[task.name], task.state, read, f"{within}{task.name}.")
+        for task in state.tasks
+        if isinstance(task.state, StateSnapshot) and task.state.next
+    ]
+    if inner:
+        names = tuple(name for stop in inner for name in stop.names)
+        return Breakpoint(" ".join(s.place for s in inner), names, any(s.meant for s in inner))
+    names = tuple(state.next)
+    while (state.metadata or {}).get("source") == "update" and state.parent_config is not None:
+        state = await read(state.parent_config)
+    meant = _among(names, graph.interrupt_before_nodes)
+    if not meant and graph.interrupt_after_nodes and state.parent_config is not None:
+        before = await read(state.parent_config)
+        meant = _among(before.next, graph.interrupt_after_nodes)
+    place = state.config.get("configurable", {}).get("checkpoint_id")
+    return Breakpoint(str(place), tuple(f"{within}{name}" for name in names), meant)
+
+
+def _among(names: Sequence[str], breakpoints: Any) -> bool:
+    """Whether a graph has a breakpoint at one of these nodes; its entry does not count."""
+    nodes = [name for name in names if not name.startswith("__")]
+    return bool(nodes) if breakpoints == "*" else any(name in breakpoints for name in nodes)
+
+
+# -- LangGraph's functions
+
+
+theirs: Any = human_in_the_loop
+
+
+def call_interrupt(value: Any, **options: Any) -> Any:
+    """Interrupt the graph with a value, or return the answer to it.
+
+    Looked up when called, because tests of middleware replace it in LangChain's module.
+    """
+    return theirs.interrupt(value, **options)
+
+
+def running_config() -> Any:
+    """Return the config of the running node, looked up likewise."""
+    return theirs.get_config()

@@ -1,0 +1,452 @@
+"""The gate in front of LangGraph's tool nodes, and LangChain's tools and messages as the gate knows
+them.
+
+Every call of every turn goes through ``ToolGate``.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+from itertools import takewhile
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.errors import GraphBubbleUp, ParentCommand
+from langgraph.types import Command
+from pydantic import BaseModel, ValidationError
+
+from sayso import codec
+from sayso.adapters.langchain.interrupts import InterruptAnswers, read_one, shown
+from sayso.errors import Conflict, InvalidCall, Paused, SaysoError
+from sayso.gate import Gate
+from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool, Outcome
+from sayso.gate.options import MAX_WORDS
+from sayso.gate.reentrancy import runs_here
+from sayso.policy import Policy, Predicate
+from sayso.rows import CallStatus
+from sayso.twin import in_thread, look, on_loop, run_sync
+from sayso.types import Json, Request, Terms
+
+T = TypeVar("T")
+
+
+#: The place of the call that is running. An agent inside a tool shares the outer agent's thread,
+#: and its model may repeat an id, but its graph has a checkpoint namespace of its own.
+_around: ContextVar[tuple[str, str] | None] = ContextVar("sayso_langchain", default=None)
+
+
+class Describe(Protocol):
+    """Returns the tool of a call as the gate should ask about it."""
+
+    def __call__(self, request: ToolCallRequest) -> ForeignTool: ...
+
+
+class InterruptSignal(Paused):
+    """LangGraph's own interrupt on its way through a call, which is put back instead of failing."""
+
+    def __init__(self, run: str, cause: GraphBubbleUp) -> None:
+        super().__init__(run, ())
+        self.cause = cause
+
+
+class ToolGate:
+    """``wrap_tool_call`` and ``awrap_tool_call`` for a tool node."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        policy: Policy | None = None,
+        describe: Describe | None = None,
+        notice: str | None = "",
+    ) -> None:
+        self.gate = gate
+        self.policy = policy
+        self.notice = notice
+        self._describe = describe or self._plain
+        #: The guarded tools by name.
+        self.behind: dict[str, BaseTool] = {}
+        self._described: dict[str, tuple[Any, ForeignTool]] = {}
+
+    def _plain(self, request: ToolCallRequest) -> ForeignTool:
+        assert request.tool is not None
+        return self.framework_tool(request.tool)
+
+    def framework_tool(self, tool: BaseTool) -> ForeignTool:
+        """Describe a tool where nothing says otherwise: without any rules, every call needs
+        approval."""
+        known = self._described.get(tool.name)
+        if known is None or known[0] is not tool:
+            unruled = self.policy is None and not self.gate.policy.rules
+            known = self._described[tool.name] = (
+                tool,
+                framework_tool(tool, needs_approval=unruled),
+            )
+        return known[1]
+
+    def wrap(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Result:
+        """Guard a call; the ``wrap_tool_call`` of a tool node."""
+
+        async def run(changed: ToolCallRequest) -> Any:
+            return handler(changed)
+
+        return run_blocking(lambda: self._called(request, run))
+
+    async def awrap(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Result:
+        """Guard a call; the ``awrap_tool_call`` of a tool node."""
+        return await self._called(request, handler)
+
+    def thread(self, config: Mapping[str, Any]) -> ForeignThread:
+        """Return the thread that a config names."""
+        return ForeignThread(self.gate, thread_id(config), policy=self.policy)
+
+    async def _called(
+        self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Result:
+        known = var_child_runnable_config.get()
+        # Inside a sequence, LangChain does not set the config for later steps.
+        token = var_child_runnable_config.set(known or request.runtime.config)
+        try:
+            return await self._settled(request, run)
+        finally:
+            var_child_runnable_config.reset(token)
+
+    async def _settled(
+        self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Result:
+        made, config = request.tool_call, request.runtime.config
+        thread = self.thread(config)
+        if not made["id"]:
+            raise InvalidCall(
+                f"the model's call of {made['name']} has no id, so it could not be found again "
+                "after a pause; it was not run"
+            )
+        if request.tool is None:
+            gone = await thread.gone(key_of(config, request.state, made), made["name"])
+            return tool_message(gone.text, made, ok=False)
+        place = _place(request)
+        key = key_of(config, request.state, made)
+        row = thread.row(key) if _around.get() == place else None
+        if row is not None and runs_here(row.id):
+            result: Result = await run(request)
+            return result  # an outer gate on the same store has asked already
+        turn = calls_beside(request.state, made)
+        await check_alone(thread, config, [key_of(config, request.state, one) for one in turn])
+        call = self._foreign(request, run, thread)
+        answers = InterruptAnswers(thread, call.id, reviewer_of(config))
+
+        async def waiting() -> tuple[Request, ...]:
+            return await thread.waiting([call.id])
+
+        while True:
+            await answers.settle(waiting, partial(shown, str(made["id"])), read_one)
+            try:
+                outcome = await thread.outcome(call)
+                if isinstance(outcome.value, Handover):
+                    raise outcome.value.cause
+                return result_for(outcome, made, self.notice)
+            except InterruptSignal as bubble:
+                raise bubble.cause from None
+            except Conflict:
+                await check_alone(thread, config, ())
+                raise
+            except Paused:
+                continue  # asked just now, or in doubt: interrupt on the next pass
+
+    def _foreign(
+        self,
+        request: ToolCallRequest,
+        run: Callable[[ToolCallRequest], Awaitable[Any]],
+        thread: ForeignThread,
+    ) -> ForeignCall:
+        made = request.tool_call
+
+        async def effect(args: dict[str, Json]) -> Any:
+            token = _around.set(_place(request))
+            try:
+                return await run(request.override(tool_call={**made, "args": args}))
+            except ParentCommand as cause:
+                return Handover(cause)
+            except GraphBubbleUp as cause:
+                raise InterruptSignal(thread.run, cause) from cause
+            finally:
+                _around.reset(token)
+
+        return ForeignCall(
+            id=key_of(request.runtime.config, request.state, made),
+            tool=self._describe(request),
+            args=made["args"],
+            note=text_beside(request.state, str(made["id"])),
+            run=effect,
+            dump=dump_result,
+            load=lambda stored: load_result(stored, made),
+        )
+
+
+def _place(request: ToolCallRequest) -> tuple[str, str]:
+    inside = request.runtime.config.get("configurable") or {}
+    return str(inside.get("checkpoint_ns") or ""), str(request.tool_call["id"])
+
+
+_WAITS = (CallStatus.ASKED, CallStatus.READY)
+_OF_A_GRAPH = re.compile(r"[0-9a-f]{8}:[0-9a-f]{16}/")
+
+
+def key_of(config: Mapping[str, Any], state: Any, call: Mapping[str, Any]) -> str:
+    """Return the key of a call on its thread: its id, and the subgraph that makes it.
+
+    Agents side by side share a thread, and their models may repeat an id.
+    """
+    return f"{graph_of(config)}{numbered_id(state, call)}"
+
+
+def graph_of(config: Mapping[str, Any]) -> str:
+    """Return the prefix of the keys of a subgraph's calls; "" for the outermost graph."""
+    inside = config.get("configurable") or {}
+    graph = str(inside.get("checkpoint_ns") or "").rpartition("|")[0]
+    return f"{_step_of(config)}{codec.sha256(graph.encode())[:16]}/" if graph else ""
+
+
+def is_over(config: Mapping[str, Any], key: str) -> bool:
+    """Whether a call was made by this graph's model, or in an earlier step of the outermost graph.
+
+    When the outermost graph takes its next step, nothing of the last one can continue.
+    """
+    ours = graph_of(config)
+    of_a_graph = _OF_A_GRAPH.match(key) is not None
+    return key.startswith(ours) or (of_a_graph and not key.startswith(_step_of(config)))
+
+
+async def check_alone(
+    thread: ForeignThread, config: Mapping[str, Any], keys: Sequence[str]
+) -> None:
+    """Raise ``SaysoError`` if an agent has open calls beside ``keys``, the calls of its turn.
+
+    LangGraph keeps one state for all agents with ``checkpointer=True`` that a node calls: side by
+    side, one takes the turn of the other for its own.
+    """
+    graph = str((config.get("configurable") or {}).get("checkpoint_ns") or "").rpartition("|")[0]
+    if not graph or all(":" in name for name in graph.split("|")):
+        return  # each call has a state of its own
+    for call in await look(thread.store, thread.store.calls_of, thread.run):
+        made_here = call.status in _WAITS and call.key.startswith(graph_of(config))
+        if made_here and not any(f"{call.key}/".startswith(f"{key}/") for key in keys):
+            raise SaysoError(
+                f"{call.id} is waiting in another agent with checkpointer=True that was called by "
+                f"{graph!r} at the same time, and LangGraph has one state for both: leave out "
+                "checkpointer=True, or put each of these agents into a graph of its own, without "
+                "checkpointer, as a node with a name of its own"
+            )
+
+
+def _step_of(config: Mapping[str, Any]) -> str:
+    steps = (config.get("configurable") or {}).get("checkpoint_map") or {}
+    return f"{codec.sha256(str(steps.get('')).encode())[:8]}:"
+
+
+def thread_id(config: Mapping[str, Any]) -> str:
+    """Return the thread of a config. Raises ``InvalidCall`` if there is none."""
+    found = (config.get("configurable") or {}).get("thread_id")
+    if found is None:
+        raise InvalidCall(
+            "a guarded agent needs a thread: pass "
+            'config={"configurable": {"thread_id": "…"}}, and use a checkpointer',
+            "thread_id",
+        )
+    return str(found)
+
+
+def reviewer_of(config: Mapping[str, Any]) -> str:
+    """Return who answers through LangGraph: ``sayso_by`` in the config."""
+    return str((config.get("configurable") or {}).get("sayso_by") or "langgraph")
+
+
+def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine to its end, in a worker thread if an event loop runs here."""
+    if on_loop():
+        return in_thread(lambda: run_sync(make()))
+    return run_sync(make())
+
+
+# -- tools and messages
+
+
+#: What a tool may return: a message, or a command that carries one.
+Result = ToolMessage | Command[Any]
+
+_SUPERSEDED = "The user wrote something new instead of deciding, so it was not run."
+_SERDE = JsonPlusSerializer(pickle_fallback=False)
+
+
+def framework_tool(
+    tool: BaseTool, needs_approval: bool | Predicate = False, own: Terms | None = None
+) -> ForeignTool:
+    """Describe a tool by what its model sees. Injected arguments are left out."""
+    schema: Any = tool.tool_call_schema
+    read = None
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
+        model = schema
+        schema = model.model_json_schema()
+
+        def read(args: dict[str, Json]) -> Mapping[str, Json]:
+            return _validated(model, args)
+
+    return ForeignTool(
+        name=tool.name,
+        description=tool.description,
+        parameters=schema if isinstance(schema, dict) else {"type": "object"},
+        version=str((tool.metadata or {}).get("version", "")),
+        needs_approval=needs_approval,
+        own=own or Terms(),
+        read=read,
+    )
+
+
+def _validated(model: type[BaseModel], args: dict[str, Json]) -> Mapping[str, Json]:
+    try:
+        return model.model_validate(args).model_dump(mode="json", by_alias=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(str(part) for part in first["loc"])
+        raise InvalidCall(f"{path}: {first['msg']}", path) from None
+
+
+def text_beside(state: Any, call_id: str) -> str:
+    """Return what the model wrote beside a call, for people to read with due doubt."""
+    message = _reply_with(state, call_id)
+    text = "" if message is None else message.text
+    return text[:MAX_WORDS].encode(errors="replace").decode()
+
+
+def calls_beside(state: Any, call: Mapping[str, Any]) -> list[Any]:
+    """Return all calls that the model made together with this one."""
+    message = _reply_with(state, str(call["id"]))
+    return [call] if message is None else list(message.tool_calls)
+
+
+def numbered_id(state: Any, call: Mapping[str, Any]) -> str:
+    """Return a call's id, numbered if the model used it before.
+
+    Some providers count the calls of each reply anew.
+    """
+    messages = state.get("messages", ()) if isinstance(state, Mapping) else ()
+    replies = [message.tool_calls for message in messages if isinstance(message, AIMessage)]
+    made = [same for calls in replies if (same := [c for c in calls if c["id"] == call["id"]])]
+    *before, last = made or [[]]
+    what = call["name"], call["args"]
+    place = next((n for n, one in enumerate(last) if (one["name"], one["args"]) == what), 0)
+    time = sum(map(len, before)) + place + 1
+    return f"{call['id']}" if time == 1 else f"{call['id']}#{time}"
+
+
+def _reply_with(state: Any, call_id: str) -> AIMessage | None:
+    messages = state.get("messages", ()) if isinstance(state, Mapping) else ()
+    for message in reversed(messages):
+        if isinstance(message, AIMessage) and any(c["id"] == call_id for c in message.tool_calls):
+            return message
+    return None
+
+
+# -- results
+
+
+class Handover(NamedTuple):
+    """The result of a tool that sent the outer graph elsewhere."""
+
+    cause: ParentCommand
+
+
+def dump_result(result: Result | Handover) -> Json:
+    """Return a result as JSON. Plain text stays plain text, because people read it too."""
+    if isinstance(result, Handover):
+        return "handed over to another agent"
+    if isinstance(result, ToolMessage):
+        plain = isinstance(result.content, str) and result.artifact is None
+        if plain and result.status == "success" and not result.additional_kwargs:
+            return result.content
+    kind, data = _SERDE.dumps_typed(result)
+    return {"langchain": kind, "data": base64.b64encode(data).decode(), "text": _text_of(result)}
+
+
+def load_result(stored: Json, tool_call: Mapping[str, Any]) -> Result:
+    """Return a stored result for the same call."""
+    if isinstance(stored, dict) and "langchain" in stored:
+        data = base64.b64decode(stored["data"])
+        result: Result = _SERDE.loads_typed((stored["langchain"], data))
+        return result
+    return tool_message(str(stored), tool_call)
+
+
+def tool_message(text: str, tool_call: Mapping[str, Any], *, ok: bool = True) -> ToolMessage:
+    """Return the message that tells the model about a call."""
+    status: Any = "success" if ok else "error"
+    name, id = tool_call["name"], tool_call["id"]
+    return ToolMessage(content=text, name=name, tool_call_id=id, status=status)
+
+
+def missing_results(reply: AIMessage, after: Sequence[BaseMessage]) -> list[ToolMessage]:
+    """Return results for those calls of a reply that have none before the next reply.
+
+    Providers reject a conversation with unanswered calls.
+    """
+    until = takewhile(lambda said: not isinstance(said, AIMessage), after)
+    answered = {said.tool_call_id for said in until if isinstance(said, ToolMessage)}
+    return [
+        tool_message(_SUPERSEDED, c, ok=False) for c in reply.tool_calls if c["id"] not in answered
+    ]
+
+
+def result_for(outcome: Outcome, tool_call: Mapping[str, Any], notice: str | None) -> Result:
+    """Return what the framework gets for a finished call.
+
+    ``notice`` is put before the note that other arguments ran; ``None`` leaves both out.
+    """
+    if not outcome.ok or outcome.by_person:
+        return tool_message(outcome.text, tool_call, ok=outcome.ok)
+    result: Result = outcome.value
+    if not outcome.notice or notice is None:
+        return result
+    return _noted(result, f"{notice} {outcome.notice}".strip(), tool_call["id"])
+
+
+def _noted(result: Result, notice: str, id: str) -> Result:
+    if isinstance(result, ToolMessage):
+        return _message_noted(result, notice)
+    update = result.update
+    if not isinstance(update, dict) or not isinstance(update.get("messages"), list):
+        return result
+    said = [
+        _message_noted(m, notice) if isinstance(m, ToolMessage) and m.tool_call_id == id else m
+        for m in update["messages"]
+    ]
+    return replace(result, update={**update, "messages": said})
+
+
+def _message_noted(message: ToolMessage, notice: str) -> ToolMessage:
+    content = message.content
+    if isinstance(content, str):
+        text = f"{notice}\n\nTool response:\n{content}" if content else notice
+        return message.model_copy(update={"content": text})
+    block: Any = notice
+    if not all(isinstance(part, str) for part in content):
+        block = {"type": "text", "text": notice}
+    return message.model_copy(update={"content": [block, *content]})
+
+
+def _text_of(result: Result) -> str:
+    if isinstance(result, ToolMessage):
+        return result.text
+    update = result.update if isinstance(result.update, dict) else {}
+    said = update.get("messages") or []
+    return "\n".join(m.text for m in said if isinstance(m, ToolMessage))

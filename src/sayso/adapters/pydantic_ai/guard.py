@@ -1,0 +1,233 @@
+"""Run and resume a pydantic-ai agent by its thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.messages import ModelResponse, ToolReturn
+from pydantic_ai.run import AgentRunResult
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from sayso.adapters.pydantic_ai.capability import Outermost, SubAgentGated, ThreadGated
+from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
+from sayso.adapters.pydantic_ai.tools import dump_result, known_tools
+from sayso.errors import InvalidDecision, Paused
+from sayso.gate import Gate
+from sayso.gate.driven import Driven, Stands, check_gate
+from sayso.gate.foreign import ForeignTool
+from sayso.gate.given import decision_from
+from sayso.gate.options import check_taken
+from sayso.gate.within import Within, within
+from sayso.inbox import Inbox
+from sayso.policy import Policy
+from sayso.rows import CallStatus
+from sayso.stores.row_checks import request_in
+from sayso.twin import look
+from sayso.types import Decision, Edit, Json, Request, Reviewer
+
+#: Options of ``Agent.run`` that the thread decides.
+_OURS = ("conversation", "message_history", "deferred_tool_results", "conversation_id")
+
+
+def guard(
+    agent: Agent[Any, Any], gate: Gate, policy: Policy | None = None, **options: Any
+) -> Guarded:
+    """Make an agent ask through the gate.
+
+    Pass ``options`` for ``Agent.run`` (``deps``, ``usage_limits``, ``toolsets``, …) here: every run
+    and resume gets them. Raises ``TypeError`` for anything that is not an agent of pydantic-ai.
+    """
+    check_gate(gate, policy)
+    if not isinstance(agent, AbstractAgent):
+        raise TypeError(f"guard(...) takes an Agent of pydantic-ai, not {type(agent).__name__}")
+    check_taken(options, agent.run, *_OURS)
+    return Guarded(agent, gate, policy, **options)
+
+
+async def resume(
+    guarded: Guarded, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
+) -> Stands:
+    """Resume a thread after these decisions. Calls without a decision stay pending."""
+    return await guarded.resume(where, decisions=decisions, by=by)
+
+
+class Guarded(Driven):
+    """An agent that servers and workers can run and resume; ``guard`` returns one."""
+
+    channel = "pydantic-ai"
+
+    def __init__(
+        self, agent: Agent[Any, Any], gate: Gate, policy: Policy | None = None, **options: Any
+    ) -> None:
+        super().__init__(gate, Inbox(gate.store))
+        self.agent = agent
+        self.policy = policy
+        self.options = options
+
+    async def resume(
+        self,
+        where: str,
+        *,
+        decisions: Any = None,
+        by: str | Reviewer = "user",
+        wait: float | None = None,
+    ) -> Stands:
+        """Resume a run by its id or its thread.
+
+        ``decisions`` are recorded first: the framework's ``DeferredToolResults``, for all or some
+        of the calls, or what the other adapters take.
+        """
+        if isinstance(decisions, DeferredToolResults):
+            thread = (await look(self.gate.store, self.find, where)).thread
+            log = MessageLog(self.gate, thread)
+            await log.load()
+            decisions = decisions_of(decisions, lambda id: self._request(log, id))
+        return await super().resume(where, decisions=decisions, by=by, wait=wait)
+
+    def _request(self, log: MessageLog, id: str) -> Request | None:
+        row = log.calls.row(log.key(id))
+        if row is None or row.status is CallStatus.READY:
+            return None
+        return request_in(self.gate.store, row)
+
+    async def begin(self, input: Any, thread: str) -> Any:
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        history = await log.closed()
+        await log.say_prompt(input)
+        return await self._run(log, input, history)
+
+    async def go_on(self, thread: str) -> Any:
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        if log.answer is not None:
+            return log.answer["output"]
+        # The framework makes unanswered calls again, and each finds its row.
+        history = await log.closed() if log.prompt is not None else log.messages
+        return await self._run(log, log.prompt, history)
+
+    def place(self) -> Within | None:
+        return within(self.gate)
+
+    async def part(self, input: Any, place: Within) -> Any:
+        part: SubAgentGated[Any] = SubAgentGated(self.gate, self.policy, place, stop_signals=True)
+        around = [*(self.options.get("capabilities") or ()), Outermost(), part]
+        result = await self.agent.run(input, **{**self.options, "capabilities": around})
+        return to_jsonable_python(result.output, by_alias=True, fallback=str)
+
+    def known_tools(self) -> Iterable[ForeignTool]:
+        return known_tools([*self.agent.toolsets, *(self.options.get("toolsets") or ())])
+
+    async def order(self, thread: str) -> list[str]:
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        return [log.key(call.tool_call_id) for call in log.open_calls]
+
+    async def _run(self, log: MessageLog, words: Any, history: Any) -> Any:
+        result: AgentRunResult[Any] = await self.agent.run(
+            words,
+            message_history=history or None,
+            conversation_id=log.thread,
+            **{
+                **self.options,
+                "output_type": self._output_type(),
+                "capabilities": self._around(log),
+            },
+        )
+        if isinstance(result.output, DeferredToolRequests):
+            raise Paused(log.calls.run, ())
+        output = to_jsonable_python(result.output, by_alias=True, fallback=str)
+        await cancel_answered(log.calls, result.all_messages(), log.key)
+        await log.end_with(result.all_messages(), output)
+        return output
+
+    def _output_type(self) -> list[Any]:
+        wanted = self.options.get("output_type", self.agent.output_type)
+        return [*(wanted if isinstance(wanted, list | tuple) else [wanted]), DeferredToolRequests]
+
+    def _around(self, log: MessageLog) -> list[Any]:
+        given = self.options.get("capabilities") or ()
+        return [*given, _LogReplies(log), ThreadGated(self.gate, self.policy, log=log)]
+
+
+@dataclass
+class _LogReplies(Outermost[Any]):
+    """Store each reply that makes calls, before the calls are made."""
+
+    log: MessageLog
+
+    async def wrap_model_request(
+        self, ctx: RunContext[Any], *, request_context: Any, handler: Any
+    ) -> ModelResponse:
+        await cancel_answered(self.log.calls, ctx.messages, self.log.key)
+        response: ModelResponse = await handler(request_context)
+        if response.tool_calls:
+            await self.log.reply(ctx.messages, response)
+        return response
+
+
+# -- DeferredToolResults as decisions
+
+
+#: Returns the request of a call by the framework's id.
+Find = Callable[[str], Request | None]
+
+_UNSAID = ToolDenied().message
+
+
+def decisions_of(given: DeferredToolResults, find: Find) -> list[Decision]:
+    """Return the decisions that ``DeferredToolResults`` holds.
+
+    Each is checked against its request first: if one is invalid, ``InvalidDecision`` is raised and
+    none of them counts.
+    """
+    approvals = [_approval(_found(id, find), answer, id) for id, answer in given.approvals.items()]
+    return approvals + [_result(_found(id, find), value, id) for id, value in given.calls.items()]
+
+
+def _found(id: str, find: Find) -> Request:
+    request = find(id)
+    if request is None:
+        raise InvalidDecision(f"no call {id!r:.60} is waiting in this conversation", "approvals")
+    return request
+
+
+def _approval(request: Request, answer: Any, id: str) -> Decision:
+    at = f"approvals[{id}]"
+    if answer is True or (isinstance(answer, ToolApproved) and answer.override_args is None):
+        return decision_from({"type": "approve"}, request, at)
+    if isinstance(answer, ToolApproved):
+        whole = {**_defaults(request), **(answer.override_args or {})}
+        decision_from({"type": "edit", "args": whole}, request, at)
+        return Edit(whole, request=request.id, seen_digest=request.digest)
+    if answer is False or isinstance(answer, ToolDenied):
+        said = answer.message if isinstance(answer, ToolDenied) else _UNSAID
+        return _no(request, "" if said == _UNSAID else said, at)
+    raise InvalidDecision(f"{at}: pass True, False, ToolApproved or ToolDenied", at)
+
+
+def _result(request: Request, value: Any, id: str) -> Decision:
+    at = f"calls[{id}]"
+    if isinstance(value, ToolFailed | ModelRetry):
+        return _no(request, value.message, at)
+    given = value.return_value if isinstance(value, ToolReturn) else value
+    try:
+        stored = dump_result(given)
+    except PydanticSerializationError as error:
+        raise InvalidDecision(f"{at}: {error}", at) from None
+    return decision_from({"type": "respond", "value": stored}, request, at)
+
+
+def _no(request: Request, message: str, at: str) -> Decision:
+    return decision_from({"type": "reject", "message": message}, request, at)
+
+
+def _defaults(request: Request) -> dict[str, Json]:
+    known = (request.schema or {}).get("properties", {})
+    return {name: rules["default"] for name, rules in known.items() if "default" in rules}
