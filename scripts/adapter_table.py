@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-STORY = Path("src/sayso/testing/story")
+SUITE = Path("src/sayso/testing/adapter_suite.py")
 TESTS = Path("tests/adapters")
 BEGIN, END = "<!-- adapters: made by scripts/adapter_table.py -->\n", "<!-- /adapters -->\n"
 
@@ -56,10 +56,10 @@ BEHAVIOURS = (
 def places() -> dict[str, str]:
     """Where each test of the story stands."""
     found = {}
-    for path in sorted((ROOT / STORY).glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                found[node.name] = f"{STORY / path.name}#L{node.lineno}"
+    path = ROOT / SUITE
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            found[node.name] = f"{SUITE}#L{node.lineno}"
     return found
 
 

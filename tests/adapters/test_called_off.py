@@ -7,30 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage_agent import AgentStage
-from stage_agent_framework import AgentFrameworkStage
-from stage_dspy import DspyStage
-from stage_langchain import LangChainStage
-from stage_openai_agents import OpenAIAgentsStage
-from stage_pydantic_ai import PydanticAIStage
+from harness_agent import AgentHarness
+from harness_agent_framework import AgentFrameworkHarness
+from harness_dspy import DspyHarness
+from harness_langchain import LangChainHarness
+from harness_openai_agents import OpenAIAgentsHarness
+from harness_pydantic_ai import PydanticAIHarness
 
 import sayso
 from sayso import Policy, Rule
-from sayso.testing.story.stage import Called, Cast, Script
+from sayso.testing.adapter_harness import HarnessContext, ModelScript, ScriptedCall
 
-STAGES: Any = [
-    AgentStage,
-    AgentFrameworkStage,
-    DspyStage,
-    LangChainStage,
-    OpenAIAgentsStage,
-    PydanticAIStage,
+HARNESSES: Any = [
+    AgentHarness,
+    AgentFrameworkHarness,
+    DspyHarness,
+    LangChainHarness,
+    OpenAIAgentsHarness,
+    PydanticAIHarness,
 ]
-STOP = Called("c1", "stop", {"why": "enough"})
-PAY = Called("c2", "pay", {"to": "ana"})
+STOP = ScriptedCall("c1", "stop", {"why": "enough"})
+PAY = ScriptedCall("c2", "pay", {"to": "ana"})
 
 
-class Spoken(Script):
+class Spoken(ModelScript):
     """A model that somebody does not want to hear any more, while it thinks."""
 
     def __init__(self, play: Play) -> None:
@@ -47,8 +47,8 @@ class Spoken(Script):
 class Play:
     """One agent, built anew for each step, with a tool that calls off the run it is in."""
 
-    def __init__(self, stage: Any, folder: Path, *turns: Any) -> None:
-        self.stage, self.folder, self.turns = stage, folder, turns
+    def __init__(self, harness: Any, folder: Path, *turns: Any) -> None:
+        self.harness, self.folder, self.turns = harness, folder, turns
         self.inbox = sayso.Inbox(f"sqlite:///{folder}/sayso.db")
         self.ran: list[str] = []
         self.stops_at: int | None = None
@@ -81,20 +81,22 @@ class Play:
         rules = Policy([Rule("pay"), Rule("*", verdict="allow")])
         gate = sayso.Gate(self.inbox.store, policy=rules, agent="teller", wait=0)
         script = Spoken(self)
-        stage = self.stage(Cast(gate=gate, tools=self.tools(), script=script, folder=self.folder))
-        await stage.open()
+        harness = self.harness(
+            HarnessContext(gate=gate, tools=self.tools(), script=script, folder=self.folder)
+        )
+        await harness.open()
         try:
-            return await go(stage.agent())
+            return await go(harness.agent())
         finally:
-            await stage.close()
+            await harness.close()
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("harness", HARNESSES)
 @pytest.mark.parametrize("calls", [[STOP], [STOP, PAY], [PAY, STOP]])
 async def test_a_run_that_is_called_off_while_it_is_at_work(
-    stage: Any, calls: Any, tmp_path: Path
+    harness: Any, calls: Any, tmp_path: Path
 ) -> None:
-    play = Play(stage, tmp_path, calls, "Done.", "Done.")
+    play = Play(harness, tmp_path, calls, "Done.", "Done.")
     stands = await play.step(lambda agent: agent.run("go", thread="t"))
     assert stands.status == "cancelled"
     assert (await play.step(lambda agent: agent.resume("t"))).status == "cancelled"
@@ -107,13 +109,13 @@ async def test_a_run_that_is_called_off_while_it_is_at_work(
     play.inbox.close()
 
 
-@pytest.mark.parametrize("stage", STAGES[1:])
+@pytest.mark.parametrize("harness", HARNESSES[1:])
 @pytest.mark.parametrize("at", [0, 1])
 async def test_a_run_that_is_called_off_while_its_model_thinks(
-    stage: Any, at: int, tmp_path: Path
+    harness: Any, at: int, tmp_path: Path
 ) -> None:
-    look = Called("c0", "look", {"what": "sky"})
-    play = Play(stage, tmp_path, [look], [PAY], "Done.")
+    look = ScriptedCall("c0", "look", {"what": "sky"})
+    play = Play(harness, tmp_path, [look], [PAY], "Done.")
     play.stops_at = at
     stands = await play.step(lambda agent: agent.run("go", thread="t"))
     assert (stands.status, play.ran) == ("cancelled", [])

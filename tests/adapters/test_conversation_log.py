@@ -22,12 +22,10 @@ from sayso.errors import Conflict
 from sayso.gate import Gate
 from sayso.keys import Keyring, new_key, public_key, row_key
 from sayso.stores.sqlite import SqliteStore
-from sayso.testing.story.nursery import Nursery
-from sayso.testing.story.props import LAST
-from sayso.testing.story.scene import Scene
-from sayso.testing.story.step import STORE, THREAD
+from sayso.testing.adapter_harness import LAST
+from sayso.testing.adapter_steps import STORE, THREAD, ForkServer, Scenario
 
-STAGES = {
+HARNESSES = {
     "agent_framework": "AgentFrameworkStage",
     "dspy": "DspyStage",
     "langchain": "LangChainStage",
@@ -44,42 +42,44 @@ ATTACKS = {
 }
 
 
-@pytest.fixture(params=STAGES)
-def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
-    stage: Any = getattr(importlib.import_module(f"stage_{request.param}"), STAGES[request.param])
-    no_processes: Callable[[], Nursery] = lambda: pytest.fail("no step here needs a process")  # noqa: E731
-    scene = Scene(stage, tmp_path, no_processes)
-    yield scene
-    scene.close()
+@pytest.fixture(params=HARNESSES)
+def scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scenario]:
+    harness: Any = getattr(
+        importlib.import_module(f"harness_{request.param}"), HARNESSES[request.param]
+    )
+    no_processes: Callable[[], ForkServer] = lambda: pytest.fail("no step here needs a process")  # noqa: E731
+    scenario = Scenario(harness, tmp_path, no_processes)
+    yield scenario
+    scenario.close()
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_changed_conversation_never_reaches_the_model(scene: Scene, attack: str) -> None:
-    scene.run()
-    scene.approve_all()
-    scene.inbox.store.close()
-    _execute(scene, ATTACKS[attack])
-    came = scene.resume()
+def test_a_changed_conversation_never_reaches_the_model(scenario: Scenario, attack: str) -> None:
+    scenario.run()
+    scenario.approve_all()
+    scenario.inbox.store.close()
+    _execute(scenario, ATTACKS[attack])
+    came = scenario.resume()
     assert came.status == "raised"
     assert came.error.startswith("Tampered: ")
-    assert scene.asked == 1
-    assert scene.effects() == []
+    assert scenario.asked == 1
+    assert scenario.effects() == []
 
 
-def test_new_words_do_not_hide_the_change(scene: Scene) -> None:
-    scene.run()
-    scene.inbox.store.close()
-    _execute(scene, ATTACKS["rewritten"])
-    came = scene.run()
-    assert (came.status, scene.asked, scene.effects()) == ("raised", 1, [])
+def test_new_words_do_not_hide_the_change(scenario: Scenario) -> None:
+    scenario.run()
+    scenario.inbox.store.close()
+    _execute(scenario, ATTACKS["rewritten"])
+    came = scenario.run()
+    assert (came.status, scenario.asked, scenario.effects()) == ("raised", 1, [])
     assert came.error.startswith("Tampered: ")
 
 
-def test_the_log_begins_with_the_user_and_ends_with_the_answer(scene: Scene) -> None:
-    scene.run()
-    scene.approve_all()
-    assert scene.resume().output == LAST
-    store = SqliteStore(scene.folder / STORE)
+def test_the_log_begins_with_the_user_and_ends_with_the_answer(scenario: Scenario) -> None:
+    scenario.run()
+    scenario.approve_all()
+    assert scenario.resume().output == LAST
+    store = SqliteStore(scenario.folder / STORE)
     said = [json.loads(body) for _, body in store.messages(THREAD)]
     store.close()
     assert (said[0]["role"], said[0]["content"]) == ("user", "go")
@@ -157,8 +157,8 @@ async def test_a_pruned_thread_goes_on(tmp_path: Path) -> None:
         assert [number for number, _ in store.messages(THREAD)] == [3, 4]
 
 
-def _execute(scene: Scene, statement: str) -> None:
-    file = sqlite3.connect(scene.folder / STORE)
+def _execute(scenario: Scenario, statement: str) -> None:
+    file = sqlite3.connect(scenario.folder / STORE)
     with file:
         assert file.execute(statement).rowcount > 0, "the statement changed nothing"
     file.close()

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from stage_dspy import AsyncEngine, SyncEngine, dspy, spoken
+from harness_dspy import AsyncEngine, SyncEngine, dspy, spoken
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from sayso import AlreadyDecided, Expired, Gate, Inbox, Paused, Policy, Rule

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from dspy.utils import DummyLM
-from stage_dspy import dspy
+from harness_dspy import dspy
 
 from sayso import Gate
 from sayso.adapters.dspy import guard

@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from sayso import Gate, InvalidPolicy, Policy, Rule
 from sayso.adapters.langchain import HumanInTheLoopMiddleware, guard
 from sayso.schema import errors
-from sayso.testing.story.malformed import MALFORMED
+from sayso.testing.adapter_suite import MALFORMED
 from sayso.types import Request
 
 TWO: Any = [("c1", "send", {"to": "ana"}), ("c2", "send", {"to": "bob"})]

@@ -13,12 +13,12 @@ import pytest
 from agents import Agent, function_tool, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
 from dspy.utils import DummyLM
+from harness_dspy import dspy
 from langchain.agents import create_agent
 from langchain_world import Chat
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel
 from pydantic_ai_bench import Bench, call
-from stage_dspy import dspy
 
 from sayso import Gate, Policy, Rule
 from sayso.adapters import agent_framework as on_af

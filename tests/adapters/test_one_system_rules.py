@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import sayso
-from sayso.testing import Called, Cast, Stage
-from sayso.testing.story.stage import Script
+from sayso.testing import AdapterHarness, HarnessContext, ScriptedCall
+from sayso.testing.adapter_harness import ModelScript
 
-STAGES = {
+HARNESSES = {
     "langchain": "LangChainStage",
     "openai_agents": "OpenAIAgentsStage",
     "agent_framework": "AgentFrameworkStage",
@@ -33,23 +33,27 @@ class Play:
     """One turn with one call of ``look``, under a policy."""
 
     def __init__(self, framework: str, policy: sayso.Policy | None, folder: Path) -> None:
-        module = importlib.import_module(f"stage_{framework}")
-        self.kind: type[Stage] = getattr(module, STAGES[framework])
+        module = importlib.import_module(f"harness_{framework}")
+        self.kind: type[AdapterHarness] = getattr(module, HARNESSES[framework])
         self.gate = sayso.Gate(f"sqlite:///{folder}/a.db", policy=policy, agent="eye", wait=0)
-        self.script = Script(([Called("call_1", "look", {"what": "sky"})], "Done."), folder / "m")
+        self.script = ModelScript(
+            ([ScriptedCall("call_1", "look", {"what": "sky"})], "Done."), folder / "m"
+        )
         self.folder = folder
 
     async def status(self, tool: Any = look, make: Any = None) -> str:
         """How it stands after the turn."""
-        cast = Cast(gate=self.gate, tools=[tool], script=self.script, folder=self.folder)
-        stage = self.kind(cast)
+        context = HarnessContext(
+            gate=self.gate, tools=[tool], script=self.script, folder=self.folder
+        )
+        harness = self.kind(context)
         try:
-            await stage.open()
-            agent = stage.agent() if make is None else make(cast)
+            await harness.open()
+            agent = harness.agent() if make is None else make(context)
             stands = await agent.run("go", thread="t-1")
             return str(stands.status)
         finally:
-            await stage.close()
+            await harness.close()
             self.gate.close()
 
 
@@ -67,12 +71,12 @@ async def test_without_any_policy(framework: str, status: str, tmp_path: Path) -
     assert await Play(framework, NO_POLICY, tmp_path).status() == status
 
 
-@pytest.mark.parametrize("framework", STAGES)
+@pytest.mark.parametrize("framework", HARNESSES)
 async def test_where_no_rule_fits(framework: str, tmp_path: Path) -> None:
     assert await Play(framework, NO_RULE_FITS, tmp_path).status() == "done"
 
 
-@pytest.mark.parametrize("framework", STAGES)
+@pytest.mark.parametrize("framework", HARNESSES)
 async def test_a_last_rule_for_everything_means_the_same(framework: str, tmp_path: Path) -> None:
     everything = sayso.Policy([sayso.Rule("something_else"), sayso.Rule("*")])
     assert await Play(framework, everything, tmp_path).status() == "paused"
@@ -82,13 +86,13 @@ async def test_a_last_rule_for_everything_means_the_same(framework: str, tmp_pat
 class TestAToolThatAsksForItself:
     async def test_openai_agents(self, policy: sayso.Policy | None, tmp_path: Path) -> None:
         from agents import Agent, function_tool
-        from stage_openai_agents import ScriptModel
+        from harness_openai_agents import ScriptModel
 
         from sayso.adapters.openai_agents import guard
 
-        def make(cast: Cast) -> Any:
+        def make(context: HarnessContext) -> Any:
             tools: list[Any] = [function_tool(look, needs_approval=True)]
-            return guard(Agent("Eye", model=ScriptModel(cast.script), tools=tools), cast.gate)
+            return guard(Agent("Eye", model=ScriptModel(context.script), tools=tools), context.gate)
 
         assert await Play("openai_agents", policy, tmp_path).status(make=make) == "paused"
 
@@ -105,7 +109,7 @@ class TestAToolThatAsksForItself:
         assert await Play("pydantic_ai", policy, tmp_path).status(declared) == "paused"
 
 
-@pytest.mark.parametrize("framework", STAGES)
+@pytest.mark.parametrize("framework", HARNESSES)
 def test_every_adapter_has_the_same_two_verbs(framework: str) -> None:
     adapter = importlib.import_module(f"sayso.adapters.{framework}")
     assert [*inspect.signature(adapter.guard).parameters][:3] == ["agent", "gate", "policy"]

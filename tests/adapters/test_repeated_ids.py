@@ -6,51 +6,57 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage_agent import AgentStage
-from stage_agent_framework import AgentFrameworkStage
-from stage_dspy import DspyStage
-from stage_langchain import LangChainStage, SyncLangChainStage
-from stage_openai_agents import OpenAIAgentsStage
-from stage_pydantic_ai import PydanticAIStage
+from harness_agent import AgentHarness
+from harness_agent_framework import AgentFrameworkHarness
+from harness_dspy import DspyHarness
+from harness_langchain import LangChainHarness, SyncLangChainHarness
+from harness_openai_agents import OpenAIAgentsHarness
+from harness_pydantic_ai import PydanticAIHarness
 
 import sayso
 from sayso import Policy, Rule
-from sayso.testing.story.props import Life, tools
-from sayso.testing.story.stage import Called, Cast, Script, lines
+from sayso.testing.adapter_harness import (
+    HarnessContext,
+    KillSwitch,
+    ModelScript,
+    ScriptedCall,
+    lines,
+    tools,
+)
 
-STAGES: Any = [
-    AgentStage,
-    AgentFrameworkStage,
-    DspyStage,
-    LangChainStage,
-    SyncLangChainStage,
-    OpenAIAgentsStage,
-    PydanticAIStage,
+HARNESSES: Any = [
+    AgentHarness,
+    AgentFrameworkHarness,
+    DspyHarness,
+    LangChainHarness,
+    SyncLangChainHarness,
+    OpenAIAgentsHarness,
+    PydanticAIHarness,
 ]
 
 
 class Play:
     """One agent, built anew for each step."""
 
-    def __init__(self, stage: Any, folder: Path, *turns: Any) -> None:
-        self.stage, self.folder, self.turns = stage, folder, turns
+    def __init__(self, harness: Any, folder: Path, *turns: Any) -> None:
+        self.harness, self.folder, self.turns = harness, folder, turns
         self.inbox = sayso.Inbox(f"sqlite:///{folder}/sayso.db")
 
     async def step(self, go: Any) -> Any:
         rules = Policy([Rule("look", verdict="allow"), Rule("pay")])
         gate = sayso.Gate(self.inbox.store, policy=rules, agent="teller", wait=0)
-        cast = Cast(
+        context = HarnessContext(
             gate=gate,
-            tools=tools("plain", self.stage.colour, gate, Life(self.folder)),
-            script=Script(self.turns, self.folder / "diary"),
+            tools=tools("plain", self.harness.colour, gate, KillSwitch(self.folder)),
+            script=ModelScript(self.turns, self.folder / "diary"),
             folder=self.folder,
         )
-        stage = self.stage(cast)
-        await stage.open()
+        harness = self.harness(context)
+        await harness.open()
         try:
-            return await go(stage.agent())
+            return await go(harness.agent())
         finally:
-            await stage.close()
+            await harness.close()
 
     async def run(self, words: str = "go") -> Any:
         return await self.step(lambda agent: agent.run(words, thread="t"))
@@ -65,18 +71,18 @@ class Play:
         return lines(self.folder / "effects")
 
 
-def pay(to: str = "ana") -> list[Called]:
-    return [Called("call_0", "pay", {"to": to, "amount": 5})]
+def pay(to: str = "ana") -> list[ScriptedCall]:
+    return [ScriptedCall("call_0", "pay", {"to": to, "amount": 5})]
 
 
-@pytest.fixture(params=STAGES, ids=lambda stage: stage.__name__)
-def stage(request: Any) -> Any:
+@pytest.fixture(params=HARNESSES, ids=lambda harness: harness.__name__)
+def harness(request: Any) -> Any:
     return request.param
 
 
 @pytest.mark.parametrize("other", ["ana", "bob"])
-async def test_a_later_reply_is_asked_about_anew(stage: Any, tmp_path: Path, other: str) -> None:
-    play = Play(stage, tmp_path, pay(), pay(other), "Done.")
+async def test_a_later_reply_is_asked_about_anew(harness: Any, tmp_path: Path, other: str) -> None:
+    play = Play(harness, tmp_path, pay(), pay(other), "Done.")
     stands = await play.decided(await play.run(), lambda r: r.reject("not yet"))
     assert stands.status == "paused"
     stands = await play.decided(stands, lambda r: r.approve())
@@ -84,20 +90,20 @@ async def test_a_later_reply_is_asked_about_anew(stage: Any, tmp_path: Path, oth
     play.inbox.close()
 
 
-async def test_calls_that_need_nobody_run_each_time(stage: Any, tmp_path: Path) -> None:
-    look = [Called("call_0", "look", {"what": "sky"})]
-    play = Play(stage, tmp_path, look, look, "Done.")
+async def test_calls_that_need_nobody_run_each_time(harness: Any, tmp_path: Path) -> None:
+    look = [ScriptedCall("call_0", "look", {"what": "sky"})]
+    play = Play(harness, tmp_path, look, look, "Done.")
     assert ((await play.run()).status, len(play.ran)) == ("done", 2)
     play.inbox.close()
 
 
 #: A ReAct has no earlier turns.
-remembers = pytest.mark.parametrize("stage", [s for s in STAGES if s is not DspyStage])
+remembers = pytest.mark.parametrize("harness", [s for s in HARNESSES if s is not DspyHarness])
 
 
 @remembers
-async def test_later_words_are_asked_about_anew(stage: Any, tmp_path: Path) -> None:
-    play = Play(stage, tmp_path, pay(), "Done.", pay(), pay(), "Once more.")
+async def test_later_words_are_asked_about_anew(harness: Any, tmp_path: Path) -> None:
+    play = Play(harness, tmp_path, pay(), "Done.", pay(), pay(), "Once more.")
     stands = await play.decided(await play.run(), lambda r: r.approve())
     stands = await play.run("again")
     for _ in range(2):
@@ -109,9 +115,9 @@ async def test_later_words_are_asked_about_anew(stage: Any, tmp_path: Path) -> N
 
 @remembers
 async def test_new_words_over_a_repeated_id_leave_no_call_unanswered(
-    stage: Any, tmp_path: Path
+    harness: Any, tmp_path: Path
 ) -> None:
-    play = Play(stage, tmp_path, pay(), pay(), "Never mind.")
+    play = Play(harness, tmp_path, pay(), pay(), "Never mind.")
     await play.decided(await play.run(), lambda r: r.approve())
     assert (await play.run("stop")).output == "Never mind."
     heard = lines(tmp_path / "diary")[-1][1]

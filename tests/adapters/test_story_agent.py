@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stage_agent import AgentStage
+from harness_agent import AgentHarness
 
-from sayso.testing import AdapterStory
+from sayso.testing import AdapterSuite
 
 
-class TestAgent(AdapterStory):
-    stage = AgentStage
+class TestAgent(AdapterSuite):
+    harness = AgentHarness

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stage_agent_framework import AgentFrameworkStage
+from harness_agent_framework import AgentFrameworkHarness
 
-from sayso.testing import AdapterStory
+from sayso.testing import AdapterSuite
 
 
-class TestAgentFramework(AdapterStory):
-    stage = AgentFrameworkStage
+class TestAgentFramework(AdapterSuite):
+    harness = AgentFrameworkHarness

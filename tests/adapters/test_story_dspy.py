@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from stage_dspy import DspyStage, SyncDspyStage
+from harness_dspy import DspyHarness, SyncDspyHarness
 
-from sayso.testing import AdapterStory
-
-
-class TestDspy(AdapterStory):
-    stage = DspyStage
+from sayso.testing import AdapterSuite
 
 
-class TestDspyWithPlainTools(AdapterStory):
-    stage = SyncDspyStage
+class TestDspy(AdapterSuite):
+    harness = DspyHarness
+
+
+class TestDspyWithPlainTools(AdapterSuite):
+    harness = SyncDspyHarness

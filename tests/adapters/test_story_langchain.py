@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from stage_langchain import LangChainStage, SyncLangChainStage
+from harness_langchain import LangChainHarness, SyncLangChainHarness
 
-from sayso.testing import AdapterStory
-
-
-class TestLangChain(AdapterStory):
-    stage = LangChainStage
+from sayso.testing import AdapterSuite
 
 
-class TestLangChainSync(AdapterStory):
-    stage = SyncLangChainStage
+class TestLangChain(AdapterSuite):
+    harness = LangChainHarness
+
+
+class TestLangChainSync(AdapterSuite):
+    harness = SyncLangChainHarness

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stage_openai_agents import OpenAIAgentsStage
+from harness_openai_agents import OpenAIAgentsHarness
 
-from sayso.testing import AdapterStory
+from sayso.testing import AdapterSuite
 
 
-class TestOpenAIAgents(AdapterStory):
-    stage = OpenAIAgentsStage
+class TestOpenAIAgents(AdapterSuite):
+    harness = OpenAIAgentsHarness

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stage_pydantic_ai import PydanticAIStage
+from harness_pydantic_ai import PydanticAIHarness
 
-from sayso.testing import AdapterStory
+from sayso.testing import AdapterSuite
 
 
-class TestPydanticAI(AdapterStory):
-    stage = PydanticAIStage
+class TestPydanticAI(AdapterSuite):
+    harness = PydanticAIHarness

@@ -13,10 +13,10 @@ import pytest
 from agents import Agent, Runner, function_tool, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
 from dspy.utils import DummyLM
+from harness_dspy import dspy
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai_bench import Bench, call
-from stage_dspy import dspy
 
 from sayso import Gate, Inbox, Policy, Rule
 from sayso.adapters import agent_framework as on_af

@@ -1,6 +1,6 @@
 """A run with two gated calls and one free call, in processes that die at a given point.
 
-``Nursery`` keeps one warm interpreter without threads, which forks a child for each ``play``. A
+``ForkServer`` keeps one warm interpreter without threads, which forks a child for each ``play``. A
 point is a commit of the store, before or after, or one of the two sides of an effect or of a model
 call. Effects, model calls and acknowledged decisions are lines in files, outside of every process.
 """
@@ -209,7 +209,7 @@ def _reading(life: Life, store: SqliteStore) -> sayso.Agent:
 STORIES = {"plain": _agent, "nested": _nested, "asking": _asking, "reading": _reading}
 
 
-class Nursery:
+class ForkServer:
     """The warm interpreter, as the tests see it."""
 
     def __init__(self) -> None:

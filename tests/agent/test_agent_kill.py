@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from agent_world import World
-from mortal import BY_HAND, Nursery
+from mortal import BY_HAND, ForkServer
 
 from sayso.audit import verify
 from sayso.stores.sqlite import SqliteStore
@@ -25,10 +25,10 @@ CONTENTS = {"pay 1": "paid 1", "look x": "seen", "pay 2": "paid 2"}
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def fork_server() -> Iterator[ForkServer]:
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
 def lines(path: Path) -> list[list[Any]]:
@@ -86,11 +86,13 @@ def check_record(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["decided at once", "one by one"])
-def test_killed_between_any_two_steps(tmp_path: Path, nursery: Nursery, at_once: bool) -> None:
+def test_killed_between_any_two_steps(
+    tmp_path: Path, fork_server: ForkServer, at_once: bool
+) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
     options: dict[str, Any] = {"doubt": "respond", "at_once": at_once}
-    came = nursery.play(whole, kill=None, later=0.0, **options)
+    came = fork_server.play(whole, kill=None, later=0.0, **options)
     assert came is not None
     check(whole, came, set(), "respond")
     points = came["points"]
@@ -100,28 +102,28 @@ def test_killed_between_any_two_steps(tmp_path: Path, nursery: Nursery, at_once:
         folder = tmp_path / str(number)
         folder.mkdir()
         answer = ANSWERS[number % 3]
-        died = nursery.play(folder, kill=number, later=0.0, **options)
+        died = fork_server.play(folder, kill=number, later=0.0, **options)
         deaths += died is None
         if died is not None:
             continue  # commits of two calls may fall together, and then there are fewer points
         doubts = hanging(folder)
         doubted += bool(doubts)
-        came = nursery.play(folder, kill=None, later=HOUR, doubt=answer, at_once=at_once)
+        came = fork_server.play(folder, kill=None, later=HOUR, doubt=answer, at_once=at_once)
         assert came is not None
         check(folder, came, doubts, answer)
     assert deaths >= len(points) - 4
     assert doubted >= 6
 
 
-def test_killed_twice(tmp_path: Path, nursery: Nursery) -> None:
+def test_killed_twice(tmp_path: Path, fork_server: ForkServer) -> None:
     """Whoever comes back may die too."""
     for number, again in ((2, 3), (5, 2), (8, 4), (11, 1), (14, 3)):
         folder = tmp_path / f"{number}-{again}"
         folder.mkdir()
         options: dict[str, Any] = {"doubt": "respond", "at_once": True}
-        nursery.play(folder, kill=number, later=0.0, **options)
-        nursery.play(folder, kill=again, later=HOUR, **options)
-        came = nursery.play(folder, kill=None, later=2 * HOUR, **options)
+        fork_server.play(folder, kill=number, later=0.0, **options)
+        fork_server.play(folder, kill=again, later=HOUR, **options)
+        came = fork_server.play(folder, kill=None, later=2 * HOUR, **options)
         assert came is not None
         assert came["status"] == "done"
         effects = Counter((tool, what) for tool, what, _ in lines(folder / "effects"))
@@ -131,20 +133,20 @@ def test_killed_twice(tmp_path: Path, nursery: Nursery) -> None:
 
 @pytest.mark.parametrize("story", ["nested", "asking"])
 def test_killed_inside_an_inner_agent_or_a_tool_that_asks(
-    tmp_path: Path, nursery: Nursery, story: str
+    tmp_path: Path, fork_server: ForkServer, story: str
 ) -> None:
     """A pause is never taken for a doubt, and the call of an inner agent is never in doubt."""
     whole = tmp_path / "whole"
     whole.mkdir()
-    came = nursery.play(whole, kill=None, later=0.0, story=story)
+    came = fork_server.play(whole, kill=None, later=0.0, story=story)
     assert came is not None
     assert (came["status"], came["doubts"]) == ("done", [])
     for number in range(1, len(came["points"]) + 1):
         folder = tmp_path / str(number)
         folder.mkdir()
-        assert nursery.play(folder, kill=number, later=0.0, story=story) is None
+        assert fork_server.play(folder, kill=number, later=0.0, story=story) is None
         doubts = running(folder)
-        came = nursery.play(folder, kill=None, later=HOUR, story=story)
+        came = fork_server.play(folder, kill=None, later=HOUR, story=story)
         assert came is not None
         assert came["status"] == "done"
         assert sorted(tool for tool, _ in came["doubts"]) == doubts
@@ -155,18 +157,18 @@ def test_killed_inside_an_inner_agent_or_a_tool_that_asks(
         check_record(folder)
 
 
-def test_a_read_killed_anywhere_is_never_in_doubt(tmp_path: Path, nursery: Nursery) -> None:
+def test_a_read_killed_anywhere_is_never_in_doubt(tmp_path: Path, fork_server: ForkServer) -> None:
     """Nobody has to settle it: whoever comes back reads again, under the same approval."""
     whole = tmp_path / "whole"
     whole.mkdir()
-    came = nursery.play(whole, kill=None, later=0.0, story="reading")
+    came = fork_server.play(whole, kill=None, later=0.0, story="reading")
     assert came is not None
     again = 0
     for number in range(1, len(came["points"]) + 1):
         folder = tmp_path / str(number)
         folder.mkdir()
-        assert nursery.play(folder, kill=number, later=0.0, story="reading") is None
-        came = nursery.play(folder, kill=None, later=HOUR, story="reading")
+        assert fork_server.play(folder, kill=number, later=0.0, story="reading") is None
+        came = fork_server.play(folder, kill=None, later=HOUR, story="reading")
         assert came is not None
         assert (came["status"], came["doubts"]) == ("done", [])
         assert [said for role, said in came["said"] if role == "tool"] == [

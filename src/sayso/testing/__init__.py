@@ -1,7 +1,7 @@
-"""For tests of your own: a clock you set, a reviewer who follows a script, the suite for stores
-and the story for adapters.
+"""Helpers for your own tests: a clock, a scripted model, a scripted reviewer, and two test suites.
 
-Each name is imported on first use, so that only ``StoreSuite`` and ``AdapterStory`` need pytest::
+Subclass ``StoreSuite`` to test a store, and ``AdapterSuite`` to test an adapter. Names are imported
+on first use, so only the suites need pytest::
 
     from sayso.testing import StoreSuite
 
@@ -16,24 +16,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sayso.testing.adapter_harness import AdapterHarness, HarnessContext, ScriptedCall
+    from sayso.testing.adapter_suite import AdapterSuite
     from sayso.testing.checks import check_store
     from sayso.testing.clock import FakeClock
     from sayso.testing.openai_server import FakeOpenAI
     from sayso.testing.reviewer import ScriptedReviewer, person
     from sayso.testing.scripted_model import ScriptedModel, call, calls, refuse, say
     from sayso.testing.store_suite import StoreSuite
-    from sayso.testing.story.stage import Called, Cast, Stage
-    from sayso.testing.story.suite import AdapterStory
 
 __all__ = [
-    "AdapterStory",
-    "Called",
-    "Cast",
+    "AdapterHarness",
+    "AdapterSuite",
     "FakeClock",
     "FakeOpenAI",
+    "HarnessContext",
+    "ScriptedCall",
     "ScriptedModel",
     "ScriptedReviewer",
-    "Stage",
     "StoreSuite",
     "call",
     "calls",
@@ -44,15 +44,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AdapterStory": "sayso.testing.story.suite",
-    "Called": "sayso.testing.story.stage",
-    "Cast": "sayso.testing.story.stage",
+    "AdapterSuite": "sayso.testing.adapter_suite",
+    "ScriptedCall": "sayso.testing.adapter_harness",
+    "HarnessContext": "sayso.testing.adapter_harness",
     "FakeClock": "sayso.testing.clock",
     "FakeOpenAI": "sayso.testing.openai_server",
     "ScriptedModel": "sayso.testing.scripted_model",
     "ScriptedReviewer": "sayso.testing.reviewer",
     "person": "sayso.testing.reviewer",
-    "Stage": "sayso.testing.story.stage",
+    "AdapterHarness": "sayso.testing.adapter_harness",
     "StoreSuite": "sayso.testing.store_suite",
     "call": "sayso.testing.scripted_model",
     "calls": "sayso.testing.scripted_model",
@@ -67,10 +67,7 @@ _ASSERTING = {
         "sayso.testing.suite",
         "sayso.testing.store_suite",
     ),
-    "AdapterStory": tuple(
-        f"sayso.testing.story.{case}"
-        for case in ("deciding", "together", "dying", "changing", "malformed", "scene")
-    ),
+    "AdapterSuite": ("sayso.testing.adapter_suite", "sayso.testing.adapter_steps"),
 }
 
 

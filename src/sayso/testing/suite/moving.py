@@ -27,6 +27,7 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
     "fail": {_S.RUNNING: _S.FAILED, _S.IN_DOUBT: _S.FAILED},
     "suspend": {_S.RUNNING: _S.READY},
     "mark_in_doubt": {_S.RUNNING: _S.IN_DOUBT},
+    "settle": {_S.IN_DOUBT: _S.DONE},
     "release_lapsed": {_S.RUNNING: _S.IN_DOUBT},
     "claim": {_S.RUNNING: _S.IN_DOUBT},
     "recover": {_S.READY: _S.IN_DOUBT, _S.RUNNING: _S.IN_DOUBT},
@@ -52,7 +53,7 @@ class Moving:
         for status in CallStatus:
             place = {"run": f"r-{status}", "thread": f"t-{status}"}
             call = world.in_state(status, **place)
-            if command in ("expire", "release_lapsed", "claim"):
+            if command in ("expire", "release_lapsed", "claim", "settle"):
                 world.clock.advance(100)
             changed = True
             try:
@@ -94,6 +95,7 @@ def _act(world: World, command: str, call: Call) -> object:
         "fail": lambda: world.record(call, ok=False, result="boom"),
         "suspend": lambda: world.suspend(call),
         "mark_in_doubt": lambda: world.doubt(call),
+        "settle": lambda: world.settle(call, "ran", result="2"),
         "release_lapsed": lambda: world.sweep(**place),
         "claim": lambda: world.claim("w2", **place),
         "recover": lambda: world.recover(**place),

@@ -16,7 +16,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from sayso.adapters.langchain import GuardedAgent, guard
-from sayso.testing import Stage
+from sayso.testing import AdapterHarness
 
 
 class FakeChat(BaseChatModel):
@@ -43,23 +43,23 @@ class FakeChat(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=said)])
 
 
-class LangChainStage(Stage):
+class LangChainHarness(AdapterHarness):
     """With the async SQLite saver."""
 
     def agent(self) -> GuardedAgent:
-        return guard(self.bare(), self.cast.gate)
+        return guard(self.bare(), self.context.gate)
 
     def bare(self, **options: Any) -> Any:
         kind = "func" if self.colour == "sync" else "coroutine"
         return create_agent(
-            FakeChat(script=self.cast.script),
-            tools=[StructuredTool.from_function(**{kind: tool}) for tool in self.cast.tools],
+            FakeChat(script=self.context.script),
+            tools=[StructuredTool.from_function(**{kind: tool}) for tool in self.context.tools],
             checkpointer=self.saver(),
             **options,
         )
 
     async def open(self) -> None:
-        self.connection = await aiosqlite.connect(self.cast.folder / "checkpoints.db")
+        self.connection = await aiosqlite.connect(self.context.folder / "checkpoints.db")
 
     def saver(self) -> Any:
         return AsyncSqliteSaver(self.connection)
@@ -84,13 +84,13 @@ class LangChainStage(Stage):
         return found > 0
 
 
-class SyncLangChainStage(LangChainStage):
+class SyncLangChainHarness(LangChainHarness):
     """With the sync SQLite saver, and tools that are plain functions."""
 
     colour = "sync"
 
     async def open(self) -> None:
-        path = self.cast.folder / "checkpoints.db"
+        path = self.context.folder / "checkpoints.db"
         self.file = sqlite3.connect(path, check_same_thread=False)
 
     def saver(self) -> Any:

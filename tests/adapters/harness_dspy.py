@@ -15,8 +15,8 @@ with warnings.catch_warnings():
     from dspy import lm15
 
 from sayso.adapters.dspy import GuardedReAct, guard
-from sayso.testing import Stage
-from sayso.testing.story.stage import Script
+from sayso.testing import AdapterHarness
+from sayso.testing.adapter_harness import ModelScript
 
 _RESULTS = re.compile(r"\[\[ ## tool_call_results ## \]\]\n(\{.*\})", re.DOTALL)
 
@@ -39,7 +39,7 @@ def spoken(**fields: Any) -> Any:
 class Engine:
     """Follows the script; what it heard is read from the messages that DSPy made."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: ModelScript) -> None:
         self._script = script
 
     def reply(self, request: Any) -> Any:
@@ -75,14 +75,14 @@ def fake_lm(script: Any) -> Any:
     return dspy.LM("fake/model", cache=False, **engines)
 
 
-class DspyStage(Stage):
+class DspyHarness(AdapterHarness):
     """DSPy keeps nothing of its own; what it remembers is in our store."""
 
     def agent(self) -> GuardedReAct:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # ReActV2 says that it is experimental
-            agent = dspy.ReActV2("question -> answer", tools=list(self.cast.tools))
-        return guard(agent, self.cast.gate, lm=fake_lm(self.cast.script))
+            agent = dspy.ReActV2("question -> answer", tools=list(self.context.tools))
+        return guard(agent, self.context.gate, lm=fake_lm(self.context.script))
 
     @classmethod
     def tamper(cls, folder: Path, old: str, new: str) -> bool:
@@ -96,7 +96,7 @@ class DspyStage(Stage):
         return found.rowcount > 0
 
 
-class SyncDspyStage(DspyStage):
+class SyncDspyHarness(DspyHarness):
     """The same with tools that are plain functions."""
 
     colour = "sync"

@@ -9,7 +9,7 @@ from typing import Any
 
 import sayso
 from sayso.agent.models.base import Message
-from sayso.testing import ScriptedModel, Stage, call, calls, say
+from sayso.testing import AdapterHarness, ScriptedModel, call, calls, say
 
 
 def _with_context(function: Any) -> Any:
@@ -24,21 +24,21 @@ def _with_context(function: Any) -> Any:
     return order
 
 
-class AgentStage(Stage):
+class AgentHarness(AdapterHarness):
     def agent(self) -> sayso.Agent:
-        cast = self.cast
+        context = self.context
         agent = sayso.Agent(
             "teller",
             model=ScriptedModel(self._reply),
-            tools=[sayso.tool(_with_context(function)) for function in cast.tools],
+            tools=[sayso.tool(_with_context(function)) for function in context.tools],
         )
-        agent._gate = cast.gate  # the play's tools ask there
+        agent._gate = context.gate  # the play's tools ask there
         return agent
 
     def _reply(self, messages: Sequence[Message]) -> Any:
         replies = sum(message["role"] == "assistant" for message in messages)
         heard = [(m["call_id"], m["content"]) for m in messages if m["role"] == "tool"]
-        turn = self.cast.script.reply(replies, heard)
+        turn = self.context.script.reply(replies, heard)
         if isinstance(turn, str):
             return say(turn)
         return calls(*(call(made.name, made.args, id=made.id) for made in turn))

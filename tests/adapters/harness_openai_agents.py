@@ -18,8 +18,8 @@ from openai.types.responses import (
 )
 
 from sayso.adapters.openai_agents import Guarded, guard
-from sayso.testing import Called, Stage
-from sayso.testing.story.stage import Script
+from sayso.testing import AdapterHarness, ScriptedCall
+from sayso.testing.adapter_harness import ModelScript
 
 set_tracing_disabled(True)
 
@@ -27,7 +27,7 @@ set_tracing_disabled(True)
 class ScriptModel(Model):
     """The SDK's interface of a model, in front of the play's script."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: ModelScript) -> None:
         self.script = script
 
     async def get_response(
@@ -61,7 +61,7 @@ def said(text: str) -> ResponseOutputMessage:
     )
 
 
-def called(made: Called) -> ResponseFunctionToolCall:
+def called(made: ScriptedCall) -> ResponseFunctionToolCall:
     return ResponseFunctionToolCall(
         id=f"fc_{made.id}",
         call_id=made.id,
@@ -72,11 +72,11 @@ def called(made: Called) -> ResponseFunctionToolCall:
     )
 
 
-class OpenAIAgentsStage(Stage):
+class OpenAIAgentsHarness(AdapterHarness):
     def agent(self) -> Guarded:
-        cast = self.cast
-        tools: list[Any] = [function_tool(function) for function in cast.tools]
-        return guard(Agent("Teller", model=ScriptModel(cast.script), tools=tools), cast.gate)
+        context = self.context
+        tools: list[Any] = [function_tool(function) for function in context.tools]
+        return guard(Agent("Teller", model=ScriptModel(context.script), tools=tools), context.gate)
 
     @classmethod
     def tamper(cls, folder: Path, old: str, new: str) -> bool:

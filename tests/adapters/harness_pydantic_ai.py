@@ -17,13 +17,13 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from sayso.adapters.pydantic_ai import guard
-from sayso.testing import Stage
+from sayso.testing import AdapterHarness
 
 
-class PydanticAIStage(Stage):
+class PydanticAIHarness(AdapterHarness):
     def agent(self) -> Any:
-        cast = self.cast
-        return guard(Agent(FunctionModel(self._reply), tools=list(cast.tools)), cast.gate)
+        context = self.context
+        return guard(Agent(FunctionModel(self._reply), tools=list(context.tools)), context.gate)
 
     async def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         replies = sum(isinstance(message, ModelResponse) for message in messages)
@@ -33,7 +33,7 @@ class PydanticAIStage(Stage):
             for part in message.parts
             if isinstance(part, ToolReturnPart)
         ]
-        turn = self.cast.script.reply(replies, heard)
+        turn = self.context.script.reply(replies, heard)
         if isinstance(turn, str):
             return ModelResponse(parts=[TextPart(turn)])
         return ModelResponse(parts=[ToolCallPart(made.name, made.args, made.id) for made in turn])

@@ -11,13 +11,13 @@ from agent_framework import Agent, ChatResponse, Content, Message
 from agent_framework_bench import Client
 
 from sayso.adapters.agent_framework import guard
-from sayso.testing import Stage
+from sayso.testing import AdapterHarness
 
 
-class AgentFrameworkStage(Stage):
+class AgentFrameworkHarness(AdapterHarness):
     def agent(self) -> Any:
-        cast = self.cast
-        return guard(Agent(Client(self._reply), tools=list(cast.tools)), cast.gate)
+        context = self.context
+        return guard(Agent(Client(self._reply), tools=list(context.tools)), context.gate)
 
     def _reply(self, messages: Sequence[Message]) -> ChatResponse[Any]:
         replies = sum(message.role == "assistant" for message in messages)
@@ -27,7 +27,7 @@ class AgentFrameworkStage(Stage):
             for content in message.contents
             if content.type == "function_result"
         ]
-        turn = self.cast.script.reply(replies, heard)
+        turn = self.context.script.reply(replies, heard)
         if isinstance(turn, str):
             return ChatResponse(messages=[Message("assistant", [turn])])
         calls = [

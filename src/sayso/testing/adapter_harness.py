@@ -1,0 +1,257 @@
+"""Build an agent of a framework for ``AdapterSuite``: subclass ``AdapterHarness``.
+
+A test consists of steps, and each step is *one process*: it opens the store, builds the harness,
+runs or resumes the agent once, and closes everything. So a harness keeps nothing in memory between
+steps; state of the framework goes into a file in ``context.folder``. The second half of this module
+has the tools, policies and model scripts that the tests use, by name, so any process can find them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sayso.gate import Gate
+from sayso.policy import Policy, Rule
+from sayso.types import Json, Question, Request
+
+#: One reply of the model: its tool calls, or its final answer.
+Turn = Sequence["ScriptedCall"] | str
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedCall:
+    """A tool call that the scripted model makes."""
+
+    id: str
+    name: str
+    args: dict[str, Json]
+
+
+class ModelScript:
+    """The model's replies.
+
+    Each is chosen by how many replies the conversation already has, so the script works across
+    processes. Each is counted in a file, so that tests know how often the model was called.
+    """
+
+    def __init__(self, turns: Sequence[Turn], diary: Path) -> None:
+        self._turns = turns
+        self._diary = diary
+
+    def reply(self, replies: int, heard: Sequence[tuple[str, str]]) -> Turn:
+        """Return the next reply. ``heard`` are (call id, result) pairs of the prompt, in order."""
+        write(self._diary, replies, [[id, text] for id, text in heard])
+        if replies >= len(self._turns):
+            raise AssertionError(f"the model was asked {replies + 1} times: {heard}")
+        return self._turns[replies]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarnessContext:
+    """What a harness is given."""
+
+    #: The gate of the agent, with the policy of the test.
+    gate: Gate
+    #: Plain functions with annotations and docstrings; async or not, see ``AdapterHarness.colour``.
+    tools: Sequence[Callable[..., Any]]
+    script: ModelScript
+    #: For the framework's own state only.
+    folder: Path
+
+
+class AdapterHarness:
+    """How to run one framework. Most subclasses define ``agent`` and ``tamper`` only."""
+
+    #: Whether the tools are ``async`` or ``sync`` functions.
+    colour: ClassVar[str] = "async"
+
+    def __init__(self, context: HarnessContext) -> None:
+        self.context = context
+
+    async def open(self) -> None:
+        """Open resources that need the event loop. Called before ``agent``."""
+
+    def agent(self) -> Any:
+        """Return the guarded agent: the adapter's ``guard(agent, context.gate)``.
+
+        The agent is a real one of the framework. Its model is a fake of that framework that gets
+        its replies from ``context.script``.
+        """
+        raise NotImplementedError("define agent(): return a guarded agent of the framework")
+
+    async def answer(self, agent: Any, thread: str, value: Any) -> Any:
+        """Resume with an answer in the form that users of the framework give, valid or not."""
+        return await agent.resume(thread, decisions=value)
+
+    @classmethod
+    def yes(cls, requests: Sequence[Request]) -> Any:
+        """Return a valid answer for ``answer`` that approves all of these requests."""
+        return [request.approve() for request in requests]
+
+    @classmethod
+    def tamper(cls, folder: Path, old: str, new: str) -> bool:
+        """Replace a text in the framework's saved state by one of the same length.
+
+        Return whether the text was found. The agent is not running.
+        """
+        raise NotImplementedError("define tamper(): change the framework's saved state")
+
+    async def close(self) -> None:
+        """Close what ``open`` opened."""
+
+
+def write(path: Path, *values: Any) -> None:
+    """Append a line to a file. It survives the death of this process."""
+    with path.open("a") as out:
+        out.write(json.dumps(values) + "\n")
+
+
+def lines(path: Path) -> list[list[Any]]:
+    """Read the lines that ``write`` wrote."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+SIZE = Question("Which size?", ["small", "large"])
+LAST = "All done."
+SLOW = 0.2
+
+
+class KillSwitch:
+    """Kill this process at a named point: ``start before``, ``effect after``, …"""
+
+    def __init__(self, folder: Path, kill: str = "") -> None:
+        self.folder = folder
+        self._kill = kill
+
+    def commit(self, name: str, when: str) -> None:
+        """Called by the store around each commit; ``name`` joins its commands with ``+``."""
+        for part in name.split("+"):
+            self.passes(f"{part} {when}")
+
+    def passes(self, point: str) -> None:
+        if point == self._kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def pay_ana(amount: int = 5, id: str = "call_1") -> ScriptedCall:
+    return ScriptedCall(id, "pay", {"to": "ana", "amount": amount})
+
+
+SCRIPTS: Mapping[str, Sequence[Turn]] = {
+    "pay": ([pay_ana()], LAST),
+    "three": (
+        [
+            pay_ana(),
+            ScriptedCall("call_2", "look", {"what": "sky"}),
+            ScriptedCall("call_3", "pay", {"to": "bob", "amount": 7}),
+        ],
+        LAST,
+    ),
+    "pair": ([pay_ana(), ScriptedCall("call_2", "pay", {"to": "bob", "amount": 700})], LAST),
+    "twice": ([pay_ana(5)], [pay_ana(500, "call_2")], LAST),
+    "order": ([ScriptedCall("call_1", "order", {"dish": "pizza"})], LAST),
+    "wipe": ([ScriptedCall("call_1", "wipe", {"disk": "sda"})], LAST),
+}
+
+_FREE = (Rule("look", verdict="allow"), Rule("order", verdict="allow"))
+_NEVER = Rule("wipe", verdict="deny", name="no-wiping", description="disks are not ours")
+POLICIES: Mapping[str, Policy] = {
+    "plain": Policy([*_FREE, _NEVER, Rule("pay")]),
+    "large": Policy([*_FREE, Rule("pay", where="amount > 100"), Rule("pay", verdict="allow")]),
+    "strict": Policy(
+        [Rule("pay", where="amount > 100", allowed=["approve", "reject"]), Rule("pay")]
+    ),
+}
+
+
+def tools(which: str, colour: str, gate: Gate, life: KillSwitch) -> list[Callable[..., Any]]:
+    """Return the tools: ``plain``, with a ``slow`` effect, or after a change of the code:
+    ``changed`` (description), ``other`` (parameters) or ``gone``."""
+
+    def effect(name: str, **args: Any) -> None:
+        life.passes("effect before")
+        write(life.folder / "effects", name, args)
+        if which == "slow":
+            time.sleep(SLOW)  # so that other processes run meanwhile
+        life.passes("effect after")
+
+    def paid(to: str, amount: int, note: str) -> str:
+        effect("pay", to=to, amount=amount, note=note)
+        return f"paid {amount} to {to}"
+
+    def seen(what: str) -> str:
+        effect("look", what=what)
+        return f"saw the {what}"
+
+    def wiped(disk: str) -> str:
+        effect("wipe", disk=disk)
+        return f"wiped {disk}"
+
+    def ordered(dish: str, size: str) -> str:
+        effect("order", dish=dish, size=size)
+        return f"ordered a {size} {dish}"
+
+    made = _sync if colour == "sync" else _async
+    pay, look, wipe, order, pay_other = made(gate, paid, seen, wiped, ordered)
+    if which == "changed":
+        pay.__doc__ = "Pay somebody, with a fee."
+    if which == "other":
+        pay = pay_other
+    return [look, wipe, order] if which == "gone" else [pay, look, wipe, order]
+
+
+def _async(gate: Gate, paid: Any, seen: Any, wiped: Any, ordered: Any) -> list[Any]:
+    async def pay(to: str, amount: int, note: str = "none") -> str:
+        """Pay somebody."""
+        return str(paid(to, amount, note))
+
+    async def look(what: str) -> str:
+        """Look at something."""
+        return str(seen(what))
+
+    async def wipe(disk: str) -> str:
+        """Wipe a disk."""
+        return str(wiped(disk))
+
+    async def order(dish: str) -> str:
+        """Order a dish; the guest says which size."""
+        return str(ordered(dish, await gate.ask(SIZE)))
+
+    async def pay_other(account: int) -> str:
+        """Pay into an account."""
+        return str(paid(str(account), 0, ""))
+
+    pay_other.__name__ = pay_other.__qualname__ = "pay"
+    return [pay, look, wipe, order, pay_other]
+
+
+def _sync(gate: Gate, paid: Any, seen: Any, wiped: Any, ordered: Any) -> list[Any]:
+    def pay(to: str, amount: int, note: str = "none") -> str:
+        """Pay somebody."""
+        return str(paid(to, amount, note))
+
+    def look(what: str) -> str:
+        """Look at something."""
+        return str(seen(what))
+
+    def wipe(disk: str) -> str:
+        """Wipe a disk."""
+        return str(wiped(disk))
+
+    def order(dish: str) -> str:
+        """Order a dish; the guest says which size."""
+        return str(ordered(dish, gate.ask_sync(SIZE)))
+
+    def pay_other(account: int) -> str:
+        """Pay into an account."""
+        return str(paid(str(account), 0, ""))
+
+    pay_other.__name__ = pay_other.__qualname__ = "pay"
+    return [pay, look, wipe, order, pay_other]

@@ -1,0 +1,385 @@
+"""Run the steps of an adapter test: in this process, or in forked ones that can be killed.
+
+``play`` takes one step. ``ForkServer`` runs steps in processes of their own, forked from one
+interpreter that has imported the framework. ``Scenario`` is what a test works with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sayso.errors import Paused, SaysoError
+from sayso.gate import Gate
+from sayso.inbox import Inbox
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing.adapter_harness import (
+    POLICIES,
+    SCRIPTS,
+    AdapterHarness,
+    HarnessContext,
+    KillSwitch,
+    ModelScript,
+    lines,
+    tools,
+)
+from sayso.types import Decision, Request
+
+THREAD = "thread-1"
+STORE = "sayso.db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one process does. Plain values only, so that it can be sent to a process."""
+
+    harness: str
+    folder: str
+    #: ``run``, ``resume``, ``both`` (resume twice at once) or ``answer``.
+    do: str
+    script: str = "pay"
+    policy: str = "plain"
+    tools: str = "plain"
+    #: At which point to be killed, and how far the clock is ahead, in seconds.
+    kill: str = ""
+    later: float = 0.0
+    #: Stay alive until killed.
+    linger: bool = False
+    #: A file to wait for, so that several processes start at the same moment.
+    together: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """The outcome of a step: the status of the run, or the error."""
+
+    status: str
+    output: Any = None
+    waiting: tuple[str, ...] = ()
+    error: str = ""
+
+
+def play(step: Step, value: Any = None) -> StepResult:
+    """Run a step in this process."""
+    folder = Path(step.folder)
+    if step.together:
+        _until(folder / step.together)
+    came = asyncio.run(_play(step, folder, value))
+    if step.linger:
+        (folder / "lingers").touch()
+        time.sleep(3600)
+    return came
+
+
+async def _play(step: Step, folder: Path, value: Any) -> StepResult:
+    kind = harness_class(step.harness)
+    life = KillSwitch(folder, step.kill)
+    store = SqliteStore(
+        folder / STORE,
+        boundary=life.commit,
+        clock=lambda: time.time_ns() // 1000 + round(step.later * 1e6),
+    )
+    gate = Gate(store, policy=POLICIES[step.policy], agent="teller", wait=0)
+    own = folder / "framework"
+    own.mkdir(exist_ok=True)
+    context = HarnessContext(
+        gate=gate,
+        tools=tools(step.tools, kind.colour, gate, life),
+        script=ModelScript(SCRIPTS[step.script], folder / "model"),
+        folder=own,
+    )
+    harness = kind(context)
+    try:
+        await harness.open()
+        return await _acted(step, harness, value)
+    finally:
+        await harness.close()
+        gate.close()
+
+
+async def _acted(step: Step, harness: AdapterHarness, value: Any) -> StepResult:
+    agent = harness.agent()
+    try:
+        if step.do == "run":
+            stood = await agent.run("go", thread=THREAD, requester="rita")
+        elif step.do == "resume":
+            stood = await agent.resume(THREAD)
+        elif step.do == "both":
+            stood, other = await asyncio.gather(agent.resume(THREAD), agent.resume(THREAD))
+            assert (stood.status, stood.output) == (other.status, other.output)
+        else:
+            stood = await harness.answer(agent, THREAD, value)
+    except (Exception, Paused) as error:
+        if step.do != "answer" and not isinstance(error, SaysoError):
+            raise  # only Sayso errors are expected, except for bad answers
+        return StepResult(status="raised", error=f"{type(error).__name__}: {error}")
+    waiting = tuple(request.id for request in stood.interruptions)
+    return StepResult(status=str(stood.status), output=stood.output, waiting=waiting)
+
+
+def harness_class(name: str) -> type[AdapterHarness]:
+    """Import a harness by name: ``module:Class``."""
+    module, _, path = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    kind: type[AdapterHarness] = found
+    return kind
+
+
+def _until(path: Path, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"{path.name} did not appear"
+        time.sleep(0.001)
+
+
+PATIENCE = 90.0
+_SERVE = """
+import sys; sys.path[:] = {path!r}
+from sayso.testing.adapter_steps import serve; serve({harness!r})
+"""
+
+
+class ForkServer:
+    """An interpreter that has imported the framework, and forks a child for each step.
+
+    It has one OS thread and opens no files, so a fork of it is as good as a fresh process.
+    """
+
+    def __init__(self, harness: str) -> None:
+        program = _SERVE.format(path=[p or os.getcwd() for p in sys.path], harness=harness)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def spawn(self, step: Step) -> int:
+        """Start a step in its own process, and return the process id."""
+        pid: int = self._ask({"step": asdict(step)})
+        return pid
+
+    def wait(self, pid: int) -> StepResult | None:
+        """Return the outcome of a step, or None if its process was killed."""
+        ended = self._ask({"wait": pid})
+        if ended.get("error"):
+            raise AssertionError(ended["error"])
+        came = ended["came"]
+        return None if came is None else StepResult(**{**came, "waiting": tuple(came["waiting"])})
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        assert answer, "the fork server has died: see its stderr"
+        return json.loads(answer)
+
+    def close(self) -> None:
+        """Stop the interpreter and its children."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.wait(30)
+        process.stdout.close()
+
+
+def serve(harness: str) -> None:
+    """Answer requests from stdin until it closes."""
+    speak = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # stdout carries answers only
+    harness_class(harness)
+    children: dict[int, Path] = {}
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "wait" in request:
+            answer: Any = _ended(request["wait"], children.pop(request["wait"]))
+        else:
+            answer = _forked(Step(**request["step"]), children)
+        print(json.dumps(answer), file=speak, flush=True)
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _forked(step: Step, children: dict[int, Path]) -> int:
+    pid = os.fork()
+    if pid:
+        children[pid] = Path(step.folder, f"told {pid}")
+        return pid
+    said: dict[str, Any] = {}
+    try:
+        said["came"] = asdict(play(step))
+    except BaseException:
+        said["error"] = traceback.format_exc()
+    Path(step.folder, f"told {os.getpid()}").write_text(json.dumps(said))
+    os._exit(0)
+
+
+def _ended(pid: int, told: Path) -> dict[str, Any]:
+    end = time.monotonic() + PATIENCE
+    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return {"error": f"it did not finish within {PATIENCE} seconds"}
+        time.sleep(0.001)
+    if told.exists():
+        said: dict[str, Any] = json.loads(told.read_text())
+        return said
+    status = ended[1]
+    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    return {"came": None} if killed else {"error": f"the child ended with {status}"}
+
+
+#: Seconds. Longer than any lease, so that a lease held before has lapsed.
+LATER = 3600.0
+
+
+class Scenario:
+    """One test: a folder, an inbox, and steps in this process or in others."""
+
+    def __init__(
+        self, harness: type[AdapterHarness], folder: Path, fork_server: Callable[[], ForkServer]
+    ) -> None:
+        self.harness = harness
+        self.folder = folder
+        self._nursery = fork_server
+        self._inbox: Inbox | None = None
+        self._script = "pay"
+        self._policy = "plain"
+
+    # -- in this process
+
+    def run(self, script: str = "pay", *, policy: str = "plain", **options: Any) -> StepResult:
+        """Run the agent. Later steps use the same script and policy."""
+        self._script, self._policy = script, policy
+        return play(self._step("run", **options))
+
+    def resume(self, **options: Any) -> StepResult:
+        """Resume the thread, like a process that knows nothing else."""
+        return play(self._step("resume", **options))
+
+    def resume_both(self, **options: Any) -> StepResult:
+        """Resume twice at the same time, on one agent."""
+        return play(self._step("both", **options))
+
+    def answer(self, value: Any) -> StepResult:
+        """Resume with an answer in the framework's own form."""
+        return play(self._step("answer"), value)
+
+    # -- in processes of their own
+
+    def killed(self, do: str, at: str, **options: Any) -> None:
+        """Run a step in a process that is killed at a point of it."""
+        came = self._nursery().wait(self._nursery().spawn(self._step(do, kill=at, **options)))
+        assert came is None, f"the process was not killed at {at!r}: {came}"
+
+    def killed_while_waiting(self, script: str = "pay") -> None:
+        """Run the agent in a process until it pauses, then kill the process."""
+        self._script = script
+        pid = self._nursery().spawn(self._step("run", linger=True))
+        end = time.monotonic() + 60
+        while not (self.folder / "lingers").exists():
+            assert time.monotonic() < end, "the process did not pause"
+            time.sleep(0.002)
+        os.kill(pid, signal.SIGKILL)
+        assert self._nursery().wait(pid) is None
+
+    def elsewhere(self, do: str = "resume", **options: Any) -> StepResult:
+        """Run a step in its own process."""
+        came = self._nursery().wait(self._nursery().spawn(self._step(do, **options)))
+        assert came is not None
+        return came
+
+    def at_once(self, times: int, **options: Any) -> list[StepResult]:
+        """Resume in several processes at the same moment."""
+        step = self._step("resume", together="go", **options)
+        pids = [self._nursery().spawn(step) for _ in range(times)]
+        (self.folder / "go").touch()
+        ended = [self._nursery().wait(pid) for pid in pids]
+        return [came for came in ended if came is not None]
+
+    def _step(self, do: str, **options: Any) -> Step:
+        harness = f"{self.harness.__module__}:{self.harness.__qualname__}"
+        folder = str(self.folder)
+        return Step(
+            harness=harness,
+            folder=folder,
+            do=do,
+            script=self._script,
+            policy=self._policy,
+            **options,
+        )
+
+    # -- people
+
+    @property
+    def inbox(self) -> Inbox:
+        """The inbox, opened in this process."""
+        if self._inbox is None:
+            self._inbox = Inbox(SqliteStore(self.folder / STORE))
+        return self._inbox
+
+    def pending(self) -> list[Request]:
+        """Return pending requests, sorted by payee: a framework may make calls in any order."""
+        found = self.inbox.pending_sync(thread=THREAD).items
+        return sorted(found, key=lambda request: str(request.args.get("to")))
+
+    def the_request(self) -> Request:
+        """Return the only pending request."""
+        (request,) = self.pending()
+        return request
+
+    def decide(self, request: Request, decision: Decision, by: str = "ana") -> Request:
+        """Decide a request."""
+        return self.inbox.decide_sync(request.id, decision, by=by)
+
+    def approve_all(self) -> None:
+        """Approve every pending request."""
+        for request in self.pending():
+            self.decide(request, request.approve())
+
+    # -- what came of it
+
+    def effects(self, tool: str = "") -> list[dict[str, Any]]:
+        """Return the arguments of every execution of a tool, also in killed processes."""
+        found = lines(self.folder / "effects")
+        return [args for name, args in found if tool in ("", name)]
+
+    @property
+    def asked(self) -> int:
+        """Return how often the model was called."""
+        return len(lines(self.folder / "model"))
+
+    def heard(self, call: str = "call_1") -> str:
+        """Return the last result of a call that the model was shown, or an empty text."""
+        told = [
+            text for _, heard in lines(self.folder / "model") for id, text in heard if id == call
+        ]
+        return str(told[-1]) if told else ""
+
+    def tamper(self, old: str, new: str) -> None:
+        """Change the framework's saved state."""
+        found = self.harness.tamper(self.folder / "framework", old, new)
+        assert found, f"{old!r} is not in the framework's state"
+
+    def close(self) -> None:
+        if self._inbox is not None:
+            self._inbox.close()

@@ -1,0 +1,431 @@
+"""Every promise of an adapter, as tests. Yours has to pass them too.
+
+Write an ``AdapterHarness``, and subclass the suite in a test file::
+
+    class TestMyFramework(AdapterSuite):
+        harness = MyHarness
+
+Every step is a process of its own, or acts like one; effects and model calls are counted in files.
+Where a framework cannot do something, override that test with one that shows two things: the
+framework alone cannot do it either, and the adapter raises a clear error.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from sayso.errors import AlreadyDecided, Tampered
+from sayso.testing.adapter_harness import LAST, AdapterHarness
+from sayso.testing.adapter_steps import LATER, STORE, ForkServer, Scenario
+
+ANA = {"to": "ana", "amount": 5, "note": "none"}
+
+
+class Deciding:
+    """What people can say to a call, and how the run takes it."""
+
+    def test_approve(self, scenario: Scenario) -> None:
+        came = scenario.run()
+        request = scenario.the_request()
+        assert (came.status, came.waiting) == ("paused", (request.id,))
+        # What a person sees is whole: defaults are in, and it says whose it is.
+        assert (request.kind, request.tool, dict(request.args)) == ("approval", "pay", ANA)
+        assert (request.agent, request.requester) == ("teller", "rita")
+        assert (scenario.effects(), scenario.asked) == ([], 1)
+        scenario.decide(request, request.approve())
+        came = scenario.resume()
+        assert (came.status, came.output) == ("done", LAST)
+        assert (scenario.effects(), scenario.asked) == ([ANA], 2)
+        assert scenario.heard() == "paid 5 to ana"
+
+    def test_edit(self, scenario: Scenario) -> None:
+        scenario.run()
+        request = scenario.the_request()
+        scenario.decide(request, request.edit({"to": "bob"}))
+        assert scenario.resume().status == "done"
+        assert scenario.effects() == [{**ANA, "to": "bob"}]
+        # The model hears what ran, and that it is not what it wrote.
+        assert "paid 5 to bob" in scenario.heard()
+        assert scenario.heard() != "paid 5 to bob"
+
+    def test_reject_with_reason(self, scenario: Scenario) -> None:
+        scenario.run()
+        request = scenario.the_request()
+        scenario.decide(request, request.reject("ana left the company"))
+        came = scenario.resume()
+        assert (came.status, came.output) == ("done", LAST)
+        assert (scenario.effects(), scenario.asked) == ([], 2)
+        assert "ana left the company" in scenario.heard()
+
+    def test_respond(self, scenario: Scenario) -> None:
+        scenario.run()
+        request = scenario.the_request()
+        scenario.decide(request, request.respond("paid in cash already"))
+        assert scenario.resume().status == "done"
+        assert scenario.effects() == []
+        assert "paid in cash already" in scenario.heard()
+
+    def test_question(self, scenario: Scenario) -> None:
+        came = scenario.run("order")
+        request = scenario.the_request()
+        assert (came.status, request.kind) == ("paused", "question")
+        assert request.question is not None
+        assert request.question.text == "Which size?"
+        assert scenario.resume().status == "paused"  # nobody has answered
+        scenario.decide(request, request.respond("large"))
+        assert scenario.resume().status == "done"
+        assert scenario.effects() == [{"dish": "pizza", "size": "large"}]
+        assert scenario.heard() == "ordered a large pizza"
+        assert scenario.asked == 2
+
+    def test_conditional_policy(self, scenario: Scenario) -> None:
+        came = scenario.run("twice", policy="large")
+        request = scenario.the_request()
+        assert (came.status, dict(request.args)) == ("paused", {**ANA, "amount": 500})
+        assert scenario.effects() == [ANA]  # the small one needed nobody
+        scenario.decide(request, request.approve())
+        assert scenario.resume().status == "done"
+        assert [made["amount"] for made in scenario.effects()] == [5, 500]
+
+    def test_denied_without_asking(self, scenario: Scenario) -> None:
+        came = scenario.run("wipe")
+        assert (came.status, came.waiting) == ("done", ())
+        assert (scenario.effects(), scenario.pending()) == ([], [])
+        assert "disks are not ours" in scenario.heard()
+
+    def test_decided_twice(self, scenario: Scenario) -> None:
+        scenario.run()
+        request = scenario.the_request()
+        scenario.decide(request, request.approve())
+        again = scenario.decide(request, request.approve())
+        assert again.status == "approved"
+        with pytest.raises(AlreadyDecided, match="ana"):
+            scenario.decide(request, request.reject("no"), by="bob")
+        assert scenario.resume().status == "done"
+        assert scenario.effects() == [ANA]
+
+
+BOB = {"to": "bob", "amount": 7, "note": "none"}
+
+
+class Together:
+    """Nothing waits for what it does not need, and nothing happens twice."""
+
+    def test_two_gated_and_one_free_decided_at_different_times(self, scenario: Scenario) -> None:
+        came = scenario.run("three")
+        ana, bob = scenario.pending()
+        assert (came.status, set(came.waiting)) == ("paused", {ana.id, bob.id})
+        assert scenario.effects() == [{"what": "sky"}]  # needed nobody, and waited for nobody
+        scenario.decide(bob, bob.approve())
+        came = scenario.resume()
+        assert (came.status, came.waiting) == ("paused", (ana.id,))
+        assert scenario.effects("pay") == [BOB]
+        assert scenario.resume().status == "paused"  # and nothing happens for lack of news
+        scenario.decide(ana, ana.approve())
+        came = scenario.resume()
+        assert (came.status, came.output) == ("done", LAST)
+        assert scenario.effects("pay") == [BOB, ANA]
+        assert scenario.effects("look") == [{"what": "sky"}]
+        # The model hears of the turn once, when all of it is there.
+        assert scenario.asked == 2
+        told = [scenario.heard(f"call_{n}") for n in (1, 2, 3)]
+        assert told == ["paid 5 to ana", "saw the sky", "paid 7 to bob"]
+
+    def test_one_rejected_beside_one_approved(self, scenario: Scenario) -> None:
+        scenario.run("three")
+        ana, bob = scenario.pending()
+        scenario.decide(ana, ana.reject("not her"))
+        scenario.decide(bob, bob.approve())
+        assert scenario.resume().status == "done"
+        assert scenario.effects("pay") == [BOB]
+        assert "not her" in scenario.heard("call_1")
+        assert scenario.heard("call_3") == "paid 7 to bob"
+
+    def test_resumed_too_early(self, scenario: Scenario) -> None:
+        scenario.run()
+        came = scenario.resume()
+        assert (came.status, came.waiting) == ("paused", (scenario.the_request().id,))
+        assert (scenario.effects(), scenario.asked) == ([], 1)
+
+    def test_resumed_twice_in_turn(self, scenario: Scenario) -> None:
+        scenario.run()
+        scenario.approve_all()
+        assert scenario.resume().status == "done"
+        again = scenario.resume()
+        assert (again.status, again.output) == ("done", LAST)
+        assert (scenario.effects(), scenario.asked) == ([ANA], 2)
+
+    def test_resumed_twice_at_once_in_one_process(self, scenario: Scenario) -> None:
+        scenario.run()
+        scenario.approve_all()
+        came = scenario.resume_both(tools="slow")
+        assert (came.status, came.output) == ("done", LAST)
+        assert (scenario.effects(), scenario.asked) == ([ANA], 2)
+
+    def test_resumed_at_once_by_three_processes(self, scenario: Scenario) -> None:
+        scenario.run()
+        scenario.approve_all()
+        ended = scenario.at_once(3, tools="slow")
+        assert [(came.status, came.output) for came in ended] == [("done", LAST)] * 3
+        assert (scenario.effects(), scenario.asked) == ([ANA], 2)
+
+
+class Dying:
+    """Nothing is lost, nothing runs twice, and what nobody can know is asked about."""
+
+    def test_killed_while_waiting(self, scenario: Scenario) -> None:
+        scenario.killed_while_waiting()
+        request = scenario.the_request()
+        scenario.decide(request, request.approve())
+        came = scenario.elsewhere()
+        assert (came.status, came.output) == ("done", LAST)
+        assert (scenario.effects(), scenario.asked) == ([ANA], 2)
+
+    def test_killed_while_waiting_with_several_open(self, scenario: Scenario) -> None:
+        scenario.killed_while_waiting("three")
+        ana, bob = scenario.pending()
+        scenario.decide(ana, ana.approve())
+        assert scenario.elsewhere().waiting == (bob.id,)
+        scenario.decide(bob, bob.reject("no"))
+        assert scenario.elsewhere().status == "done"
+        assert scenario.effects("pay") == [ANA]
+        assert scenario.effects("look") == [{"what": "sky"}]
+        assert scenario.asked == 2
+
+    def test_killed_between_decision_and_start(self, scenario: Scenario) -> None:
+        scenario.run()
+        scenario.approve_all()
+        scenario.killed("resume", "start before")
+        assert scenario.effects() == []
+        came = scenario.elsewhere(later=LATER)
+        assert (came.status, came.output) == ("done", LAST)
+        assert (scenario.effects(), scenario.asked) == ([ANA], 2)
+
+    def test_killed_after_the_result_was_stored(self, scenario: Scenario) -> None:
+        scenario.run()
+        scenario.approve_all()
+        scenario.killed("resume", "record after")
+        assert scenario.effects() == [ANA]
+        came = scenario.elsewhere(later=LATER)
+        assert (came.status, came.output) == ("done", LAST)
+        assert (scenario.effects(), scenario.asked) == ([ANA], 2)
+        assert scenario.heard() == "paid 5 to ana"
+
+    @pytest.mark.parametrize(
+        ("point", "before"),
+        [("start after", 0), ("effect after", 1), ("record before", 1)],
+        ids=["just started", "in the middle", "before the record"],
+    )
+    def test_killed_during_the_run(self, scenario: Scenario, point: str, before: int) -> None:
+        scenario.run()
+        scenario.approve_all()
+        scenario.killed("resume", point)
+        assert len(scenario.effects()) == before
+        came = scenario.elsewhere(later=LATER)
+        doubt = scenario.the_request()
+        assert (came.status, came.waiting) == ("paused", (doubt.id,))
+        assert (doubt.kind, doubt.tool, dict(doubt.args)) == ("in_doubt", "pay", ANA)
+        assert len(scenario.effects()) == before  # it is never simply repeated
+        scenario.decide(doubt, doubt.respond("paid, says the bank"))
+        came = scenario.elsewhere(later=LATER)
+        assert (came.status, came.output) == ("done", LAST)
+        assert len(scenario.effects()) == before
+        assert "paid, says the bank" in scenario.heard()
+        assert scenario.asked == 2
+
+    @pytest.mark.parametrize("again", [True, False], ids=["run it again", "give it up"])
+    def test_in_doubt_is_for_people_to_settle(self, scenario: Scenario, again: bool) -> None:
+        scenario.run()
+        scenario.approve_all()
+        scenario.killed("resume", "effect after")
+        scenario.elsewhere(later=LATER)
+        doubt = scenario.the_request()
+        decision: Any = doubt.approve() if again else doubt.reject("lost in the post")
+        scenario.decide(doubt, decision)
+        assert scenario.elsewhere(later=LATER).status == "done"
+        assert scenario.effects() == [ANA] * (2 if again else 1)
+        assert ("paid 5 to ana" if again else "lost in the post") in scenario.heard()
+
+
+class Changing:
+    """What was approved is what runs, or nothing does."""
+
+    def test_state_tampered_with_before_the_decision(self, scenario: Scenario) -> None:
+        scenario.run()
+        scenario.tamper("ana", "eve")
+        request = scenario.the_request()
+        assert request.args["to"] == "ana"
+        with suppress(Tampered):  # where the state is in the run's own row, nobody decides on it
+            scenario.decide(request, request.approve())
+        self._holds(scenario)
+
+    def test_state_tampered_with_after_the_decision(self, scenario: Scenario) -> None:
+        scenario.run()
+        scenario.approve_all()
+        scenario.tamper("ana", "eve")
+        self._holds(scenario)
+
+    def test_state_tampered_with_after_a_rejection(self, scenario: Scenario) -> None:
+        scenario.run()
+        request = scenario.the_request()
+        scenario.decide(request, request.reject("never"))
+        scenario.tamper("ana", "eve")
+        assert scenario.resume().status in ("done", "raised")
+        assert scenario.effects() == []
+
+    def _holds(self, scenario: Scenario) -> None:
+        came = scenario.resume()
+        assert came.status in ("done", "raised")
+        assert scenario.effects() == ([ANA] if came.status == "done" else [])
+        scenario.resume()
+        assert scenario.effects() in ([], [ANA])
+
+    def test_row_tampered_with(self, scenario: Scenario) -> None:
+        scenario.run()
+        scenario.approve_all()
+        scenario.inbox.store.close()
+        file = sqlite3.connect(scenario.folder / STORE)
+        with file:
+            file.execute("UPDATE call SET args = replace(args, '\"ana\"', '\"eve\"')")
+        file.close()
+        came = scenario.resume()
+        assert (came.status, scenario.effects()) == ("raised", [])
+        assert "Tampered" in came.error
+
+    def test_tool_gone(self, scenario: Scenario) -> None:
+        scenario.run()
+        scenario.approve_all()
+        assert scenario.resume(tools="gone").status == "done"
+        assert scenario.effects() == []
+        assert scenario.heard()
+
+    def test_tool_changed(self, scenario: Scenario) -> None:
+        scenario.run()
+        request = scenario.the_request()
+        scenario.decide(request, request.approve())
+        came = scenario.resume(tools="changed")
+        again = scenario.the_request()
+        assert (came.status, came.waiting) == ("paused", (again.id,))
+        assert again.revision > request.revision
+        assert (scenario.effects(), scenario.asked) == ([], 1)
+        scenario.decide(again, again.approve())
+        assert scenario.resume(tools="changed").status == "done"
+        assert scenario.effects() == [ANA]
+
+    def test_tool_takes_something_else(self, scenario: Scenario) -> None:
+        scenario.run()
+        scenario.approve_all()
+        assert scenario.resume(tools="other").status == "done"
+        assert scenario.effects() == []
+        assert scenario.heard()
+
+
+_YES = {"type": "approve"}
+
+
+def _edited(action: Any) -> dict[str, Any]:
+    return {"decisions": [{"type": "edit", "edited_action": action}, _YES]}
+
+
+def _second(decision: Any) -> dict[str, Any]:
+    return {"decisions": [_YES, decision]}
+
+
+_ARGS = {"to": "eve", "amount": 1}
+
+#: Two calls wait, ``pay`` ana and ``pay`` bob; the second may be approved or rejected only.
+MALFORMED: dict[str, Any] = {
+    "too few decisions": {"decisions": [_YES]},
+    "too many decisions": {"decisions": [_YES] * 3},
+    "no decisions": {"decisions": []},
+    "an empty object": {},
+    "nothing": None,
+    "no key decisions": {"answers": [_YES, _YES]},
+    "a text": "approve",
+    "a list of texts": ["approve", "approve"],
+    "a number": 42,
+    "decisions is nothing": {"decisions": None},
+    "decisions is a text": {"decisions": "approve"},
+    "decisions is an object": {"decisions": _YES},
+    "a decision is a text": {"decisions": ["approve", "approve"]},
+    "a decision without a type": _second({}),
+    "an unknown type": _second({"type": "yolo"}),
+    "a type in capitals": _second({"type": "APPROVE"}),
+    "a type that is not allowed": _second(
+        {"type": "edit", "edited_action": {"name": "pay", "args": _ARGS}}
+    ),
+    "an edit without an action": {"decisions": [{"type": "edit"}, _YES]},
+    "an edit whose action is a text": _edited("pay eve"),
+    "an edit without arguments": _edited({"name": "pay"}),
+    "an edit to an unknown tool": _edited({"name": "rob", "args": _ARGS}),
+    "an edit to another tool": _edited({"name": "look", "args": {"what": "sky"}}),
+    "an edit with a wrong type": _edited({"name": "pay", "args": {**_ARGS, "amount": "a lot"}}),
+    "an edit that lacks an argument": _edited({"name": "pay", "args": {"to": "eve"}}),
+    "a response without a message": {"decisions": [{"type": "respond"}, _YES]},
+}
+assert len(MALFORMED) == 25
+
+
+class Malformed:
+    """An answer is checked before it counts."""
+
+    def test_wrong_answers_one_after_the_other(self, scenario: Scenario) -> None:
+        scenario.run("pair", policy="strict")
+        waiting = [request.id for request in scenario.pending()]
+        assert len(waiting) == 2
+        for name, value in MALFORMED.items():
+            came = scenario.answer(value)
+            assert came.status in ("paused", "raised"), name
+            assert scenario.effects() == [], name
+            assert [request.id for request in scenario.pending()] == waiting, name
+        assert scenario.asked == 1
+        scenario.approve_all()
+        came = scenario.resume()
+        assert (came.status, came.output) == ("done", LAST)
+        assert [made["to"] for made in scenario.effects()] in (["ana", "bob"], ["bob", "ana"])
+
+    @pytest.mark.parametrize("name", ["too few decisions", "an edit to an unknown tool"])
+    def test_a_wrong_answer_then_a_right_one(self, scenario: Scenario, name: str) -> None:
+        scenario.run("pair", policy="strict")
+        scenario.answer(MALFORMED[name])
+        came = scenario.answer(self.right(scenario))
+        assert (came.status, came.output) == ("done", LAST)
+        assert len(scenario.effects()) == 2
+
+    def right(self, scenario: Scenario) -> Any:
+        """An answer that says yes to all that waits, in the way of ``AdapterHarness.answer``."""
+        return scenario.harness.yes(scenario.pending())
+
+
+class AdapterSuite(Deciding, Together, Dying, Changing, Malformed):
+    """Every promise of an adapter, as tests."""
+
+    harness: ClassVar[type[AdapterHarness]]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def fork_server(cls) -> Iterator[Callable[[], ForkServer]]:
+        """The warm interpreter of this harness, begun when the first test needs it."""
+        begun: list[ForkServer] = []
+
+        def give() -> ForkServer:
+            if not begun:
+                begun.append(ForkServer(f"{cls.harness.__module__}:{cls.harness.__qualname__}"))
+            return begun[0]
+
+        yield give
+        for warm in begun:
+            warm.close()
+
+    @pytest.fixture
+    def scenario(self, tmp_path: Path, fork_server: Callable[[], ForkServer]) -> Iterator[Scenario]:
+        """A fresh play on this harness."""
+        scenario = Scenario(type(self).harness, tmp_path, fork_server)
+        yield scenario
+        scenario.close()
