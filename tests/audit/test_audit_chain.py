@@ -20,7 +20,7 @@ from audit_world import (
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sayso.audit.report import MOST_PROBLEMS, Problem
+from sayso.audit.chain import MOST_PROBLEMS, Problem
 from sayso.keys import Keyring
 
 HERE = "WHERE thread = 'order-2' AND seq"
@@ -57,7 +57,7 @@ def test_only_what_was_edited_is_named(world: World) -> None:
     assert not report.ok
     (problem,) = report.problems
     assert problem == Problem(
-        "order-2", 2, 7, "it was changed, or it does not follow on the row before it"
+        "order-2", 2, 7, "it was changed, or it does not follow the previous row"
     )
     assert str(problem).startswith("thread 'order-2', row 2: it was changed")
 
@@ -103,7 +103,7 @@ def test_events_swapped_in_the_store_are_named(world: World) -> None:
         world.sql(f"UPDATE event SET pos = {new} WHERE pos = {old}")
     report = world.verify()
     assert places(report) == [("order-2", 3)]
-    assert "stands before" in report.problems[0].what
+    assert "is before the row" in report.problems[0].what
 
 
 def test_an_event_that_is_there_twice_is_named(world: World) -> None:
@@ -112,7 +112,7 @@ def test_an_event_that_is_there_twice_is_named(world: World) -> None:
     world.sql(f"INSERT INTO event SELECT pos + 90, {_COLUMNS} FROM old {HERE} = 3")
     report = world.verify()
     assert places(report)[0] == ("order-2", 3)
-    assert report.problems[0].what == "it is there twice"
+    assert report.problems[0].what == "it appears twice"
 
 
 _COLUMNS = "thread, seq, at, type, run, call, actor, body, digest, hash"

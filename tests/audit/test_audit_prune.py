@@ -43,7 +43,7 @@ def test_a_body_nulled_by_hand_is_named(world: World) -> None:
     world.sql(f"UPDATE event SET body = NULL {HERE} = 3")
     report = world.verify()
     assert places(report) == [("order-2", 3)]
-    assert report.problems[0].what == "its body is missing, and no pruning took it"
+    assert report.problems[0].what == "its body is missing, but it was not pruned"
 
 
 def test_a_body_nulled_by_hand_beside_a_pruning_is_named(world: World) -> None:
@@ -59,7 +59,7 @@ def test_a_pruned_run_that_was_entered_again_is_not_pruned(world: World) -> None
     world.sql(f"UPDATE event SET body = NULL {HERE} = 6")
     report = world.verify()
     assert places(report) == [("order-2", 6)]
-    assert "no pruning took it" in report.problems[0].what
+    assert "it was not pruned" in report.problems[0].what
 
 
 def test_without_the_pruning_in_the_record_every_missing_body_is_named(world: World) -> None:
@@ -79,7 +79,7 @@ def test_the_row_of_a_pruned_call_must_not_come_back(world: World) -> None:
     world.sql("INSERT INTO call SELECT * FROM kept WHERE thread = 'order-2'")
     report = world.verify()
     assert places(report) == [("order-2", 4)]
-    assert "was pruned, and its row is there again" in report.problems[0].what
+    assert "was pruned, but its row is back" in report.problems[0].what
 
 
 def test_a_forged_pruning_does_not_count_until_it_is_sealed(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_an_edited_call_is_named(world: World, change: str, what: str) -> None:
     report = world.verify()
     assert places(report) == [("order-2", 4)]
     if what.isidentifier():
-        what = f"is not what its record says: {what}"
+        what = f"does not match the record: {what}"
         assert report.problems[0].what.endswith(what)
     assert what in report.problems[0].what
 
@@ -125,7 +125,7 @@ def test_a_call_that_nobody_made_is_named(world: World, run: str) -> None:
     world.sql("INSERT INTO call SELECT * FROM forged")
     report = world.verify()
     assert places(report) == [("order-2", 0)]
-    assert "req_forged is in the table, and nobody made it" in report.problems[0].what
+    assert "req_forged is in the table, but no event made it" in report.problems[0].what
 
 
 def test_a_call_that_nobody_made_and_nobody_can_read_is_told(world: World) -> None:
@@ -235,7 +235,7 @@ def test_a_grant_or_token_that_nobody_gave_is_named(granted: World, table: str, 
     granted.sql(f"INSERT INTO {table} SELECT * FROM forged")
     report = granted.verify()
     assert places(report) == [(SYSTEM_THREAD, 0)]
-    assert f"{noun} forged is in the table, and nobody gave it" == report.problems[0].what
+    assert f"{noun} forged is in the table, but no event issued it" == report.problems[0].what
 
 
 def test_grants_and_tokens_that_were_revoked_stay_so(granted: World) -> None:

@@ -123,7 +123,7 @@ def test_a_run_that_is_gone_or_was_never_begun_is_named(spoken: World) -> None:
     forged = dict(zip(names, row, strict=True)) | {"id": "forged", "thread": "order"}
     marks = ", ".join("?" * len(forged))
     spoken.sql(f"INSERT INTO run ({', '.join(forged)}) VALUES ({marks})", *forged.values())
-    assert any("nobody began it" in str(problem) for problem in spoken.verify().problems)
+    assert any("no event started it" in str(problem) for problem in spoken.verify().problems)
 
 
 # -- moves

@@ -21,7 +21,7 @@ from sayso import (
     Rule,
 )
 from sayso.audit import verify
-from sayso.audit.facts import _LEADS_TO, _STAYS
+from sayso.audit.calls import _NEXT_STATUS, _UNMOVED
 from sayso.engine.commands import Note, Record, Recover, Start
 from sayso.rows import CallStatus
 from sayso.stores.memory import MemoryStore
@@ -277,7 +277,7 @@ def test_everything_that_can_happen_leaves_a_whole_store(kind: str, tmp_path: Pa
     everything = Everything(store, clock)
     everything.happen()
     seen = {event.type for _, event in store.events(limit=10_000)}
-    assert {*_LEADS_TO, *_STAYS, "recorded", "read_recorded", "decided"} <= seen
+    assert {*_NEXT_STATUS, *_UNMOVED, "recorded", "read_recorded", "decided"} <= seen
     clock.advance(1e6)
     assert store.prune(clock(), "ana")["runs"] > 5
     everything.check()

@@ -264,7 +264,7 @@ def test_a_request_in_doubt_is_not_called_off(open_server: Served) -> None:
     (doubt,) = client.get("/api/requests").json()["items"]
     off = client.post(f"/api/requests/{doubt['id']}/cancel")
     assert off.status_code == 409
-    assert "it did run (respond" in off.json()["message"]
+    assert "respond with its result" in off.json()["message"]
     assert client.get(f"/api/requests/{doubt['id']}").json()["status"] == "pending"
 
 

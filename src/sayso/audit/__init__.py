@@ -1,21 +1,23 @@
-"""Is the record whole? ``verify`` names what is not, ``export`` writes it for others to check.
+"""Verify the record, or export it for others to verify.
+
+Read ``chain`` (events, hashes, the report), then ``calls`` and ``runs`` (what rows the events
+imply), ``system`` (seals, grants, tokens, pruning), and ``verify``, which compares all of it.
 
 What each part proves:
 
-* An event's *hash* covers its fields and the hash before it. With an HMAC key nobody without the
-  key can write one; with Ed25519 keys anybody can, and the seals protect it.
-* An event's *digest* covers its body, so that a body may be forgotten (``prune``) and the chain
-  still holds; only a ``pruned`` event makes a missing body legal.
-* A thread's *mac* proves where its chain ends: rows that were cut off the end are missed.
-* A *seal* signs the heads of the chains that moved, and the seal before it: whole threads are
-  missed, and a chain that was written anew does not fit.
-* Calls, grants and tokens are rows that change; each must be what the events make of it.
+* An event's *hash* covers its fields and the previous hash. With an HMAC key, only holders of the
+  key can compute it. With Ed25519 keys it is a plain hash, which the seals protect.
+* An event's *digest* covers its body, so ``prune`` can delete a body without breaking the chain.
+  A missing body is legal only if a ``pruned`` event says so.
+* A thread's *MAC* proves where its chain ends, so events cut off the end are noticed.
+* A *seal* signs the heads of the chains that moved, and the previous seal. It reveals threads that
+  disappeared and chains that were rewritten.
+* Calls, runs, grants and tokens are rows that change; each must match what the events say.
 
-What came after the last seal is proved by the chains alone; ``Report.unsealed`` counts it.
+Events after the last seal are protected by their chain alone; ``Report.unsealed`` counts them.
 """
 
-from sayso.audit.export import export
-from sayso.audit.report import Problem, Report
+from sayso.audit.chain import Problem, Report, export
 from sayso.audit.verify import verify
 
 __all__ = ["Problem", "Report", "export", "verify"]

@@ -1,87 +1,377 @@
-"""A call's row against the facts of its chain: what somebody wrote into the table is named."""
+"""Replay the events of a call, and compare the result with the call's row.
+
+``ExpectedCall.apply`` is the engine in reverse: the engine changes a row and adds an event; this
+takes the event and derives the row. It follows the same table of moves (``sayso.engine.moves``), so
+it also finds forged events that the engine could not have written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sayso import codec
-from sayso.audit.facts import Facts
-from sayso.audit.reading import DAMAGE
-from sayso.engine.asking import envelope
+from sayso.audit.chain import DAMAGE_ERRORS
+from sayso.engine.asking import ENVELOPE_VERSION, envelope, signed_bytes
+from sayso.engine.moves import MOVES
+from sayso.errors import UnknownKey
 from sayso.keys import Keyring
-from sayso.rows import Call
+from sayso.rows import SETTLEMENTS, Call, CallStatus, Doubt, Event
 from sayso.stores.row_checks import row_wrong
-from sayso.types import Decided
+from sayso.types import Decided, Vote
 
-_YES = frozenset({"approve", "edit", "allow", "grant"})
+_S = CallStatus
+Body = Mapping[str, Any]
+
+#: The status that an event leads to. Events not listed depend on their body, or move nothing.
+_NEXT_STATUS = {
+    "asked": _S.ASKED,
+    "reasked": _S.ASKED,
+    "allowed": _S.READY,
+    "denied": _S.REJECTED,
+    "started": _S.RUNNING,
+    "suspended": _S.READY,
+    "in_doubt": _S.IN_DOUBT,
+    "retried": _S.READY,
+    "expired": _S.EXPIRED,
+    "cancelled": _S.CANCELLED,
+    "superseded": _S.SUPERSEDED,
+}
+_UNMOVED = frozenset(
+    {"voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"}
+)
+#: Events that end a call with a result, or with the reason why there is none.
+_OUTCOMES = frozenset({"recorded", "read_recorded", "duplicate"})
+#: The status that an event requires, where the table of moves alone would allow others too.
+_REQUIRED_STATUS = {
+    "recorded": (_S.RUNNING, _S.IN_DOUBT),
+    "settled": (_S.IN_DOUBT,),
+    "read_recorded": (_S.READY,),
+    "read_started": (_S.READY,),
+    "read_stopped": (_S.READY,),
+    "duplicate": (_S.READY,),
+}
+_YES = frozenset({"approve", "edit"})
 
 
-def differences(call: Call, facts: Facts, keys: Keyring) -> list[str]:
-    """The columns in which the row is not what the chain says."""
+class ImpossibleEvent(Exception):
+    """The engine would not have written this event here."""
+
+
+@dataclass(slots=True)
+class ExpectedCall:
+    """What a call's row must be, according to its events."""
+
+    id: str
+    run: str
+    thread: str
+    seq: int = 0
+    pos: int = 0
+    at: int = 0
+    created: int = 0
+    status: CallStatus | None = None
+    asked: bool = False
+    doubted: bool = False
+    digest: str = ""
+    args: str = ""
+    first_args: str = ""
+    tool: str = ""
+    expires: int | None = None
+    #: The recorded decision; if a policy or a grant decided, only ``by``, ``at`` and ``digest``.
+    decision: Decided | None = None
+    by_rule: bool = False
+    votes: list[Vote] = field(default_factory=list)
+    #: Votes before the call was in doubt: an idempotent call that is retried gets them back.
+    held: list[Vote] = field(default_factory=list)
+    #: How many people voted for the decision.
+    voters: int = 0
+    attempt: int = 0
+    token: int = 0
+    grant: str | None = None
+    result: str | None = None
+    #: The effect key, while the call holds it.
+    effect_key: str = ""
+    doubt: Doubt | None = None
+    #: An event had no body, so the row can no longer be derived.
+    body_missing: bool = False
+    pruned: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Return whether only late results can follow."""
+        return self.status is not None and not MOVES[self.status]
+
+    def apply(self, event: Event, body: Body, keys: Keyring) -> None:
+        """Apply an event. Raise ``ImpossibleEvent`` if it cannot follow."""
+        to = self._leads_to(event.type, body)
+        if to is not None and to not in MOVES[self.status]:
+            raise ImpossibleEvent(f"{event.type!r} cannot follow {self.status or 'nothing'}")
+        if to is None and self.status is None:
+            raise ImpossibleEvent(f"{event.type!r} for a call that was never made")
+        if event.type in _APPLY:
+            _APPLY[event.type](self, event, body)
+        if event.type in ("decided", "voted"):
+            self._check_signed(event, body, keys)
+        self.status = to or self.status
+
+    def _leads_to(self, type: str, body: Body) -> CallStatus | None:
+        if type in _REQUIRED_STATUS and self.status not in _REQUIRED_STATUS[type]:
+            raise ImpossibleEvent(f"{type!r} cannot follow {self.status or 'nothing'}")
+        if type in _UNMOVED:
+            return None
+        if type in _OUTCOMES:
+            return _S.DONE if body["ok"] else _S.FAILED
+        if type == "decided":
+            return _decided_to(body["decision"], self.status is _S.IN_DOUBT)
+        if type not in _NEXT_STATUS:
+            raise ImpossibleEvent(f"there is no event {type!r}")
+        return _NEXT_STATUS[type]
+
+    def _check_signed(self, event: Event, body: Body, keys: Keyring) -> None:
+        wanted = self.doubt_digest if self.status is _S.IN_DOUBT else self.digest
+        if body["digest"] != wanted:
+            raise ImpossibleEvent("the decision is about something else")
+        decided = _decision(event, body)
+        try:
+            genuine = keys.verify(signed_bytes(decided), decided.signature)
+        except UnknownKey as error:
+            why = f"the signature of {event.actor} cannot be checked: {error}"
+            raise ImpossibleEvent(why) from error
+        if not genuine:
+            raise ImpossibleEvent(f"the signature of {event.actor} is not valid")
+
+    @property
+    def doubt_digest(self) -> str:
+        """Return the digest that a decision about a doubt binds (see ``doubt_envelope``)."""
+        return codec.digest(
+            {"version": ENVELOPE_VERSION, "in_doubt": self.digest, "attempt": self.attempt}
+        )
+
+
+def _decided_to(decision: str, in_doubt: bool) -> CallStatus:
+    if decision in _YES:
+        return _S.READY
+    if decision == "reject":
+        return _S.FAILED if in_doubt else _S.REJECTED
+    return _S.DONE if in_doubt else _S.RESPONDED
+
+
+def _asked(facts: ExpectedCall, event: Event, body: Body) -> None:
+    _made(facts, event, body)
+    facts.asked, facts.expires = True, body["expires"]
+    facts.decision, facts.by_rule, facts.grant = None, False, None
+    facts.votes, facts.result = [], None
+
+
+def _made(facts: ExpectedCall, event: Event, body: Body) -> None:
+    facts.digest, facts.args, facts.tool = body["digest"], body["args"], body["tool"]
+    if facts.status is None:
+        facts.created, facts.first_args = event.at, body["args"]
+
+
+def _ruled(facts: ExpectedCall, event: Event, body: Body) -> None:
+    _made(facts, event, body)
+    facts.by_rule = True
+    facts.decision = Decided(
+        type="allow" if event.type == "allowed" else "deny",
+        by=event.actor,
+        at=event.at,
+        channel="policy",
+        assurance="code",
+        digest=body["digest"],
+        signature="",
+    )
+
+
+def _revised(facts: ExpectedCall, event: Event, body: Body) -> None:
+    facts.digest, facts.args = body["digest"], body["args"]
+    facts.votes = []
+
+
+def _voted(facts: ExpectedCall, event: Event, body: Body) -> None:
+    vote = Vote(
+        type=body["decision"],
+        by=event.actor,
+        at=event.at,
+        channel=body["channel"],
+        assurance=body["assurance"],
+        digest=body["digest"],
+        signature=body["signature"],
+        message=body["message"],
+    )
+    facts.votes = [*facts.votes, vote]
+
+
+def _decided(facts: ExpectedCall, event: Event, body: Body) -> None:
+    kind = body["decision"]
+    if kind in _YES:
+        _voted(facts, event, body)
+        facts.voters = len({vote.by for vote in facts.votes})
+    elif kind == "respond":
+        facts.result = body["value"]
+    elif facts.status is _S.IN_DOUBT:
+        facts.result = body["message"] or "given up"
+        if facts.doubt is not None and facts.doubt.answer == "did_not_run":
+            facts.effect_key = ""
+    facts.by_rule = False
+    facts.decision = _decision(event, body)
+
+
+def _decision(event: Event, body: Body) -> Decided:
+    """Return the decision, or the vote, that an event records."""
+    return Decided(
+        type=body["decision"],
+        by=event.actor,
+        at=event.at,
+        channel=body["channel"],
+        assurance=body["assurance"],
+        digest=body["digest"],
+        signature=body["signature"],
+        message=body["message"],
+        value=body["value"],
+    )
+
+
+def _started(facts: ExpectedCall, event: Event, body: Body) -> None:
+    if body["digest"] != facts.digest:
+        raise ImpossibleEvent("something else was started")
+    facts.attempt, facts.token, facts.grant = body["attempt"], body["token"], body["grant"]
+    facts.effect_key = body.get("effect_key", "")
+
+
+def _suspended(facts: ExpectedCall, event: Event, body: Body) -> None:
+    facts.effect_key = ""
+
+
+def _read_started(facts: ExpectedCall, event: Event, body: Body) -> None:
+    if body["digest"] != facts.digest:
+        raise ImpossibleEvent("something else was read")
+    facts.attempt, facts.token, facts.grant = body["attempt"], body["token"], body["grant"]
+
+
+def _read(facts: ExpectedCall, event: Event, body: Body) -> None:
+    facts.result = body["result"]
+
+
+def _recorded(facts: ExpectedCall, event: Event, body: Body) -> None:
+    facts.result = body["result"]
+    if not body["ok"]:
+        facts.effect_key = ""
+    if body["late"]:
+        facts.votes = []
+
+
+def _cancelled(facts: ExpectedCall, event: Event, body: Body) -> None:
+    facts.result = body["reason"] or None
+
+
+def _in_doubt(facts: ExpectedCall, event: Event, body: Body) -> None:
+    facts.doubted = True
+    facts.votes, facts.held = [], facts.votes
+    if "ask_at" in body:  # otherwise it is retried
+        facts.doubt = Doubt(body["ask_at"])
+
+
+def _settled(facts: ExpectedCall, event: Event, body: Body) -> None:
+    doubt, answer = facts.doubt, body["answer"]
+    if doubt is None or body["attempt"] != facts.attempt or answer not in SETTLEMENTS:
+        raise ImpossibleEvent("settle= was asked about another attempt")
+    if doubt.answer not in ("", "unknown") or doubt.ask_at > event.at:
+        raise ImpossibleEvent("settle= was asked again, or too early")
+    facts.doubt = doubt._replace(answer=answer, said=body["said"], at=event.at)
+
+
+def _retried(facts: ExpectedCall, event: Event, body: Body) -> None:
+    facts.votes = facts.held
+
+
+_APPLY: dict[str, Callable[[ExpectedCall, Event, Body], None]] = {
+    "asked": _asked,
+    "reasked": _asked,
+    "tightened": _asked,
+    "allowed": _ruled,
+    "denied": _ruled,
+    "revised": _revised,
+    "voted": _voted,
+    "decided": _decided,
+    "started": _started,
+    "suspended": _suspended,
+    "recorded": _recorded,
+    "duplicate": _read,
+    "read_started": _read_started,
+    "read_stopped": _read,
+    "read_recorded": _read,
+    "cancelled": _cancelled,
+    "in_doubt": _in_doubt,
+    "settled": _settled,
+    "retried": _retried,
+}
+
+
+_APPROVALS = frozenset({"approve", "edit", "allow", "grant"})
+
+
+def call_mismatches(call: Call, facts: ExpectedCall, keys: Keyring) -> list[str]:
+    """Return the columns in which the row does not match its events."""
     try:
-        found = [name for name, same in _columns(call, facts) if not same]
+        same = {
+            "thread": call.thread == facts.thread,
+            "run": call.run == facts.run,
+            "status": call.status == facts.status,
+            "args": codec.sha256(call.args.encode()) == facts.args == call.args_hash,
+            "original": _same_original(call, facts),
+            "digest": call.digest == facts.digest,
+            "tool": call.tool == facts.tool,
+            "asked": call.asked == facts.asked or facts.doubted,
+            "expires_at": call.expires_at == facts.expires,
+            "votes": call.votes == tuple(facts.votes),
+            "decision": _same_decision(call, facts),
+            "quorum": _has_quorum(call, facts),
+            "valid_until": _same_end(call),
+            "attempt": call.attempt == facts.attempt,
+            "token": call.token == facts.token,
+            "grant": call.grant == facts.grant or facts.attempt == 0,
+            "doubt": call.doubt == facts.doubt,
+            "result": call.result == facts.result,
+            "created": call.created == facts.created,
+        }
+        found = [name for name, is_same in same.items() if not is_same]
         # The digest covers the rest: terms, binds, nonce, agent, revision, tool digest.
         if not found and codec.digest(envelope(call)) != call.digest:
             found.append("terms, or another column under its digest")
         if not found and keys.rows and row_wrong(keys, call):
             found.append("another column under its MAC")
-    except DAMAGE as error:
+    except DAMAGE_ERRORS as error:
         return [f"a column that cannot be read ({error})"]
     return found
 
 
-def _columns(call: Call, facts: Facts) -> Iterator[tuple[str, bool]]:
-    yield "thread", call.thread == facts.thread
-    yield "run", call.run == facts.run
-    yield "status", call.status == facts.status
-    yield "args", codec.sha256(call.args.encode()) == facts.args == call.args_hash
-    yield "original", _same_original(call, facts)
-    yield "digest", call.digest == facts.digest
-    yield "tool", call.tool == facts.tool
-    yield "asked", call.asked == facts.asked or facts.doubted
-    yield "expires_at", call.expires_at == facts.expires
-    yield "votes", call.votes == tuple(facts.votes)
-    yield "decision", _same_decision(call, facts)
-    yield "quorum", _has_quorum(call, facts)
-    yield "valid_until", _same_end(call)
-    yield "attempt", call.attempt == facts.attempt
-    yield "token", call.token == facts.token
-    yield "grant", call.grant == facts.grant or facts.attempt == 0
-    yield "doubt", call.doubt == facts.doubt
-    yield "result", call.result == facts.result
-    yield "created", call.created == facts.created
-
-
-def _same_original(call: Call, facts: Facts) -> bool:
+def _same_original(call: Call, facts: ExpectedCall) -> bool:
     if call.original is None:
         return facts.args == facts.first_args
     return codec.sha256(call.original.encode()) == facts.first_args
 
 
-def _same_decision(call: Call, facts: Facts) -> bool:
+def _same_decision(call: Call, facts: ExpectedCall) -> bool:
     decision, wanted = call.decision, facts.decision
     if decision is None or wanted is None or not facts.by_rule:
         return decision == wanted
-    return _same_rule(decision, wanted, call)
-
-
-def _same_rule(decision: Decided, wanted: Decided, call: Call) -> bool:
-    """What a policy or a grant decided, which nobody signs."""
+    # A policy's or a grant's decision is not signed; the row holds what the event leaves out.
     if wanted.type == "deny":
         return decision == replace(wanted, message=call.terms.description)
     return decision == replace(wanted, type="allow" if call.grant is None else "grant")
 
 
-def _has_quorum(call: Call, facts: Facts) -> bool:
+def _has_quorum(call: Call, facts: ExpectedCall) -> bool:
     decision = facts.decision
-    if decision is None or facts.by_rule or decision.type not in _YES:
+    if decision is None or facts.by_rule or decision.type not in _APPROVALS:
         return True
     return facts.voters >= call.terms.quorum
 
 
 def _same_end(call: Call) -> bool:
     decision = call.decision
-    if decision is None or decision.type not in _YES:
+    if decision is None or decision.type not in _APPROVALS:
         return True
     return call.valid_until == decision.at + round(call.terms.valid_for * 1_000_000)

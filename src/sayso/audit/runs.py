@@ -1,9 +1,9 @@
-"""Runs, messages and owners as the chain tells them: rows that change without events of their own.
+"""Replay runs, messages and thread owners: rows that change without events of their own.
 
-What a transaction writes to them goes with one of its events, under ``writes``
-(``UnitOfWork.close``): the facts of a new run, a new owner, hashes of what a run holds, and of the
-messages that were appended. A run moves along ``sayso.engine.moves.RUN_MOVES``. Whether a live run
-is paused or running follows from its calls and its lease, so that the chain does not tell it.
+A transaction that writes to them says so in one of its events, under ``writes``
+(``UnitOfWork.close``): the fields of a new run, a new owner, and hashes of the run's contents and
+of appended messages. A run follows ``sayso.engine.moves.RUN_MOVES``. Whether a live run is paused
+or running depends on its calls and its lease, so the chain does not say.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sayso import codec
-from sayso.audit.facts import Nonsense
+from sayso.audit.calls import ImpossibleEvent
 from sayso.engine.moves import RUN_MOVES
 from sayso.engine.unit_of_work import COUNTERS, messages_hash
 from sayso.rows import LIVE, CallStatus, Event, Run, RunStatus, StoredMessage
 from sayso.types import Micros
 
 _R = RunStatus
-#: What may follow on the end of a run: it is kept as a fact, and moves nothing.
-_FACTS = frozenset({"late", "broke"})
-#: A call that was in doubt when its run was cancelled is still settled, by a person or its result.
+#: Events that may follow the end of a run; they move nothing.
+_AFTER_END = frozenset({"late", "broke"})
+#: A call in doubt when its run was cancelled is still settled, by a person or by its result.
 _SETTLES_DOUBT = frozenset({"decided", "voted", "settled", "recorded"})
 
 
 @dataclass(slots=True)
-class RunFacts:
-    """What the row of one run must be."""
+class ExpectedRun:
+    """What a run's row must be, according to its events."""
 
     id: str
     thread: str
@@ -37,27 +37,27 @@ class RunFacts:
     pos: int = 0
     at: int = 0
     created: Micros = 0
-    #: Agent, its digest, requester, and the call that the run is a part of.
+    #: The agent, its digest, the requester, and the call that the run belongs to.
     began: tuple[Any, ...] | None = None
     status: RunStatus = _R.RUNNING
     token: int = 0
-    #: SHA-256 of each, where there is one.
+    #: The SHA-256 of each, if it is set.
     stop: str | None = None
     snapshot: str | None = None
     output: str | None = None
-    #: A body was missing: what happened cannot be told any more.
-    blind: bool = False
+    #: An event had no body, so the row can no longer be derived.
+    body_missing: bool = False
     pruned: bool = False
 
-    def tell(self, event: Event, body: Mapping[str, Any]) -> None:
-        """Take in one event; ``Nonsense`` if it cannot stand here."""
+    def apply(self, event: Event, body: Mapping[str, Any]) -> None:
+        """Apply an event. Raise ``ImpossibleEvent`` if it cannot follow."""
         writes = body.get("writes", {})
         if "run" in writes:
             if self.began is not None:
-                raise Nonsense(f"run {self.id} begins a second time")
+                raise ImpossibleEvent(f"run {self.id} starts a second time")
             self.began, self.created = tuple(writes["run"]), event.at
         elif self.began is None:
-            raise Nonsense(f"{event.type!r} of run {self.id}, which never began")
+            raise ImpossibleEvent(f"{event.type!r} for run {self.id}, which never started")
         self._move(event, body)
         for name in ("stop", "snapshot", "output"):
             if name in writes:
@@ -73,18 +73,18 @@ class RunFacts:
             to = _R.CANCELLED
         elif event.type == "reopened":
             to = _R.RUNNING
-        elif self.status not in LIVE and event.type not in _FACTS:
+        elif self.status not in LIVE and event.type not in _AFTER_END:
             doubt = self.status is _R.CANCELLED and event.type in _SETTLES_DOUBT
             if not doubt:
-                raise Nonsense(f"{event.type!r} follows on the end of run {self.id}")
+                raise ImpossibleEvent(f"{event.type!r} follows the end of run {self.id}")
         same = to is self.status and event.type not in ("finished", "run_cancelled", "reopened")
         if not same and to not in RUN_MOVES[self.status]:
-            raise Nonsense(f"run {self.id} is {self.status}, and {event.type!r} cannot follow")
+            raise ImpossibleEvent(f"{event.type!r} cannot follow: run {self.id} is {self.status}")
         self.status = to
 
 
-def run_differences(run: Run, facts: RunFacts, open_calls: Counter[CallStatus]) -> list[str]:
-    """The columns in which the row of a run is not what the chain says."""
+def run_mismatches(run: Run, facts: ExpectedRun, open_calls: Counter[CallStatus]) -> list[str]:
+    """Return the columns in which a run's row does not match its events."""
     ended = facts.status not in LIVE
     same = {
         "thread": run.thread == facts.thread,
@@ -106,7 +106,7 @@ def _hash(text: str | None) -> str | None:
 
 
 class Appended(NamedTuple):
-    """Messages that one transaction appended, and the event that tells of it."""
+    """The messages that one transaction appended, and the event that says so."""
 
     first: int
     last: int
@@ -115,45 +115,46 @@ class Appended(NamedTuple):
 
 
 @dataclass(slots=True)
-class Conversation:
-    """The messages and the owner of one thread."""
+class ExpectedConversation:
+    """What a thread's messages and owner must be, according to its events."""
 
     owner: str = ""
     appended: list[Appended] = field(default_factory=list)
-    #: Some of it was forgotten, so that what is not told may have been said.
-    blind: bool = False
+    #: Some events have no body, so there may be more messages than those listed.
+    body_missing: bool = False
 
-    def tell(self, event: Event, body: Mapping[str, Any]) -> None:
-        """Take in one event; ``Nonsense`` if it cannot stand here."""
+    def apply(self, event: Event, body: Mapping[str, Any]) -> None:
+        """Apply an event. Raise ``ImpossibleEvent`` if it cannot follow."""
         writes = body.get("writes", {})
         if "owner" in writes:
             if self.owner:
-                raise Nonsense(f"the thread belongs to {self.owner}, and gets another owner")
+                raise ImpossibleEvent(f"the thread belongs to {self.owner} and gets another owner")
             self.owner = writes["owner"]
         if "messages" in writes:
             first, last, digest = writes["messages"]
             before = self.appended[-1].last if self.appended else 0
-            if first <= before or (first > before + 1 and not self.blind):
-                raise Nonsense(f"message {first} cannot follow on message {before}")
+            if first <= before or (first > before + 1 and not self.body_missing):
+                raise ImpossibleEvent(f"message {first} cannot follow message {before}")
             self.appended.append(Appended(first, last, digest, event))
 
 
 def message_problems(
-    told: Sequence[Appended], messages: Iterable[StoredMessage], count: int, *, blind: bool
+    told: Sequence[Appended], messages: Iterable[StoredMessage], count: int, *, body_missing: bool
 ) -> Iterator[tuple[Event | None, str]]:
-    """Name what is wrong with the messages of a thread, each with the event that tells of it.
+    """Yield what is wrong with a thread's messages, each with the event that appended them.
 
-    ``count`` is how many the thread says that there were, and ``blind`` that some were forgotten.
+    ``count`` is the number of messages in the thread's row. ``body_missing`` says that events with
+    messages may have been pruned.
     """
     rows = {message.seq: message for message in messages}
     for first, last, digest, event in told:
         found = [rows.pop(seq) for seq in range(first, last + 1) if seq in rows]
         if len(found) < last - first + 1:
-            yield event, f"of the messages {first} to {last}, some are missing"
+            yield event, f"some of the messages {first} to {last} are missing"
         elif messages_hash(found) != digest:
             yield event, f"the messages {first} to {last} were changed"
     if rows:
-        yield None, f"message {min(rows)} is in the table, and nobody said it"
+        yield None, f"message {min(rows)} is in the table, but no event appended it"
     said = told[-1].last if told else 0
-    if count != said and not (blind and count > said):
-        yield None, f"the thread says that it has {count} messages, and there were {said}"
+    if count != said and not (body_missing and count > said):
+        yield None, f"the thread's row counts {count} messages, its events {said}"

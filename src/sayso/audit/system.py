@@ -1,4 +1,8 @@
-"""What the system thread's chain says: who was granted what, who has a token, what was pruned."""
+"""Seals, and the system thread: what they prove about chains, grants, tokens and pruning.
+
+Seals form a chain of their own; each signs the heads of the chains that moved. The system thread's
+events say who was granted what, who has a token, and which runs were pruned.
+"""
 
 from __future__ import annotations
 
@@ -7,60 +11,163 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sayso.audit.links import body_wrong, is_keyed, link_wrong
-from sayso.audit.reading import DAMAGE, Unreadable, chain_of
-from sayso.audit.report import Problem
-from sayso.audit.seals import Seals
+from sayso import codec
+from sayso.audit.chain import (
+    DAMAGE_ERRORS,
+    Problem,
+    Problems,
+    Unreadable,
+    body_problem,
+    chain_of,
+    hash_problem,
+    is_keyed,
+    read_pages,
+)
 from sayso.engine.grants import grant_bytes, principal_bytes
+from sayso.errors import UnknownKey
 from sayso.keys import Keyring
 from sayso.rows import SYSTEM_THREAD, Event, Principal
 from sayso.stores.base import StoreReads
 from sayso.stores.row_checks import row_wrong
+from sayso.stores.seals import Seal, seal_bytes
 from sayso.types import Grant, Micros
 
-#: What no event holds, and only the row's own signature covers.
+_PAGE = 16  # a seal may hold ten thousand heads
+
+
+class Head(NamedTuple):
+    """The newest sealed event of one thread, and the number of its seal."""
+
+    seq: int
+    hash: str
+    n: int
+
+
+class Seals:
+    """The newest sealed head of each thread.
+
+    One head per thread is enough: it fixes every event before it, and so the heads in older seals.
+    Those are searched only for a thread that does not match (``first_mismatch``).
+    """
+
+    def __init__(self, store: StoreReads, problems: Problems) -> None:
+        self._store = store
+        self._problems = problems
+        self._n, self._hash = 0, ""
+        self._stuck = False
+        self.count = 0
+        self.heads: dict[str, Head] = {}
+        #: How far broken seals claim to reach. They prove nothing, but they are not missing.
+        self.claimed: dict[str, int] = {}
+
+    def catch_up(self) -> None:
+        """Read the seals added since the last call."""
+        try:
+            for seal in () if self._stuck else self._from(self._n):
+                self._read(seal)
+        except Unreadable as error:
+            self._stuck = True
+            self._say(self._n + 1, f"cannot be read, nor can those after it: {error}")
+
+    def _from(self, after: int) -> Iterator[Seal]:
+        return read_pages(self._store.seals, lambda seal: seal.n, after, _PAGE)
+
+    def _read(self, seal: Seal) -> None:
+        self.count += 1
+        wrong = self._wrong(seal)
+        try:
+            heads = {thread: Head(seq, hash, seal.n) for thread, seq, hash in _heads(seal)}
+        except DAMAGE_ERRORS:
+            heads, wrong = {}, wrong or "has heads that cannot be read"
+        if wrong:
+            self._say(seal.n, wrong)
+            self.claimed.update({thread: head.seq for thread, head in heads.items()})
+        else:
+            self.heads.update(heads)
+        self._n, self._hash = seal.n, seal.hash
+
+    def _wrong(self, seal: Seal) -> str:
+        if seal.n > self._n + 1:
+            missing = (
+                f"{self._n + 1}" if seal.n == self._n + 2 else f"{self._n + 1} to {seal.n - 1}"
+            )
+            self._say(self._n + 1, f"is missing (gone: {missing})")
+        elif seal.prev != self._hash:
+            return "does not follow the previous seal"
+        if codec.sha256(seal_bytes(seal.n, seal.at, seal.heads, seal.prev)) != seal.hash:
+            return "was changed: its hash does not match"
+        try:
+            genuine = self._store.keys.verify(seal.hash.encode(), seal.signature)
+        except UnknownKey as error:
+            return f"has a signature that cannot be checked: {error}"
+        return "" if genuine else "has an invalid signature"
+
+    def _say(self, n: int, what: str) -> None:
+        self._problems.add(Problem("", n, 0, f"seal {n} {what}"))
+
+    def reach(self, thread: str) -> int:
+        """Return how far the thread is sealed, counting broken seals too."""
+        head = self.heads.get(thread)
+        return max(0 if head is None else head.seq, self.claimed.get(thread, 0))
+
+    def first_mismatch(self, thread: str) -> Head | None:
+        """Return the oldest sealed head of a thread that its chain no longer has."""
+        for seal in self._from(0):
+            for name, seq, hash in _heads(seal):
+                if name == thread:
+                    event = self._store.chain(thread, seq - 1, 1)
+                    if not event or (event[0].seq, event[0].hash) != (seq, hash):
+                        return Head(seq, hash, seal.n)
+        return None
+
+
+def _heads(seal: Seal) -> list[tuple[str, int, str]]:
+    return [(str(thread), int(seq), str(hash)) for thread, seq, hash in codec.loads(seal.heads)]
+
+
+#: Columns that no event holds; only the row's own signature covers them.
 _REST = "another column, or its signature"
 
 
-class Standing(NamedTuple):
-    """A grant or a token as it was given, and when it was taken back."""
+class Issued(NamedTuple):
+    """A grant or a token as it was issued, and when it was revoked."""
 
     event: Event
     body: dict[str, Any]
     revoked: Micros | None = None
 
 
-class SystemFacts:
-    """The facts of the system thread, as far as their rows can be trusted."""
+class SystemThread:
+    """What the system thread's trustworthy events say."""
 
     def __init__(self, store: StoreReads, seals: Seals) -> None:
         self._store = store
         self._seals = seals
         self._seq, self._hash = 0, ""
-        #: Runs whose bodies were nulled, and the time before which they had ended.
+        #: Pruned runs, and the time before which their events were pruned.
         self._pruned: dict[str, Micros] = {}
-        self.grants: dict[str, Standing] = {}
-        self.tokens: dict[str, Standing] = {}
+        self.grants: dict[str, Issued] = {}
+        self.tokens: dict[str, Issued] = {}
 
     def catch_up(self) -> bool:
-        """Read what was added since the last time; whether there was anything."""
+        """Read the events added since the last call. Return whether there were any."""
         before = self._seq
-        self._seals.catch_up()  # what they cover counts
+        self._seals.catch_up()  # a sealed ``pruned`` event counts
         try:
             for event in chain_of(self._store, SYSTEM_THREAD, self._seq):
                 self._take(event)
                 self._seq, self._hash = event.seq, event.hash
         except Unreadable:
-            pass  # the walk along this thread names the row
+            pass  # the check of this thread reports the row
         return self._seq > before
 
     def _take(self, event: Event) -> None:
         keys = self._store.keys
-        if link_wrong(keys, self._hash, event) or body_wrong(event) or event.body is None:
+        if hash_problem(keys, self._hash, event) or body_problem(event) or event.body is None:
             return
         try:
             self._tell(event, json.loads(event.body))
-        except DAMAGE:
+        except DAMAGE_ERRORS:
             return
 
     def _tell(self, event: Event, body: dict[str, Any]) -> None:
@@ -68,9 +175,9 @@ class SystemFacts:
             for run in body["runs"]:
                 self._pruned[run] = max(body["before"], self._pruned.get(run, 0))
         elif event.type == "granted":
-            self.grants[body["grant"]] = Standing(event, body)
+            self.grants[body["grant"]] = Issued(event, body)
         elif event.type == "token_created":
-            self.tokens[body["token"]] = Standing(event, body)
+            self.tokens[body["token"]] = Issued(event, body)
         elif event.type == "revoked":
             given = self.grants[body["grant"]]
             self.grants[body["grant"]] = given._replace(revoked=event.at)
@@ -79,19 +186,21 @@ class SystemFacts:
             self.tokens[body["token"]] = given._replace(revoked=event.at)
 
     def _counts(self, event: Event) -> bool:
-        # A plain hash can be made by anybody: then only a seal says that the pruning was ours.
+        # Anybody can compute a plain hash; then only a seal proves that the pruning was ours.
         head = self._seals.heads.get(SYSTEM_THREAD)
         return is_keyed(event) or (head is not None and event.seq <= head.seq)
 
     def pruned(self, run: str, at: Micros) -> bool:
-        """Whether what happened in a run at that time may be forgotten."""
+        """Return whether events of a run from that time may have been pruned."""
         if at >= self._pruned.get(run, 0):
-            self.catch_up()  # it may have been pruned since
+            self.catch_up()  # it may have been pruned meanwhile
         return at < self._pruned.get(run, 0)
 
 
-def standing_problems(store: StoreReads, facts: SystemFacts, spent: Counter[str]) -> list[Problem]:
-    """Grants and tokens that are not what the system thread says."""
+def grant_and_token_problems(
+    store: StoreReads, facts: SystemThread, spent: Counter[str]
+) -> list[Problem]:
+    """Return the grants and tokens that do not match the system thread."""
     grants = {grant.id: grant for grant in store.grants(live_only=False)}
     tokens = {principal.id: principal for principal in store.principals()}
     found = [*_unknown("grant", grants, facts.grants), *_unknown("token", tokens, facts.tokens)]
@@ -107,16 +216,16 @@ def standing_problems(store: StoreReads, facts: SystemFacts, spent: Counter[str]
 
 
 def _problem(event: Event, name: str, wrong: list[str]) -> Problem:
-    what = f"{name} is not what the record says: {', '.join(wrong)}"
+    what = f"{name} does not match the record: {', '.join(wrong)}"
     return Problem(event.thread, event.seq, event.pos, what)
 
 
-def _unknown(noun: str, rows: dict[str, Any], known: dict[str, Standing]) -> Iterator[Problem]:
+def _unknown(noun: str, rows: dict[str, Any], known: dict[str, Issued]) -> Iterator[Problem]:
     for name in rows.keys() - known.keys():
-        yield Problem(SYSTEM_THREAD, 0, 0, f"{noun} {name} is in the table, and nobody gave it")
+        yield Problem(SYSTEM_THREAD, 0, 0, f"{noun} {name} is in the table, but no event issued it")
 
 
-def _grant_wrong(grant: Grant | None, given: Standing, spent: int, keys: Keyring) -> list[str]:
+def _grant_wrong(grant: Grant | None, given: Issued, spent: int, keys: Keyring) -> list[str]:
     if grant is None:
         return ["its row is missing"]
     body = given.body
@@ -138,16 +247,16 @@ def _grant_wrong(grant: Grant | None, given: Standing, spent: int, keys: Keyring
 
 
 def _authentic(keys: Keyring, row: Grant | Principal) -> bool:
-    """Whether the MAC holds, as far as we can tell: an auditor may have the public key alone."""
+    """Return whether the MAC holds; an auditor with only the public key cannot check it."""
     return not keys.rows or not row_wrong(keys, row)
 
 
 def _left(grant: Grant, most: int) -> bool:
-    # The starts of pruned runs are forgotten, so that fewer may be left than can be told.
+    # Pruned runs may have used the grant too, so fewer uses may be left than the events show.
     return grant.uses_left is not None and grant.uses_left <= most
 
 
-def _token_wrong(principal: Principal | None, given: Standing, keys: Keyring) -> list[str]:
+def _token_wrong(principal: Principal | None, given: Issued, keys: Keyring) -> list[str]:
     if principal is None:
         return ["its row is missing"]
     body = given.body

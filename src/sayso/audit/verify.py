@@ -1,62 +1,378 @@
-"""The whole record: every chain, every seal, and the rows that must agree with them.
+"""Verify the whole record: every chain, every seal, and the rows that must match them.
 
-One chain is read at a time, page by page; what is kept are names, never events: of the threads, the
-runs, and the calls of one thread.
+One chain is read at a time, page by page. Only names are kept in memory, never events: of threads,
+of runs, and of the calls of one thread.
 
-The store may be in use meanwhile. Rows and events are written together but read apart, so what
-looks wrong is read again until it has stood still: only then it is a problem.
+The store may be in use meanwhile. Rows and events are written together but read apart, so whatever
+looks wrong is read again until it no longer changes. Only then is it reported.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from sayso.audit.reading import DAMAGE, PAGE, Unreadable, chain_of, pages, threads_of
-from sayso.audit.report import MOST_PROBLEMS, Problem, Problems, Report
-from sayso.audit.seals import Seals
-from sayso.audit.system import SystemFacts, standing_problems
-from sayso.audit.walk import Walk
+from sayso.audit.calls import ExpectedCall, ImpossibleEvent, call_mismatches
+from sayso.audit.chain import (
+    DAMAGE_ERRORS,
+    MOST_PROBLEMS,
+    PAGE,
+    Problem,
+    Problems,
+    Report,
+    Unreadable,
+    body_problem,
+    chain_of,
+    hash_problem,
+    read_pages,
+    threads_of,
+)
+from sayso.audit.runs import ExpectedConversation, ExpectedRun, message_problems, run_mismatches
+from sayso.audit.system import Head, Seals, SystemThread, grant_and_token_problems
 from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, Thread
-from sayso.stores.base import ListedCall, Store
+from sayso.stores.base import ListedCall, Store, StoreReads
 from sayso.stores.listing import list_status_of, search_key_of
 from sayso.stores.row_checks import row_wrong
 
-_TRIES = 10
+#: How often a thread, and the grants and tokens, are read again while they change.
+_THREAD_TRIES = 50
+
+
+class _ThreadCheck:
+    """Checks one thread: replays its chain once, then compares the rows."""
+
+    def __init__(
+        self, store: StoreReads, thread: Thread, seals: Seals, system: SystemThread
+    ) -> None:
+        self._store = store
+        self._keys = store.keys
+        self._thread = thread
+        self._seals = seals
+        self._system = system
+        self._head = seals.heads.get(thread.id)
+        self._open: dict[str, ExpectedCall] = {}
+        self._ended: set[str] = set()
+        self._runs: dict[str, ExpectedRun] = {}
+        self._conversation = ExpectedConversation()
+        self._lost = False
+        self._reported_seq = 0
+        self.problems = Problems()
+        self.events = 0
+        self.seq, self.pos, self.hash = 0, 0, ""
+        #: How many calls each run has in the table, and how often each grant was used.
+        self.calls: Counter[str] = Counter()
+        self.spent: Counter[str] = Counter()
+        #: Effect keys, and the calls that hold them.
+        self.effects: dict[str, str] = {}
+
+    def run(self) -> None:
+        """Check the whole thread."""
+        try:
+            self._read_chain()
+            self._compare_rows()
+        except Unreadable as error:
+            self._report(self.seq + 1, f"it cannot be read, nor can those after it: {error}")
+        except DAMAGE_ERRORS as error:
+            self._report(self.seq + 1, f"the thread's own row cannot be read: {error}")
+
+    def _read_chain(self) -> None:
+        """Read on, up to where the thread's row says that the chain ends."""
+        for event in chain_of(self._store, self._thread.id, self.seq):
+            if isinstance(event.seq, int) and event.seq > self._thread.seq:
+                break
+            self._check_event(event)
+
+    def _compare_rows(self) -> None:
+        """Compare rows with the events. While the store is in use, a row may be ahead of them."""
+        for attempt in range(_THREAD_TRIES):
+            if attempt:
+                self._seals.catch_up()  # after reading the row, or its seal would seem missing
+                self._head = self._seals.heads.get(self._thread.id)
+            found, calls = self._row_problems()
+            now = self._store.thread(self._thread.id) if found.found else self._thread
+            if now == self._thread and (attempt or not found.found):
+                break
+            self._thread = now or self._thread
+            self._read_chain()
+        self.problems.merge(found)
+        self.calls.update(calls)
+
+    @property
+    def runs(self) -> Iterable[str]:
+        """The runs that appear in the chain."""
+        return self._runs
+
+    def _row_problems(self) -> tuple[Problems, Counter[str]]:
+        found, calls = Problems(), Counter[str]()
+        whole = not self._lost
+        for seq, what in self._end_problems():
+            whole = False
+            if seq != self._reported_seq:  # otherwise it only follows from what was reported
+                found.add(self._problem(seq, self.pos, what))
+                break
+        for facts in self._open.values():
+            self._check_call_row(facts, found, calls)
+        if whole:  # otherwise their differences only follow from the broken chain
+            for run in self._runs.values():
+                self._check_run_row(run, found)
+            self._check_conversation(found)
+        return found, calls
+
+    @property
+    def unsealed(self) -> int:
+        """The number of events after the last seal."""
+        return max(0, self.seq - (0 if self._head is None else self._head.seq))
+
+    def _problem(self, seq: int, pos: int, what: str) -> Problem:
+        return Problem(str(self._thread.id), seq, pos, what)
+
+    def _report(self, seq: int, what: str, pos: int | None = None) -> None:
+        self._reported_seq = seq
+        self.problems.add(self._problem(seq, self.pos if pos is None else pos, what))
+
+    # -- the chain
+
+    def _check_event(self, event: Event) -> None:
+        self.events += 1
+        follows = event.seq == self.seq + 1
+        if not follows and self._is_misplaced(event):
+            return
+        wrong = hash_problem(self._keys, self.hash, event) if follows else ""
+        wrong = wrong or body_problem(event) or self._placement_problem(event)
+        if wrong:
+            self._report(event.seq, wrong, event.pos)
+        if not self._lost:
+            self._replay(event, trusted=not wrong)
+        self.seq, self.pos, self.hash = event.seq, event.pos, event.hash
+
+    def _is_misplaced(self, event: Event) -> bool:
+        """Report a missing or duplicate event. Return whether to skip this one."""
+        if not isinstance(event.seq, int):
+            raise Unreadable(self.seq, ValueError(f"its number is {event.seq!r}"))
+        if event.seq <= self.seq:
+            self._report(event.seq, "it appears twice", event.pos)
+            return True
+        last = event.seq - 1
+        more = f", and all up to {last}" if last > self.seq + 1 else ""
+        self._report(self.seq + 1, f"it is missing{more}")
+        # The missing event may have changed any call, so none can be derived from here on.
+        self._lost = True
+        self._open.clear()
+        self._runs.clear()
+        return False
+
+    def _placement_problem(self, event: Event) -> str:
+        if event.body is None and not self._system.pruned(event.run, event.at):
+            return "its body is missing, but it was not pruned"
+        if event.pos <= self.pos:
+            return "its position in the store is before the row that it follows"
+        if self._head is not None and self._head.seq == event.seq:
+            self._compare_with_seal(event, self._head)
+        return ""
+
+    def _compare_with_seal(self, event: Event, head: Head) -> None:
+        """Report a rewritten chain: its hashes are valid, but a seal has another one."""
+        if event.hash != head.hash:
+            broken = self._seals.first_mismatch(event.thread) or head
+            what = f"seal {broken.n} has another hash for it: the chain was rewritten"
+            self._report(broken.seq, what, event.pos)
+
+    def _end_problems(self) -> Iterator[tuple[int, str]]:
+        """Yield what is wrong with the end of the chain, the cause first."""
+        thread = self._thread
+        if self.seq < thread.seq:
+            yield self.seq + 1, f"it is missing, and all up to {thread.seq}: they were cut off"
+        elif self._store.chain(thread.id, self.seq, 1):
+            yield self.seq + 1, f"its thread says that the chain ends at row {thread.seq}"
+        elif self.hash != thread.head:
+            yield self.seq, "its thread says that the chain ends with another hash"
+        elif self._keys.rows and (wrong := row_wrong(self._keys, thread)):
+            yield self.seq + 1, f"no key proves that the chain ends at row {self.seq}: {wrong}"
+        sealed, reach = thread.sealed, self._seals.reach(thread.id)
+        if self._head is not None and self.seq < self._head.seq:
+            rows = f"the rows up to {self._head.seq}"
+            yield self.seq + 1, f"it is missing: seal {self._head.n} has {rows}"
+        elif sealed > reach:
+            yield sealed, "it was sealed, but that seal is missing"
+        elif sealed < reach:
+            yield reach, f"it is sealed, but its thread says that only row {sealed} is"
+
+    # -- replaying events
+
+    def _replay(self, event: Event, *, trusted: bool) -> None:
+        body: Any = None
+        if trusted and event.body is not None:
+            try:
+                body = json.loads(event.body)
+            except DAMAGE_ERRORS:
+                self._report(event.seq, "its body is not valid", event.pos)
+                trusted = False
+        if event.call:
+            self._replay_call(event, body, pruned=trusted)
+        if event.run:
+            self._replay_run(event, body, pruned=trusted)
+        if body is None:
+            self._conversation.body_missing = True
+        else:
+            self._apply(event, lambda: self._conversation.apply(event, body))
+
+    def _apply(self, event: Event, apply: Callable[[], None], label: str = "") -> None:
+        try:
+            apply()
+        except ImpossibleEvent as error:
+            what = f"{label}{error}"
+        except DAMAGE_ERRORS:
+            what = "its body is not valid"
+        else:
+            return
+        if self._reported_seq != event.seq:  # otherwise it is reported already
+            self._report(event.seq, what, event.pos)
+
+    # -- the runs and the conversation
+
+    def _replay_run(self, event: Event, body: Any, *, pruned: bool) -> None:
+        facts = self._runs.get(event.run)
+        again = facts is not None and facts.pruned and body is not None
+        if facts is None or again:  # after pruning, a new run may have the same name
+            facts = self._runs[event.run] = ExpectedRun(event.run, event.thread)
+        facts.seq, facts.pos, facts.at = event.seq, event.pos, event.at
+        if body is None:
+            facts.body_missing, facts.pruned = True, pruned
+        elif not facts.body_missing:
+            self._apply(event, lambda: facts.apply(event, body))
+
+    def _check_run_row(self, facts: ExpectedRun, problems: Problems) -> None:
+        if facts.body_missing and not facts.pruned:
+            return
+        open_calls = Counter(
+            call.status for call in self._open.values() if call.run == facts.id and call.status
+        )
+        try:
+            wrong = self._run_row_problem(self._store.run(facts.id), facts, open_calls)
+        except DAMAGE_ERRORS as error:
+            wrong = f"has a row that cannot be read: {error}"
+        if wrong:
+            problem = self._problem(facts.seq, facts.pos, f"run {facts.id} {wrong}")
+            problems.add(problem, table=True)
+
+    def _run_row_problem(
+        self, run: Run | None, facts: ExpectedRun, calls: Counter[CallStatus]
+    ) -> str:
+        if facts.body_missing:
+            return "was pruned, but its row is back" if run is not None else ""
+        if run is None:
+            pruned = self._system.pruned(facts.id, facts.at)  # while we were reading
+            return "" if pruned else "is missing from the table"
+        columns = run_mismatches(run, facts, calls)
+        return f"does not match the record: {', '.join(columns)}" if columns else ""
+
+    def _check_conversation(self, problems: Problems) -> None:
+        thread, expected = self._thread, self._conversation
+        told = [
+            one for one in expected.appended if not self._system.pruned(one.event.run, one.event.at)
+        ]
+        rows = read_pages(
+            lambda after, limit: self._store.stored_messages(thread.id, after, limit),
+            lambda message: message.seq,
+            0,
+            PAGE,
+        )
+        missing = expected.body_missing
+        found = list(message_problems(told, rows, thread.messages, body_missing=missing))
+        if thread.owner != expected.owner and not (missing and not expected.owner):
+            found.append((None, f"its owner is {thread.owner!r}, but was {expected.owner!r}"))
+        for event, what in found:
+            seq, pos = (self.seq, self.pos) if event is None else (event.seq, event.pos)
+            problems.add(self._problem(seq, pos, what), table=True)
+
+    # -- the calls
+
+    def _replay_call(self, event: Event, body: Any, *, pruned: bool) -> None:
+        if event.call in self._ended:
+            if event.type != "late":
+                self._report(event.seq, f"call {event.call} had already ended", event.pos)
+            return
+        facts = self._open.get(event.call)
+        if facts is None:
+            facts = self._open[event.call] = ExpectedCall(event.call, event.run, event.thread)
+        facts.seq, facts.pos, facts.at = event.seq, event.pos, event.at
+        if body is None:
+            facts.body_missing, facts.pruned = True, pruned
+        elif not facts.body_missing:
+            self._apply_to_call(facts, event, body)
+        if facts.ended:
+            self._check_call_row(self._open.pop(event.call), self.problems, self.calls)
+            self._ended.add(event.call)
+
+    def _apply_to_call(self, facts: ExpectedCall, event: Event, body: Any) -> None:
+        self._apply(event, lambda: facts.apply(event, body, self._keys), f"call {facts.id}: ")
+        starts = event.type in ("started", "read_started")
+        if starts and facts.attempt == 1 and facts.grant is not None:
+            self.spent[facts.grant] += 1  # a call spends one use, however often it is started
+
+    def _check_call_row(self, facts: ExpectedCall, problems: Problems, calls: Counter[str]) -> None:
+        try:
+            call = self._store.call(facts.id)
+        except DAMAGE_ERRORS as error:
+            call, wrong = None, f"has a row that cannot be read: {error}"
+        else:
+            wrong = self._call_row_problem(call, facts)
+        if call is not None:
+            calls[call.run] += 1
+        if facts.effect_key and not facts.body_missing:
+            self.effects[facts.effect_key] = facts.id
+        if wrong:
+            problem = self._problem(facts.seq, facts.pos, f"call {facts.id} {wrong}")
+            problems.add(problem, table=True)
+
+    def _call_row_problem(self, call: Call | None, facts: ExpectedCall) -> str:
+        if facts.body_missing:
+            return "was pruned, but its row is back" if facts.pruned and call else ""
+        if call is None:
+            pruned = self._system.pruned(facts.run, facts.at)  # while we were reading
+            return "" if pruned else "is missing from the table"
+        columns = call_mismatches(call, facts, self._keys)
+        return f"does not match the record: {', '.join(columns)}" if columns else ""
+
+
+_SYSTEM_TRIES = 10
 
 
 def verify(store: Store) -> Report:
-    """Read everything that a store has and name what is not as it was written."""
-    return _Audit(store).report()
+    """Read everything in a store, and report what is not as it was written."""
+    return _StoreCheck(store).report()
 
 
-class _Audit:
+class _StoreCheck:
     def __init__(self, store: Store) -> None:
         self._store = rows = store.unchecked()
         self._problems = Problems()
         self._seals = Seals(rows, self._problems)
-        self._system = SystemFacts(rows, self._seals)
+        self._system = SystemThread(rows, self._seals)
         self._threads: set[str] = set()
         self._runs: set[str] = set()
         self._calls_of: Counter[str] = Counter()
         self._spent: Counter[str] = Counter()
         self._effects: dict[str, str] = {}
         self._events = self._unsealed = 0
-        #: What the tools say of themselves, by their digests.
+        #: Tool descriptions, by tool digest.
         self._described: dict[str, str] = {}
 
     def report(self) -> Report:
         if self._store.restored():
-            self._say(
-                "the store went back in time: a copy was put back, or its newest rows were cut"
+            self._report(
+                "the store went back in time: a copy was restored, or its newest rows were cut"
             )
         self._system.catch_up()
-        self._walk_threads()
+        self._check_threads()
         self._missing_threads()
-        self._lone_events()
-        self._lone_calls()
-        self._lone_runs()
-        self._standing()
-        self._unique_effects()
+        self._orphan_events()
+        self._orphan_calls()
+        self._orphan_runs()
+        self._grants_and_tokens()
+        self._effect_keys()
         return Report(
             threads=len(self._threads),
             events=self._events,
@@ -66,106 +382,106 @@ class _Audit:
             found=self._problems.found,
         )
 
-    def _say(self, what: str, thread: str = "", seq: int = 0, pos: int = 0) -> None:
+    def _report(self, what: str, thread: str = "", seq: int = 0, pos: int = 0) -> None:
         self._problems.add(Problem(thread, seq, pos, what))
 
-    def _say_of_table(self, what: str, thread: str = "") -> None:
+    def _report_row(self, what: str, thread: str = "") -> None:
         self._problems.add(Problem(thread, 0, 0, what), table=True)
 
     # -- chains
 
-    def _walk_threads(self) -> None:
+    def _check_threads(self) -> None:
         previous = ""
         try:
             for thread in threads_of(self._store):
                 self._threads.add(thread.id)
-                self._thread(thread)
+                self._check_thread(thread)
                 previous = thread.id
         except Unreadable as error:
-            self._say(f"the threads after {previous!r} cannot be read: {error}")
+            self._report(f"the threads after {previous!r} cannot be read: {error}")
 
-    def _thread(self, thread: Thread) -> None:
-        walk = Walk(self._store, thread, self._seals, self._system)
-        walk.go()
-        self._events += walk.events
-        self._unsealed += walk.unsealed
-        self._runs.update(walk.runs)
-        self._calls_of.update(walk.calls)
-        self._spent.update(walk.spent)
-        self._effects.update(walk.effects)
-        self._problems.merge(walk.problems)
+    def _check_thread(self, thread: Thread) -> None:
+        check = _ThreadCheck(self._store, thread, self._seals, self._system)
+        check.run()
+        self._events += check.events
+        self._unsealed += check.unsealed
+        self._runs.update(check.runs)
+        self._calls_of.update(check.calls)
+        self._spent.update(check.spent)
+        self._effects.update(check.effects)
+        self._problems.merge(check.problems)
 
-    # -- what belongs to nothing
+    # -- rows without events, and events without rows
 
     def _missing(self, threads: set[str]) -> set[str]:
-        """Those of the threads that have no row even now; some may have begun since the listing."""
+        """Return the threads that still have no row; some may have been created meanwhile."""
         try:
             return threads and threads - {thread.id for thread in threads_of(self._store)}
         except Unreadable:
-            return set()  # told already
+            return set()  # already reported
 
     def _missing_threads(self) -> None:
         for thread in self._missing(self._seals.heads.keys() - self._threads):
             head = self._seals.heads[thread]
             if not self._store.chain(thread, 0, 1):
                 what = f"the whole thread is missing: seal {head.n} has its rows up to {head.seq}"
-                self._say(what, thread, 1)
+                self._report(what, thread, 1)
 
-    def _lone_events(self) -> None:
+    def _orphan_events(self) -> None:
         lone: dict[str, Event] = {}
         try:
-            for _, event in pages(self._store.events, lambda pair: pair[0], "", PAGE):
+            for _, event in read_pages(self._store.events, lambda pair: pair[0], "", PAGE):
                 if event.thread not in self._threads and len(lone) < MOST_PROBLEMS:
                     lone.setdefault(event.thread, event)
         except Unreadable as error:
             if not self._problems.found:
-                self._say(f"the events after position {error.after} cannot be read: {error}")
+                self._report(f"the events after position {error.after} cannot be read: {error}")
         for thread in self._missing(set(lone)):
             event = lone[thread]
-            self._say("its thread has no row", str(thread), event.seq, event.pos)
+            self._report("its thread has no row", str(thread), event.seq, event.pos)
 
-    def _lone_calls(self) -> None:
+    def _orphan_calls(self) -> None:
         try:
-            for listed in pages(self._store.listed_calls, lambda one: one.n, 0, PAGE):
+            for listed in read_pages(self._store.listed_calls, lambda one: one.n, 0, PAGE):
                 self._calls_of[listed.call.run] -= 1
-                self._listed(listed)
+                self._check_listing(listed)
             for run, count in self._calls_of.items():
                 for call in self._store.calls_of(run) if count < 0 else ():
-                    self._made(call)
+                    self._check_call_has_event(call)
         except Unreadable as error:
             if not self._problems.found:
-                self._say_of_table(f"the calls after number {error.after} cannot be read: {error}")
+                self._report_row(f"the calls after number {error.after} cannot be read: {error}")
 
-    def _lone_runs(self) -> None:
+    def _orphan_runs(self) -> None:
         after: str | None = None
         try:
             while page := self._store.runs(after=after, limit=PAGE):
                 after = page[-1][0]
                 for _, run in page:
-                    if run.id not in self._runs and not self._began(run):
-                        what = f"run {run.id} is in the table, and nobody began it"
-                        self._say_of_table(what, run.thread)
-        except (*DAMAGE, Unreadable) as error:
+                    if run.id not in self._runs and not self._has_event(run):
+                        what = f"run {run.id} is in the table, but no event started it"
+                        self._report_row(what, run.thread)
+        except (*DAMAGE_ERRORS, Unreadable) as error:
             if not self._problems.found:
-                self._say_of_table(f"the runs cannot be read: {error}")
+                self._report_row(f"the runs cannot be read: {error}")
 
-    def _began(self, run: Run) -> bool:
-        """Whether it has begun since its thread was read."""
+    def _has_event(self, run: Run) -> bool:
+        """Return whether a run has started since its thread was read."""
         return any(event.run == run.id for event in chain_of(self._store, run.thread))
 
-    def _listed(self, listed: ListedCall) -> None:
-        """The index of the lists has no MAC: a call that it hides is not shown to anybody."""
+    def _check_listing(self, listed: ListedCall) -> None:
+        """Check the list index, which has no MAC: it could hide a call from every list."""
         call, keys = listed.call, self._store.keys
         try:
             if keys.rows and row_wrong(keys, call):
-                return  # it is named already
+                return  # already reported
             is_right = listed.list_status == list_status_of(call)
             is_right = is_right and listed.search_key == self._search_key(call)
-        except DAMAGE:
-            return  # likewise
+        except DAMAGE_ERRORS:
+            return  # already reported
         if not is_right:
-            what = f"call {call.id} is listed as {listed.list_status!r}, where nobody finds it"
-            self._say_of_table(what, call.thread)
+            what = f"call {call.id} is listed as {listed.list_status!r}, which hides it"
+            self._report_row(what, call.thread)
 
     def _search_key(self, call: Call) -> int:
         if call.tool_digest not in self._described:
@@ -173,54 +489,54 @@ class _Audit:
             self._described[call.tool_digest] = "" if tool is None else tool.description
         return search_key_of(call, self._described[call.tool_digest]).id
 
-    def _made(self, call: Call) -> None:
-        """A call that is in the table must have an event that says so."""
+    def _check_call_has_event(self, call: Call) -> None:
+        """Report a call in the table that has no event."""
         if not any(event.call == call.id for event in chain_of(self._store, call.thread)):
-            self._say_of_table(f"call {call.id} is in the table, and nobody made it", call.thread)
+            self._report_row(f"call {call.id} is in the table, but no event made it", call.thread)
 
-    def _standing(self) -> None:
+    def _grants_and_tokens(self) -> None:
         try:
-            for _ in range(_TRIES):
-                found = standing_problems(self._store, self._system, self._spent)
+            for _ in range(_SYSTEM_TRIES):
+                found = grant_and_token_problems(self._store, self._system, self._spent)
                 if not found or not self._system.catch_up():
                     break
-        except DAMAGE as error:
+        except DAMAGE_ERRORS as error:
             found = [Problem(SYSTEM_THREAD, 0, 0, f"grants or tokens cannot be read: {error}")]
         for problem in found:
             self._problems.add(problem, table=True)
 
-    # -- effects that are unique by their key
+    # -- effect keys
 
-    def _unique_effects(self) -> None:
-        """Each key belongs to the call that its row names, and each such call has its key."""
+    def _effect_keys(self) -> None:
+        """Check that each effect key belongs to the call that its row names, and vice versa."""
         store = self._store
         try:
-            for effect in pages(store.effects, lambda effect: effect.key, "", PAGE):
-                if wrong := self._effect_wrong(effect):
-                    self._say_of_table(f"effect {effect.key} {wrong}", effect.thread)
+            for effect in read_pages(store.effects, lambda effect: effect.key, "", PAGE):
+                if wrong := self._effect_problem(effect):
+                    self._report_row(f"effect {effect.key} {wrong}", effect.thread)
             for key, call_id in self._effects.items():
                 held, call = store.effect(key), store.call(call_id)
-                # Of a pruned call, the key is all that is left, and must be.
+                # A pruned call leaves its key behind, and it must be there.
                 if (held is None or held.call != call_id) and (call is None or _has_key(call, key)):
-                    self._say_of_table(f"effect {key} of call {call_id} is missing from the table")
-        except (Unreadable, *DAMAGE) as error:
-            self._say_of_table(f"the effects cannot be read: {error}")
+                    self._report_row(f"effect {key} of call {call_id} is missing from the table")
+        except (Unreadable, *DAMAGE_ERRORS) as error:
+            self._report_row(f"the effects cannot be read: {error}")
 
-    def _effect_wrong(self, effect: EffectKey) -> str:
+    def _effect_problem(self, effect: EffectKey) -> str:
         store = self._store
         if store.keys.rows and (wrong := row_wrong(store.keys, effect)):
-            return f"is not as it was written: {wrong}"
+            return f"was changed: {wrong}"
         call = store.call(effect.call)
         if call is None:
             pruned = self._system.pruned(effect.run, effect.created)
-            return "" if pruned else f"belongs to call {effect.call}, which is not there"
+            return "" if pruned else f"belongs to call {effect.call}, which is missing"
         if _has_key(call, effect.key) or store.effect(effect.key) != effect:
             return ""
-        return f"belongs to call {call.id}, which does not have it"
+        return f"belongs to call {call.id}, which does not hold it"
 
 
 def _has_key(call: Call, key: str) -> bool:
-    """Whether a call has an effect by this key: done, under way, or for all that is known."""
+    """Return whether a call holds this effect key: it ran, is running, or may have run."""
     failed = call.status is CallStatus.FAILED
     did_not_run = call.doubt is not None and call.doubt.answer == "did_not_run"
     gave_up = call.decision is not None and call.decision.type == "reject" and not did_not_run

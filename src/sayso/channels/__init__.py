@@ -1,4 +1,8 @@
-"""Ways to reach a person: each channel is an async callable that gets a request to somebody."""
+"""Ways to reach a person. A channel is an async callable that takes a request to somebody.
+
+Read ``layout`` (inert text, wrapped), ``card`` (a request as lines), ``screen`` (the terminal),
+``prompt`` (asking one person), and ``terminal``, the channel that puts them together.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,6 @@ __all__ = ["TerminalChannel"]
 def __getattr__(name: str) -> Any:
     if name != "TerminalChannel":
         raise AttributeError(f"module 'sayso.channels' has no attribute {name!r}")
-    from sayso.channels.terminal import TerminalChannel  # brings rich, which no server needs
+    from sayso.channels.terminal import TerminalChannel  # imports rich, which no server needs
 
     return TerminalChannel

@@ -1,12 +1,13 @@
-"""A request drawn as a card: what will run, for whom, how risky, and until when.
+"""Draw a request as a card: what will run, for whom, how risky it is, and when it expires.
 
-The order is that of the decision: title, warnings, what will run, then what others say about it.
-The agent's own words come last, and are called unverified.
+The card follows the order of the decision: title, warnings, what will run, then what others say
+about it. The agent's own words come last, labelled as not verified.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -21,17 +22,20 @@ _TITLE_STYLE = dict.fromkeys(RISKY, "bold red")
 
 _TITLES = {"approval": "APPROVE?", "question": "QUESTION", "in_doubt": "IN DOUBT"}
 _ANSWERS = {
-    "ran": "The other side was asked, and says that it ran.",
-    "did_not_run": "The other side was asked, and says that it did not run.",
-    "unknown": "The other side was asked, and does not know whether it ran.",
+    "ran": "The other system was asked: the call ran.",
+    "did_not_run": "The other system was asked: the call did not run.",
+    "unknown": "The other system was asked: it does not know whether the call ran.",
 }
 _AROUND = 3  # unchanged lines around a change
-_LONG = 2_000  # lines, beyond which a diff may be less than minimal in order to be quick
+_LONG = 2_000  # lines beyond which a diff is fast rather than minimal
 
 
 def card(request: Request, now: datetime) -> list[Line]:
-    """The whole card, one inert line after the other."""
-    lines = [*title(request, now), *_headed(request), *_warnings(request), *_facts(request, now)]
+    """Return the whole card as inert lines."""
+    lines = [*title(request, now)]
+    if request.title:
+        lines.append(Line(text.inline(request.title), "bold"))
+    lines += [*_warnings(request), *_facts(request, now)]
     if request.question is not None:
         lines += _question(request)
     elif request.tool is None:
@@ -40,7 +44,7 @@ def card(request: Request, now: datetime) -> list[Line]:
         lines += _arguments(request)
     lines += _result(request)
     if request.evidence is not None:
-        lines += _said("What the other side says", request.evidence.text)
+        lines += _said("What the other system says", request.evidence.text)
     lines += _said("Description", request.description)
     lines += _preview(request)
     lines += _said("The agent says (not verified)", request.note)
@@ -49,19 +53,13 @@ def card(request: Request, now: datetime) -> list[Line]:
 
 
 def title(request: Request, now: datetime) -> Iterator[Line]:
-    """What is asked, how risky it is, and when it ends."""
+    """Yield the card's first line: what is asked, how risky it is, and when it expires."""
     what = _TITLES[request.kind] if request.status == "pending" else request.status.upper()
     subject = name(request.tool) if request.tool else ""
     level = request.risk.level
     ends = _ends(request.expires_at, now) if request.status == "pending" else ""
     parts = (what, subject, f"risk {level.upper()}", ends)
     yield Line("  ".join(part for part in parts if part), _TITLE_STYLE.get(level, "bold"))
-
-
-def _headed(request: Request) -> Iterator[Line]:
-    """What the code says that this is about, as its first sentence."""
-    if request.title:
-        yield Line(text.inline(request.title), "bold")
 
 
 def _ends(ends: datetime | None, now: datetime) -> str:
@@ -73,13 +71,13 @@ def _ends(ends: datetime | None, now: datetime) -> str:
 
 
 def clock(at: datetime, now: datetime) -> str:
-    """A time as people of this machine read it; the day only if it is not today."""
+    """Format a time in the local time zone, with the date only if it is not today."""
     local, today = at.astimezone(), now.astimezone().date()
     return f"{local:%H:%M}" if local.date() == today else f"{local:%Y-%m-%d %H:%M}"
 
 
 def length(later: datetime, earlier: datetime) -> str:
-    """How much time lies between, in its largest unit."""
+    """Format the time between two moments in its largest unit."""
     seconds = int(abs((later - earlier).total_seconds()))
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= size:
@@ -97,7 +95,7 @@ def _warnings(request: Request) -> Iterator[Line]:
     for note in text.notes(shown):
         yield Line(note, "bold yellow", "! ", "bold yellow")
     if request.kind == "in_doubt":
-        words = "It was started, and nobody knows how it ended: it may have had its effect."
+        words = "It was started, but its outcome is unknown. It may have taken effect."
         yield Line(words, "bold yellow", "! ", "bold yellow")
     if request.evidence is not None:
         yield Line(_ANSWERS[request.evidence.answer], "bold")
@@ -113,7 +111,7 @@ def _facts(request: Request, now: datetime) -> Iterator[Line]:
     if request.risk.reasons:
         yield _fact("risk", "; ".join(map(text.inline, request.risk.reasons)))
     if request.reviewers:
-        yield _fact("decides", ", ".join(map(name, request.reviewers)))
+        yield _fact("reviewer", " or ".join(map(name, request.reviewers)))
     if request.quorum > 1:
         yield _fact("votes", _votes(request))
 
@@ -136,14 +134,14 @@ def _arguments(request: Request) -> Iterator[Line]:
     yield from numbered(args) if args else [_fact("", "(no arguments)")]
     if request.original is not None:
         yield Line("")
-        yield Line("Edited by a person: what changed", "bold")
+        yield Line("Changed by a reviewer", "bold")
         yield from diff(declared(request.original, request.schema), args)
 
 
 def _bare_approval(request: Request) -> Iterator[Line]:
-    """A text and its details, as ``gate.confirm`` stores them."""
+    """Yield a text and its details, as ``gate.confirm`` stores them."""
     yield Line("")
-    yield Line("What is to be approved", "bold")
+    yield Line("What you would be approving", "bold")
     yield from block(str(request.args.get("text", "")))
     if request.args.get("details"):
         yield from numbered(request.args["details"])
@@ -158,17 +156,12 @@ def _question(request: Request) -> Iterator[Line]:
     for number, option in enumerate(question.options, 1):
         yield Line(text.inline(option.label), "bold", f"  {number:>2}) ", "bold")
         if option.value is not None and option.value != option.label:
-            yield from _indented(option.value)
+            yield from (Line(row, "", "      = ") for row in listed(option.value))
         if option.description:
             yield from block(option.description, gutter="      │ ")
     if question.schema:
-        yield Line("The answer has to fit this JSON Schema", "bold")
+        yield Line("Your answer must match this JSON Schema", "bold")
         yield from numbered(dict(question.schema))
-
-
-def _indented(value: Json) -> Iterator[Line]:
-    for row in listed(value):
-        yield Line(row, "", "      = ")
 
 
 def _said(heading: str, words: str) -> Iterator[Line]:
@@ -181,19 +174,19 @@ def _said(heading: str, words: str) -> Iterator[Line]:
 def _preview(request: Request) -> Iterator[Line]:
     if request.preview is not None:
         yield Line("")
-        yield Line("Preview (made by the tool's own code, not part of the digest)", "bold")
+        yield Line("Preview (computed by the tool's own code)", "bold")
         yield from numbered(request.preview)
 
 
 def _result(request: Request) -> Iterator[Line]:
     execution = request.execution
     if request.status == "cancelled":
-        yield from _said("It was called off", str(execution.result or ""))
+        yield from _said("Why it was cancelled", str(execution.result or ""))
         return
     if execution.status not in ("done", "failed") and request.status != "responded":
         return
     yield Line("")
-    yield Line({"failed": "It failed"}.get(execution.status, "Its result"), "bold")
+    yield Line({"failed": "Error"}.get(execution.status, "Result"), "bold")
     decided = request.decision
     if request.status == "responded" and decided is not None and decided.value is not None:
         yield from numbered(decided.value)
@@ -212,7 +205,7 @@ def _closing(request: Request) -> Iterator[Line]:
 
 
 def decision(decided: DecisionMade) -> Iterator[Line]:
-    """Who decided what, when, and through what."""
+    """Yield who decided what, when, and through which channel."""
     at = decided.at.astimezone()
     how = ", ".join(name(part) for part in (decided.channel, decided.assurance) if part)
     words = f"{decided.type} by {name(decided.by)}, {at:%Y-%m-%d %H:%M:%S} ({how})"
@@ -222,7 +215,7 @@ def decision(decided: DecisionMade) -> Iterator[Line]:
 
 
 def diff(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[Line]:
-    """What an edit changes, line by line; the sign stands in the gutter."""
+    """Yield what an edit changes, line by line, with the sign in the gutter."""
     old, new = listed(_in_order_of(dict(after), dict(before))), listed(dict(after))
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(new) > _LONG)
     for group in matcher.get_grouped_opcodes(_AROUND):
@@ -237,7 +230,7 @@ def diff(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[Line
 
 
 def _in_order_of(model: Json, value: Json) -> Json:
-    """The value with its keys in the model's order: order is not a change."""
+    """Return ``value`` with its keys in the order of ``model``: reordering is not a change."""
     if isinstance(model, dict) and isinstance(value, dict):
         keys = [key for key in model if key in value]
         known = {key: _in_order_of(model[key], value[key]) for key in keys}
@@ -254,7 +247,7 @@ def _signed(lines: Sequence[str], sign: str, style: str) -> Iterator[Line]:
 
 
 def details(request: Request, events: Iterable[Event], before: Sequence[Request]) -> list[Line]:
-    """What stands behind the card: who may decide, what happened so far, and the tool's schema."""
+    """Return more about a request: who may decide, its history, and the tool's schema."""
     lines = [
         _fact("run", f"{name(request.run)}, thread {name(request.thread)}"),
         *background(request, events, before),
@@ -267,25 +260,18 @@ def details(request: Request, events: Iterable[Event], before: Sequence[Request]
 def background(
     request: Request, events: Iterable[Event], before: Sequence[Request]
 ) -> Iterator[Line]:
-    """Under which rule it was asked, what happened so far, and how others like it ended."""
+    """Yield the rule behind a request, its history, and how similar requests ended."""
     yield _fact("rule", name(request.rule) if request.rule else "(none)")
     yield _fact("answers", " or ".join(request.allowed))
-    yield _fact("decides", ", ".join(map(name, request.reviewers)) or "anybody")
-    yield _fact("votes", _votes(request) if request.quorum > 1 else "one is enough")
+    yield _fact("reviewer", " or ".join(map(name, request.reviewers)) or "anyone")
+    yield _fact("votes", _votes(request) if request.quorum > 1 else "1 needed")
     if request.tool is not None:
-        yield _fact("earlier", earlier(before))
+        counts = Counter(one.status for one in before)
+        ended = ", ".join(f"{count} {status}" for status, count in counts.items())
+        yield _fact("similar", ended or "none yet")
     yield Line("")
     yield Line("History", "bold")
     yield from map(_event, events)
-
-
-def earlier(requests: Sequence[Request]) -> str:
-    """How the last requests of the same tool ended."""
-    counts: dict[str, int] = {}
-    for request in requests:
-        counts[request.status] = counts.get(request.status, 0) + 1
-    ended = ", ".join(f"{count} {status}" for status, count in counts.items())
-    return f"of this tool {ended}" if ended else "none of this tool"
 
 
 def _event(event: Event) -> Line:
@@ -294,5 +280,5 @@ def _event(event: Event) -> Line:
 
 
 def utc_now() -> datetime:
-    """Now; a card is drawn by the reader's clock."""
+    """Return the current time by this machine's clock."""
     return datetime.now(UTC)

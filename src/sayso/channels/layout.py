@@ -1,8 +1,8 @@
-"""Lines of inert text, fitted to a width: what wraps stays behind a gutter that no agent can write.
+"""Wrap inert text to a width, behind a gutter that no agent can write.
 
-Everything that stands in the first column is ours. Text that an agent could have written follows a
-gutter, and so does each row that it wraps to, behind ``┆``: wrapped text never looks like a line of
-its own. Nothing is trimmed or folded away; every character of the line is on some row.
+Everything in the first column is ours. Text that an agent could have written follows a gutter, and
+so does each row it wraps to, behind ``┆``: wrapped text never looks like a line of its own. Nothing
+is trimmed or folded; every character of the line is on some row.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ NARROWEST, WIDEST = 20, 200
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][\w.:/@+\-]*", re.ASCII)
 _BLOCK = re.compile(r" *(\[\d+\] )?│ ")
 _MANY_LINES = 4
-_SMALLEST = 8  # columns that are used even beside the widest gutter
+_SMALLEST = 8  # columns for the text even beside the widest gutter
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line that is inert already, and the gutter before it."""
+    """One line of inert text, and the gutter before it."""
 
     text: str
     style: str = ""
@@ -34,7 +34,7 @@ class Line:
 
     @property
     def more(self) -> str:
-        """The gutter of the rows that this line wraps to: as wide, and ending in ``┆``."""
+        """The gutter of the rows that this line wraps to: equally wide, and ending in ``┆``."""
         return "┆ ".rjust(max(len(self.gutter), 4))
 
 
@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
 
 def name(value: str) -> str:
-    """A name inside a line: bare if it is plain, else in quotes, so that all see where it ends."""
+    """Format a name inside a line: bare if it is plain, otherwise quoted to show where it ends."""
     if _PLAIN_NAME.fullmatch(value):
         return value
     escaped = text.inline(value).replace("\\", "\\\\").replace('"', '\\"')
@@ -61,13 +61,13 @@ def name(value: str) -> str:
 
 
 def block(words: str, *, gutter: str = "  │ ", style: str = "") -> Iterator[Line]:
-    """A text of several lines, each behind its gutter."""
+    """Yield the lines of a text, each behind a gutter."""
     for row in text.visible(words).text.split("\n"):
         yield Line(_with_tabs(row), style, gutter)
 
 
 def numbered(value: object) -> Iterator[Line]:
-    """A JSON value as ``key: value`` lines, counted where there are many."""
+    """Yield a JSON value as ``key: value`` lines, numbered if there are many."""
     rows = listed(value)
     wide = len(str(len(rows))) + 2
     for number, row in enumerate(rows, 1):
@@ -76,7 +76,7 @@ def numbered(value: object) -> Iterator[Line]:
 
 
 def listed(value: object) -> list[str]:
-    """A JSON value as bare lines; a tab becomes ``⇥``, the agent's own arrow its number."""
+    """Return a JSON value as lines. A tab becomes ``⇥``; a literal ``⇥`` becomes its code point."""
     return [_with_tabs(row) if _BLOCK.match(row) else row for row in text.lines(value)]
 
 
@@ -85,19 +85,18 @@ def _with_tabs(row: str) -> str:
 
 
 def rows(lines: Iterable[Line], width: int) -> list[Row]:
-    """The lines as rows of at most that width."""
-    return [row for line in lines for row in _rows(line, width)]
-
-
-def _rows(line: Line, width: int) -> Iterator[Row]:
-    gutter = line.gutter
-    for part in wrapped(line.text, width - len(gutter), width - len(line.more)):
-        yield Row(gutter, line.gutter_style, part, line.style)
-        gutter = line.more
+    """Wrap lines into rows of at most that width."""
+    found: list[Row] = []
+    for line in lines:
+        gutter = line.gutter
+        for part in wrapped(line.text, width - len(gutter), width - len(line.more)):
+            found.append(Row(gutter, line.gutter_style, part, line.style))
+            gutter = line.more
+    return found
 
 
 def wrapped(line: str, width: int, rest: int | None = None) -> list[str]:
-    """Cut a line into parts of at most that width, after a space where one is near."""
+    """Split a line into parts of at most that width, after a space if one is near."""
     width = max(width, _SMALLEST)
     if len(line) <= width and line.isascii():
         return [line]
@@ -110,7 +109,7 @@ def wrapped(line: str, width: int, rest: int | None = None) -> list[str]:
 
 
 def hard_cut(line: str, width: int) -> str:
-    """As much of a line as fits."""
+    """Return as much of a line as fits."""
     return line[: _fit(line, 0, width)]
 
 
@@ -123,7 +122,7 @@ def _end(line: str, start: int, width: int) -> int:
 
 
 def _fit(line: str, start: int, width: int) -> int:
-    """Where a row from ``start`` is full; a mark is never cut from the letter that it stands on."""
+    """Return where a row from ``start`` is full. Combining marks stay with their letter."""
     piece = line[start : start + width]
     if piece.isascii():
         end = start + len(piece)
@@ -142,7 +141,7 @@ def _fit(line: str, start: int, width: int) -> int:
 
 
 def _cells(char: str) -> int:
-    """How many columns a character may take at most; terminals disagree."""
+    """Return how many columns a character takes at most; terminals disagree."""
     if char < "\x7f":
         return 1
     category = unicodedata.category(char)

@@ -1,8 +1,8 @@
-"""The terminal itself: how wide it is, what is written to it, and one line at a time read from it.
+"""The terminal: its width, writing lines to it, and reading one line at a time from it.
 
-Keys that were typed before a question, or while it was being drawn, are thrown away: only what is
-typed in view of the question answers it. Pasted text is told apart by bracketed paste. The
-terminal's own line editing stays on, so nothing is decided before Enter.
+Keys typed before a question, or while it is being drawn, are discarded: only what is typed in view
+of the question answers it. Bracketed paste tells pasted text apart. The terminal's own line editing
+stays on, so nothing is decided before Enter.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from sayso.channels.layout import NARROWEST, WIDEST, Line, Row, rows, wrapped
 
 try:
     import termios
-except ImportError:  # Windows: no prompt there, decide by flags or in the browser
+except ImportError:  # Windows has no prompt: decide with options or in the browser
     termios = None  # type: ignore[assignment]
 
-#: How long keys are ignored after something was drawn: nobody has read it yet.
+#: How long keys are ignored after drawing: nobody can have read it yet.
 SETTLE_SECONDS = 0.3
-#: A terminal hands over no longer line than this.
+#: Terminals cut lines at this length.
 LONGEST_LINE = 4_000
 
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
@@ -48,31 +48,31 @@ _FALSE = frozenset({"", "0", "false", "no"})
 
 
 class Woken(Exception):
-    """Something happened elsewhere while the person was thinking."""
+    """The request changed while the person was being asked."""
 
 
 class Watch(Protocol):
-    """What a question keeps an eye on while it waits."""
+    """What a question watches while it waits for an answer."""
 
     def patience(self) -> float | None:
-        """Seconds after which the clock alone may have changed something."""
+        """Return the seconds after which time alone may have changed something."""
         ...
 
     def changed(self) -> bool:
-        """Whether the question is not the same any more."""
+        """Return whether the question is out of date."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """One line as a person gave it."""
+    """One line of input, and whether it was pasted."""
 
     text: str
     pasted: bool = False
 
 
 def can_prompt() -> bool:
-    """Whether somebody can be asked here: a terminal on both sides, in the foreground, no CI."""
+    """Return whether this process can prompt: terminals on both sides, in the foreground, no CI."""
     if termios is None or os.environ.get("TERM", "") in ("", "dumb"):
         return False
     if os.environ.get("CI", "").lower() not in _FALSE:
@@ -85,7 +85,7 @@ def can_prompt() -> bool:
 
 
 def width_of(stream: Any) -> int:
-    """How many columns to use: the terminal's own, within what can be read."""
+    """Return how many columns to use: those of the terminal, within readable limits."""
     try:
         columns = os.get_terminal_size(stream.fileno()).columns
     except (AttributeError, ValueError, OSError):
@@ -95,7 +95,7 @@ def width_of(stream: Any) -> int:
 
 
 def console(*, plain: bool = False, stderr: bool = False) -> Console:
-    """A console without markup, emoji codes and highlighting; ``NO_COLOR`` is obeyed."""
+    """Return a console without markup, emoji codes or highlighting. It obeys ``NO_COLOR``."""
     width = width_of(sys.stderr if stderr else sys.stdout)
     return Console(
         stderr=stderr,
@@ -114,7 +114,7 @@ def show(target: Console, lines: Iterable[Line]) -> None:
 
 
 def print_rows(target: Console, ready: Iterable[Row]) -> None:
-    """Print rows as they are; no markup is read, because none is looked for."""
+    """Print rows as they are, without interpreting markup."""
     colours = target.color_system
     target.file.writelines(
         f"{_painted(g, gs, colours, target.no_color)}{_painted(t, ts, colours, target.no_color)}\n"
@@ -131,7 +131,7 @@ def _painted(words: str, style: str, colours: str | None, no_color: bool) -> str
 
 @functools.cache
 def _controls(style: str, colours: str, no_color: bool) -> tuple[str, str]:
-    """What a terminal is told before and after a text of that style."""
+    """Return the control sequences before and after a text of this style."""
     parsed = Style.parse(style)
     wanted = parsed.without_color if no_color else parsed
     begin, _, end = wanted.render("|", color_system=_COLOURS[colours]).partition("|")
@@ -139,32 +139,32 @@ def _controls(style: str, colours: str, no_color: bool) -> tuple[str, str]:
 
 
 class Screen:
-    """A person's terminal; only one question stands on it at a time."""
+    """A person's terminal, for one question at a time."""
 
     def __init__(self, *, plain: bool = False) -> None:
         self.plain = plain
-        #: Ctrl-C was typed where the signal goes elsewhere: the program is owed one.
+        #: Ctrl-C was read as input, so the program still has to get its signal.
         self.interrupted = False
         self._wake_out, self._wake_in = os.pipe()
 
     def close(self) -> None:
-        """Let go of the pipe that wakes it."""
+        """Close the pipe behind ``wake``."""
         os.close(self._wake_out)
         os.close(self._wake_in)
 
     def wake(self) -> None:
-        """Interrupt a question, from any thread."""
+        """Interrupt a question. Safe from any OS thread."""
         with contextlib.suppress(OSError):
             os.write(self._wake_in, b"!")
 
     @property
     def width(self) -> int:
-        """Columns, as of now."""
+        """The current number of columns."""
         return width_of(sys.stdout)
 
     @property
     def height(self) -> int:
-        """Rows, as of now."""
+        """The current number of rows."""
         try:
             return max(os.get_terminal_size(sys.stdout.fileno()).lines, 10)
         except OSError:
@@ -175,22 +175,22 @@ class Screen:
         show(console(plain=self.plain), lines)
 
     def show_rows(self, ready: Iterable[Row]) -> None:
-        """Draw rows that are wrapped already."""
+        """Draw rows that are already wrapped."""
         print_rows(console(plain=self.plain), ready)
 
     def say(self, words: str, style: str = "") -> None:
-        """One line of our own, or of text that is inert already."""
+        """Print one line. ``words`` must be ours, or inert."""
         self.show([Line(words, style)])
 
     def settle(self) -> None:
-        """Give the eye time to arrive; what is typed meanwhile does not count."""
+        """Give the person time to look. Keys typed meanwhile do not count."""
         sys.stdout.flush()
         time.sleep(SETTLE_SECONDS)
 
     def ask(self, question: str, watch: Watch | None = None) -> Typed | None:
-        """One line typed after this question; ``None`` at the end of input.
+        """Return a line typed after this question, or ``None`` at the end of input.
 
-        ``watch`` is asked now and then whether anything changed; then ``Woken`` is raised.
+        Raises ``Woken`` as soon as ``watch`` reports a change.
         """
         fd = sys.stdin.fileno()
         with _modes(fd):
@@ -199,7 +199,7 @@ class Screen:
             sys.stdout.write("\n".join(wrapped(question, self.width - 2)) + " ")
             sys.stdout.flush()
             data = self._line(fd, watch)
-            # A paste of several lines comes as several lines: take them all, up to its end.
+            # A paste of several lines arrives line by line: read on until its end.
             while data is not None and _PASTE_BEGIN in data and _PASTE_END not in data:
                 more = self._line(fd, watch)
                 data = None if more is None else data + more
@@ -222,11 +222,11 @@ class Screen:
         if data.endswith(_INTERRUPT):
             self.interrupted = True
             raise KeyboardInterrupt
-        # Ctrl-D hands over what was typed so far: only Enter makes a line of it.
+        # Ctrl-D submits what was typed so far, but only Enter completes a line.
         return data if data.endswith(b"\n") else None
 
     def turn_over(self, ready: list[Row], start: int = 0, watch: Watch | None = None) -> int:
-        """Show rows page by page; how many were on the screen when the person had enough."""
+        """Show rows page by page. Return how many were shown when the person stopped."""
         last = start
         while last < len(ready):
             first, last = last, min(last + max(self.height - 4, 5), len(ready))
@@ -250,7 +250,10 @@ _restore: list[Callable[[], None]] = []
 
 @contextlib.contextmanager
 def _modes(fd: int) -> Iterator[None]:
-    """Bracketed paste on; in a thread, Ctrl-C ends the line, because the signal goes elsewhere."""
+    """Turn bracketed paste on. Outside of the main thread, make Ctrl-C end the line as well.
+
+    Signals go to the main thread, so a prompt in another OS thread would not notice Ctrl-C.
+    """
     before = termios.tcgetattr(fd)
     undo = _undo(fd, before)
     _restore.append(undo)
@@ -279,6 +282,6 @@ def _undo(fd: int, before: list[Any]) -> Callable[[], None]:
 
 @atexit.register
 def _restore_terminal() -> None:
-    """A prompt may still be open in its thread when the program ends."""
+    """Restore the terminal's modes: a prompt may still be open when the program ends."""
     for undo in list(_restore):
         undo()

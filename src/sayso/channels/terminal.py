@@ -1,4 +1,4 @@
-"""Asking in the terminal that the agent runs in: one question at a time, in a thread of its own."""
+"""Ask in the agent's own terminal: one question at a time, in a worker thread."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cache
 from queue import SimpleQueue
-from typing import Any
 
-from sayso.channels.desk import Desk
 from sayso.channels.layout import name
-from sayso.channels.prompt import ask
+from sayso.channels.prompt import Review, ask
 from sayso.channels.screen import Screen, can_prompt
 from sayso.forking import call_in_child, fork_safe_lock
 from sayso.inbox import Inbox, os_user
@@ -24,16 +22,16 @@ from sayso.types import Request, Reviewer
 
 __all__ = ["TerminalChannel", "can_prompt"]
 
-#: One terminal, one question: whoever draws a card holds this.
+#: Held while a card is on the terminal: one question at a time.
 TERMINAL = fork_safe_lock()
 
 
 class TerminalChannel:
-    """``Gate(store, channels=[TerminalChannel(store)])``: requests are put to whoever sits there.
+    """Asks in the terminal: ``Gate(store, channels=[TerminalChannel(store)])``.
 
-    The person is the user of the operating system, unless ``by`` names somebody. Two requests
-    queue; a decision made elsewhere closes the question, and one that is left stays pending.
-    Without a terminal on both sides nobody is asked, and one line says how to decide.
+    The reviewer is the user of the operating system, unless you pass ``by``. Requests queue. A
+    decision made elsewhere closes the prompt, and a request that is left stays pending. Without a
+    terminal on stdin and stdout it does not ask, and prints how to decide instead.
     """
 
     def __init__(
@@ -45,31 +43,31 @@ class TerminalChannel:
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody sits in front of it."""
+        """Whether this process can prompt."""
         return can_prompt()
 
     async def __call__(self, request: Request) -> None:
-        """Put one request to the person, and return when it is decided or left."""
+        """Ask about one request, and return when it is decided or left."""
         if not can_prompt():
             what = name(request.tool or request.kind)
-            print(f"sayso: {what} waits for a person: sayso show {request.id}", file=sys.stderr)
+            print(f"sayso: {what} needs a decision: sayso show {request.id}", file=sys.stderr)
             return
-        await asyncio.wrap_future(_thread().submit(lambda: self._ask(request)))
+        await asyncio.wrap_future(_worker().submit(lambda: self._ask(request)))
 
     def _ask(self, request: Request) -> None:
-        desk = Desk(self._inbox, request.id, by=self._by or os_user())
+        review = Review(self._inbox, request.id, by=self._by or os_user())
         with TERMINAL:
             screen = Screen(plain=self._plain)
             try:
-                ask(screen, desk)
+                ask(screen, review)
             finally:
                 screen.close()
-        if screen.interrupted:  # only now: the person has read how the request stands
+        if screen.interrupted:  # only now, after the person has seen that it is still pending
             os.kill(os.getpid(), signal.SIGINT)
 
 
-class _Thread:
-    """The one thread that asks; a daemon, so that an open question never keeps a program alive."""
+class _Worker:
+    """The OS thread that asks. It is a daemon, so an open prompt does not keep a program alive."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[tuple[Callable[[], None], Future[None]]] = SimpleQueue()
@@ -83,21 +81,18 @@ class _Thread:
     def _work(self) -> None:
         while True:
             job, future = self._jobs.get()
-            if future.set_running_or_notify_cancel():
-                self._run(job, future)
-
-    @staticmethod
-    def _run(job: Callable[[], Any], future: Future[None]) -> None:
-        try:
-            job()
-            future.set_result(None)
-        except BaseException as error:
-            future.set_exception(error)
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                job()
+                future.set_result(None)
+            except BaseException as error:
+                future.set_exception(error)
 
 
 @cache
-def _thread() -> _Thread:
-    return _Thread()
+def _worker() -> _Worker:
+    return _Worker()
 
 
-call_in_child(_thread.cache_clear)
+call_in_child(_worker.cache_clear)

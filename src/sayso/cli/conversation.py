@@ -1,66 +1,76 @@
-"""A conversation in the terminal: words, cards, decisions, and what came of them.
+"""Talk to an agent: a conversation in the terminal, or one message from a script.
 
-Whatever is skipped or left stays pending in the store, and the run stays paused: the same thread
-goes on later, here or elsewhere. What somebody decides elsewhere is taken up at once.
+Requests that are skipped or left stay pending in the store, and the run stays paused: the same
+thread can continue later, here or elsewhere. Decisions made elsewhere take effect at once.
+
+``Conversation`` is the interactive loop and ``once`` the scripted one. Both print what the agent
+does through ``EventPrinter``, and its text as it streams through ``TextWriter``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import re
+import shlex
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any, TextIO
+
+from pydantic_core import to_jsonable_python
+from rich.cells import cell_len
 
 from sayso import codec, text
-from sayso.agent import Agent, Ended, Result, ToolEnded, ToolStarted
+from sayso.agent import Agent, Ended, Result, Text, ToolEnded, ToolStarted, streaming
 from sayso.agent.events import AgentEvent
 from sayso.agent.models import ModelError
 from sayso.channels.card import utc_now
-from sayso.channels.layout import Line, name
+from sayso.channels.layout import Line, name, wrapped
 from sayso.channels.prompt import ask
-from sayso.channels.screen import LONGEST_LINE, Screen, Typed, Woken
-from sayso.cli.agents import take_over
-from sayso.cli.exits import Exit
-from sayso.cli.marks import Marks, show_command
-from sayso.cli.opening import Caller
-from sayso.cli.views import subject
+from sayso.channels.screen import LONGEST_LINE, Screen, Typed, Woken, console, show, width_of
+from sayso.cli import output
+from sayso.cli.common import Caller, Exit, Usage
+from sayso.cli.load_agents import take_over
+from sayso.cli.output import cut, subject
 from sayso.errors import Conflict, NotFound, SaysoError
+from sayso.hiding import declared
 from sayso.inbox import Inbox
-from sayso.rows import LIVE, Run
+from sayso.rows import LIVE, Call, Run
 from sayso.stores.inner import inner_runs
 from sayso.threads import leave_soon
-from sayso.types import Request
+from sayso.types import Json, Request
 
-#: What a line that begins with a slash does, and what the help says of it.
+#: A slash command: its help text, and what it does.
 Command = tuple[str, Callable[[], None]]
 
 _LAST_WORDS = 2
 _SOON = 0.05
 _HELP = {
-    "/decide": "decide what waits",
-    "/help": "this list",
+    "/decide": "decide pending requests",
+    "/help": "show this list",
     "/quit": "leave; Ctrl-D does the same",
 }
 
 
 class _Leave(Exception):
-    """The person goes away."""
+    """The person left the conversation."""
 
 
 class _Waiting:
-    """Keeps an eye on requests while the person may write something else."""
+    """Watches pending requests while the person may type something else."""
 
     def __init__(self, inbox: Inbox, requests: Sequence[Request]) -> None:
         self._inbox = inbox
         self._requests = requests
 
     def patience(self) -> float | None:
-        """Seconds until the first of them expires."""
+        """Return the seconds until the first request expires."""
         ends: list[datetime] = [r.expires_at for r in self._requests if r.expires_at is not None]
         return max((min(ends) - utc_now()).total_seconds() + 0.05, 0.2) if ends else None
 
     def changed(self) -> bool:
-        """Whether one of them does not wait any more."""
+        """Return whether one of the requests is no longer pending."""
         return any(self._inbox.get_sync(r.id).status != "pending" for r in self._requests)
 
 
@@ -81,11 +91,11 @@ class Conversation:
         self.thread = thread
         self.who = who
         self.screen = screen
-        #: The command that comes back here.
+        #: The command that continues this conversation.
         self.again = again
         self.commands = dict(commands or {})
         self.inbox = Inbox(agent.store)
-        self.marks = Marks(agent, plain=screen.plain)
+        self.printer = EventPrinter(agent, plain=screen.plain)
         self._skipped: set[str] = set()
         self._running: set[str] = set()
         self._runner = asyncio.Runner()
@@ -94,39 +104,40 @@ class Conversation:
         take_over(agent)
 
     def run(self) -> None:
-        """Talk until the person leaves."""
+        """Converse until the person leaves."""
         try:
-            result = self._come_back()
+            result = self._continue_thread()
             while True:
                 result = self._decide(result)
                 result = self._listen(result)
         except (_Leave, KeyboardInterrupt):
             self.screen.say("")
         finally:
-            if not self._cut:  # else it would wait for a tool in a thread, which nothing can stop
+            if not self._cut:  # otherwise closing would wait for a tool's worker thread
                 self._runner.close()
 
     def goodbye(self) -> Exit:
-        """Say what waits and how to come back; the exit code says whether something waits."""
+        """Print what is pending and how to continue. Return ``PENDING`` if something is."""
         waiting = self._pending()
         if waiting:
-            count = "1 request waits" if len(waiting) == 1 else f"{len(waiting)} requests wait"
+            verb = "needs" if len(waiting) == 1 else "need"
             live = self.agent.store.live_run(self.thread) is not None
-            why = "and the run is paused" if live else "to say how it ended"
-            self.screen.say(f"{count} for a person, {why}.", "bold yellow")
+            why = "The run is paused." if live else "The run has ended."
+            count = text.many(len(waiting), "request")
+            self.screen.say(f"{count} {verb} a decision. {why}", "bold yellow")
         if self.agent.store.url.startswith("memory:"):
-            self.screen.say("This agent keeps nothing: its store ends with this process.", "dim")
+            self.screen.say("Nothing is kept: this agent's store is in memory.", "dim")
         else:
-            show_command("To come back:", self.again)
+            show_command("To continue:", self.again)
         code = Exit.PENDING if waiting else Exit.OK
         if self._cut:
             leave_soon(code)
         return code
 
-    # -- coming and going
+    # -- starting and leaving
 
-    def _come_back(self) -> Result | None:
-        """Go on with what waits or was cut short on this thread, after a look at what was said."""
+    def _continue_thread(self) -> Result | None:
+        """Show the end of an earlier conversation, and resume its run if it is not finished."""
         run = self.agent.store.last_run(self.thread)
         if run is None:
             return None
@@ -134,12 +145,6 @@ class Conversation:
             raise Conflict(
                 f"thread {self.thread!r} belongs to agent {run.agent!r}: name another with --thread"
             )
-        self._last_words()
-        if run.status not in LIVE:
-            return None
-        return self._follow(self.agent.stream_resume(run.id))
-
-    def _last_words(self) -> None:
         said = [codec.loads(body) for _, body in self.agent.store.messages(self.thread)]
         spoken = [m for m in said if m["role"] in ("user", "assistant") and m.get("content")]
         if spoken:
@@ -147,17 +152,20 @@ class Conversation:
         for message in spoken[-_LAST_WORDS:]:
             who = "you" if message["role"] == "user" else name(self.agent.name)
             self.screen.show([Line(text.inline(message["content"]), "dim", f"  {who} │ ")])
+        if run.status not in LIVE:
+            return None
+        return self._follow(self.agent.stream_resume(run.id))
 
     def _pending(self) -> Sequence[Request]:
         run = self.agent.store.live_run(self.thread)
-        if run is None:  # what was called off may have left a doubt
+        if run is None:  # a cancelled run may have left a call in doubt
             return self.inbox.pending_sync(
                 agent=self.agent.name, thread=self.thread, kind="in_doubt"
             ).items
         return self._waiting_in(run)
 
     def _waiting_in(self, run: Run) -> Sequence[Request]:
-        """What a run waits for, and the agents that are tools in it."""
+        """Return the pending requests of a run and of its sub-agents."""
         found = self.inbox.pending_sync(agent=run.agent, thread=run.thread, limit=500).items
         inner = [self._waiting_in(one) for one in inner_runs(self.agent.store, run)]
         return [*found, *(request for requests in inner for request in requests)]
@@ -165,43 +173,43 @@ class Conversation:
     # -- deciding
 
     def _decide(self, result: Result | None) -> Result | None:
-        """Put what waits to the person, and go on, until it is over or the rest was skipped."""
+        """Prompt for pending requests and resume, until the run ends or the rest is skipped."""
         while result is not None and result.status == "paused":
             todo = [r for r in result.interruptions if r.id not in self._skipped]
-            moved = [self._put(request) for request in todo]
-            if not any(moved):
+            closed = [self._prompt(request) for request in todo]
+            if not any(closed):
                 return result
-            result = self._go_on(result)
+            result = self._resume(result)
         return result
 
-    def _put(self, request: Request) -> bool:
-        """Whether there is something new to go on with."""
-        outcome = ask(self.screen, self.who.desk(self.inbox, request))
-        if outcome.how == "left":
+    def _prompt(self, request: Request) -> bool:
+        """Prompt for a request. Return whether it was closed, so that the run can resume."""
+        answer = ask(self.screen, self.who.review(self.inbox, request))
+        if answer.how == "left":
             raise _Leave
-        # A vote may not be the last one that is needed.
-        if outcome.how in ("decided", "closed") and outcome.request.status != "pending":
+        # A vote may leave the request pending.
+        if answer.how in ("decided", "closed") and answer.request.status != "pending":
             return True
         self._skipped.add(request.id)
         return False
 
-    def _go_on(self, result: Result) -> Result | None:
-        self.marks.closed(self.inbox.get_sync(r.id) for r in result.interruptions)
+    def _resume(self, result: Result) -> Result | None:
+        self.printer.closed(self.inbox.get_sync(r.id) for r in result.interruptions)
         return self._follow(self.agent.stream_resume(result.run))
 
     # -- listening
 
     def _listen(self, result: Result | None) -> Result | None:
-        """Hear the person's next words, or what others decided, and do as told."""
+        """Read the person's next line and act on it; resume if someone else decides first."""
         waiting = result.interruptions if result is not None and result.status == "paused" else ()
-        self.marks.waiting(waiting)
+        self.printer.waiting(waiting)
         while True:
             try:
-                typed = self._hear(waiting)
+                typed = self._read_line(waiting)
             except Woken:
                 assert result is not None
-                self._tell_who(waiting)
-                return self._go_on(result)
+                self._say_who_decided(waiting)
+                return self._resume(result)
             words = self._words(typed)
             if words == "/decide" and waiting:
                 self._skipped.clear()
@@ -213,8 +221,8 @@ class Conversation:
                 events = self.agent.stream(words, thread=self.thread, requester=self.who.name)
                 return self._follow(events)
 
-    def _hear(self, waiting: Sequence[Request]) -> Typed:
-        hint = " (/decide what waits)" if waiting else ""
+    def _read_line(self, waiting: Sequence[Request]) -> Typed:
+        hint = " (/decide pending requests)" if waiting else ""
         self.screen.say("")
         with contextlib.ExitStack() as stack:
             watch = None
@@ -232,17 +240,17 @@ class Conversation:
 
     def _words(self, typed: Typed) -> str:
         if len(typed.text) >= LONGEST_LINE and not typed.pasted:
-            self.screen.say(f"A terminal cuts lines after {LONGEST_LINE:,} characters.", "yellow")
+            self.screen.say(f"Terminals cut lines after {LONGEST_LINE:,} characters.", "yellow")
             return ""
         return typed.text.strip()
 
     def _may_send(self, waiting: Sequence[Request]) -> bool:
-        """New words take the place of what waits: that is not done by accident."""
+        """Confirm a new message, because it supersedes pending requests."""
         if not waiting:
             return True
         what = " and ".join(subject(request) for request in waiting)
-        self.screen.say(f"New words withdraw what waits: {what}.", "yellow")
-        typed = self.screen.ask("Send them all the same? [y]es, [n]o >")
+        self.screen.say(f"A new message withdraws pending requests: {what}.", "yellow")
+        typed = self.screen.ask("Send it anyway? [y]es, [n]o >")
         return typed is not None and not typed.pasted and typed.text.strip().lower() == "y"
 
     def _command(self, words: str) -> None:
@@ -251,15 +259,15 @@ class Conversation:
         if words in self.commands:
             self.commands[words][1]()
         elif words == "/decide":
-            self.screen.say("Nothing waits.")
+            self.screen.say("No pending requests.")
         else:
             if words != "/help":
-                self.screen.say(f"There is no {text.inline(words)}. These are the commands:")
+                self.screen.say(f"There is no command {text.inline(words)}. Use one of these:")
             known = {**{word: help for word, (help, _) in self.commands.items()}, **_HELP}
             lines = [Line(said, "", f"  {word:<8} ", "bold") for word, said in known.items()]
             self.screen.show(lines)
 
-    def _tell_who(self, waiting: Iterable[Request]) -> None:
+    def _say_who_decided(self, waiting: Iterable[Request]) -> None:
         for request in [self.inbox.get_sync(r.id) for r in waiting]:
             if request.decision is not None and request.status != "pending":
                 by, how = name(request.decision.by), request.decision.type
@@ -268,45 +276,40 @@ class Conversation:
     # -- running
 
     def _follow(self, events: AsyncIterator[AgentEvent]) -> Result | None:
-        """Show a run as it goes; nothing if it failed to start, or was stopped with Ctrl-C."""
-        ours = not self._held()
+        """Print a run's events. Return ``None`` if it could not start, or was stopped by Ctrl-C."""
+        run = self.agent.store.live_run(self.thread)
+        ours = run is None or not run.leased(self.agent.store.now())
         if not ours:
-            self.screen.say("Another process works on this thread; waiting for it.", "yellow")
-        self.marks.begin()
+            self.screen.say("Another process is working on this thread; waiting.", "yellow")
+        self.printer.begin()
         try:
             return self._runner.run(self._show(events))
         except KeyboardInterrupt:
-            self.marks.hush()
+            self.printer.hush()
             if not ours:
                 raise
             self._stop()
         except SaysoError as error:
-            self.marks.hush()
+            self.printer.hush()
             self.screen.say(text.inline(str(error)), "bold red")
             if ours and isinstance(error, ModelError):
-                # Every call has its result by now; the next words go on from there, at once.
+                # Every call has its result by now; the next message continues from there.
                 self._runner.run(self._call_off("the model failed"))
         return None
 
     async def _show(self, events: AsyncIterator[AgentEvent]) -> Result | None:
         result = None
         async for event in events:
-            self.marks(event)
+            self.printer(event)
             if isinstance(event, Ended):
                 result = event.result
         return result
 
-    def _held(self) -> bool:
-        """Whether some process works on this thread's run right now."""
-        store = self.agent.store
-        run = store.live_run(self.thread)
-        return run is not None and run.leased(store.now())
-
     def _stop(self) -> None:
-        """Call the run off; a call that has begun is given time to end."""
+        """Cancel the run, and wait for calls that have started."""
         self.screen.say("")
         if self._running:
-            self.screen.say("Stopping; what has begun is not cut short (Ctrl-C cuts it).", "yellow")
+            self.screen.say("Stopping after the running call (Ctrl-C to cut it short).", "yellow")
         try:
             self._runner.run(self._called_off())
         except KeyboardInterrupt:
@@ -322,11 +325,11 @@ class Conversation:
         await _end_tasks()
 
     async def _call_off(self, reason: str) -> None:
-        with contextlib.suppress(NotFound):  # nothing was written yet, so nothing is to stop
+        with contextlib.suppress(NotFound):  # nothing was written yet
             await self.agent.cancel(self.thread, by=self.who.name, reason=reason)
 
     def _track(self, event: AgentEvent) -> None:
-        """Know what has begun and not ended, also while nobody shows it."""
+        """Track running calls, also while nothing is printed."""
         if isinstance(event, ToolStarted):
             self._running.add(event.id)
         elif isinstance(event, ToolEnded):
@@ -336,7 +339,7 @@ class Conversation:
 
 
 async def _end_tasks() -> None:
-    """Cut short what is still at work on this loop; a call that had begun is in doubt then."""
+    """Cancel all tasks on this loop. Calls that had started are then in doubt."""
     rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in rest:
         task.cancel()
@@ -344,10 +347,270 @@ async def _end_tasks() -> None:
 
 
 def converse(agent: Agent, thread: str, who: Caller, screen: Screen, again: Sequence[str]) -> Exit:
-    """Say where this is, and talk."""
-    where = f"{name(agent.name)}, thread {name(thread)}, kept in {name(agent.store.url)}"
+    """Hold a conversation, and return the exit code."""
+    where = f"{name(agent.name)}, thread {name(thread)}, stored in {name(agent.store.url)}"
     screen.say(where, "dim")
-    screen.say("Write something; /help shows what else there is, Ctrl-D ends.", "dim")
-    talk = Conversation(agent, thread, who, screen, again=again)
-    talk.run()
-    return talk.goodbye()
+    screen.say("Type a message. /help lists commands, Ctrl-D exits.", "dim")
+    conversation = Conversation(agent, thread, who, screen, again=again)
+    conversation.run()
+    return conversation.goodbye()
+
+
+_EXITS = {"done": Exit.OK, "paused": Exit.NO_REVIEWER}
+
+
+def once(
+    agent: Agent,
+    thread: str,
+    who: Caller,
+    words: str,
+    again: Sequence[str],
+    *,
+    json: bool,
+    plain: bool,
+) -> Exit:
+    """Send one message; without one, resume what others have decided meanwhile."""
+    take_over(agent)
+    printer = None if json else EventPrinter(agent, plain=plain)
+    result = asyncio.run(_followed(_events(agent, thread, who, words), printer))
+    if json:
+        output.print_json(_result_json(result))
+    elif printer is not None and result.status == "paused":
+        printer.waiting(result.interruptions)
+        decide = ["sayso", "inbox", "--decide", "--store", agent.store.url]
+        show_command("To decide:", decide)
+        show_command("To continue:", again)
+    return _EXITS.get(result.status, Exit.PROBLEM)
+
+
+def _events(agent: Agent, thread: str, who: Caller, words: str) -> AsyncIterator[AgentEvent]:
+    if words.strip():
+        return agent.stream(words.strip(), thread=thread, requester=who.name)
+    run = agent.store.live_run(thread)
+    if run is None:
+        raise Usage("there is no message: pass --message TEXT, or a text on stdin")
+    return agent.stream_resume(run.id)
+
+
+async def _followed(events: AsyncIterator[AgentEvent], printer: EventPrinter | None) -> Result:
+    result: Result | None = None
+    try:
+        async for event in events:
+            if printer is not None:
+                printer(event)
+            if isinstance(event, Ended):
+                result = event.result
+    except asyncio.CancelledError:
+        streaming.cut_short()  # calls that had started are in doubt; do not wait for them
+        await streaming.drained()
+        leave_soon(Exit.PENDING)
+        raise
+    assert result is not None
+    return result
+
+
+def _result_json(result: Result) -> dict[str, Any]:
+    return {
+        "status": result.status,
+        "thread": result.thread,
+        "run": result.run,
+        "output": to_jsonable_python(result.output),
+        "error": result.error,
+        "refusal": result.refusal,
+        "interruptions": [output.shown_json(request) for request in result.interruptions],
+    }
+
+
+_LONG = 500
+_WHY_CLOSED = {
+    "expired": "it expired",
+    "cancelled": "it was cancelled",
+    "superseded": "your new message withdrew it",
+}
+
+
+class EventPrinter:
+    """Prints what an agent does: its text as it streams, and a mark for each call.
+
+    ``▸`` it runs, ``✓`` it ran or was answered, ``✗`` it did not run or failed, ``…`` pending.
+    """
+
+    def __init__(self, agent: Agent, *, plain: bool = False) -> None:
+        self._agent = agent
+        self._plain = plain
+        self._speech: TextWriter | None = None
+        self._spoke = False
+
+    def __call__(self, event: AgentEvent) -> None:
+        """Print one event."""
+        if isinstance(event, Text):
+            self._say(event.text)
+            return
+        self.hush()
+        if isinstance(event, ToolStarted):
+            self._started(event)
+        elif isinstance(event, ToolEnded):
+            self._ended(event)
+        elif isinstance(event, Ended):
+            self._result(event.result)
+
+    def begin(self) -> None:
+        """Start a new step, in which the agent has said nothing yet."""
+        self._spoke = False
+
+    def hush(self) -> None:
+        """End the text that is streaming."""
+        if self._speech is not None:
+            self._speech.end()
+            self._speech = None
+
+    def line(self, mark: str, words: str, style: str) -> None:
+        """Print a mark and words, which must be inert; they are cut after two rows."""
+        target = console(plain=self._plain)
+        shown = cut(words, 2 * target.width - 12)
+        show(target, [Line(shown, "", f"  {mark} ", style)])
+
+    def _say(self, piece: str) -> None:
+        if self._speech is None:
+            show(console(plain=self._plain), [Line(name(self._agent.name), "bold cyan")])
+            self._speech = TextWriter(sys.stdout, width_of(sys.stdout))
+        self._spoke = True
+        self._speech.add(piece)
+
+    def _started(self, event: ToolStarted) -> None:
+        call = self._agent.store.call(event.id)
+        words = name(event.tool)
+        if call is not None:
+            face = self._agent.store.tool(call.tool_digest)
+            schema = None if face is None else codec.loads(face.schema)["parameters"]
+            words += _in_brackets(declared(codec.loads(call.args), schema))
+            words += " as edited" if call.original is not None else ""
+        again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+        self.line("▸", f"{words} runs{again}", "dim")
+
+    def _ended(self, event: ToolEnded) -> None:
+        call = self._agent.store.call(event.id)
+        if call is None or call.result is None:
+            self.line("✓", f"{name(event.tool)} ran", "bold green")
+        elif str(call.status) == "failed":
+            self.line("✗", f"{name(event.tool)} failed: {_short(call.result)}", "bold red")
+        else:
+            self.line("✓", f"{name(event.tool)} ran: {_result(call)}", "bold green")
+
+    def _result(self, result: Result) -> None:
+        if result.status == "done" and not self._spoke and isinstance(result.output, str):
+            self._say(result.output)
+            self.hush()
+        elif result.status not in ("done", "paused"):
+            error = text.inline(result.error[:_LONG])
+            self.line("✗", f"The run is {result.status}: {error}", "bold red")
+
+    def closed(self, requests: Iterable[Request]) -> None:
+        """Print why requests were closed without running."""
+        for request in requests:
+            for mark, words, style in _closed(request):
+                self.line(mark, words, style)
+
+    def waiting(self, requests: Iterable[Request]) -> None:
+        """Print which requests are pending."""
+        for request in requests:
+            self.line("…", f"{subject(request)} needs a decision: {request.id}", "bold yellow")
+
+
+def show_command(label: str, command: Sequence[str]) -> None:
+    """Print a command to copy: complete and on one line, however narrow the terminal is."""
+    print(f"{label} {text.inline(shlex.join(command))}", flush=True)
+
+
+def _closed(request: Request) -> Iterator[tuple[str, str, str]]:
+    what, decided = subject(request), request.decision
+    if request.status == "rejected" and decided is not None:
+        why = f": {text.inline(decided.message)}" if decided.message else ""
+        how = "was not answered" if request.question is not None else "did not run"
+        yield "✗", f"{what} {how}, rejected by {name(decided.by)}{why}", "bold red"
+    elif request.status == "responded" and decided is not None:
+        value = _short(codec.dumps(decided.value), as_json=True)
+        how = "answered" if request.question is not None else "did not run, result given"
+        yield "✓", f"{what} {how} by {name(decided.by)}: {value}", "bold green"
+    elif request.status in _WHY_CLOSED:
+        yield "✗", f"{what} did not run: {_WHY_CLOSED[request.status]}", "bold red"
+
+
+def _in_brackets(args: Mapping[str, Json]) -> str:
+    parts = [f"{name(key)}={_short(codec.dumps(args[key]), as_json=True)}" for key in args]
+    return f"({', '.join(parts)})"
+
+
+def _result(call: Call) -> str:
+    return _short(call.result or "null", as_json=True)
+
+
+def _short(value: str, *, as_json: bool = False) -> str:
+    """Return a value in one line; text without its quotes."""
+    if as_json:
+        parsed = codec.loads(value)
+        value = parsed if isinstance(parsed, str) else value
+    return text.inline(value[:_LONG]) + "…" * (len(value) > _LONG)
+
+
+GUTTER = "  │ "
+_WORD = re.compile(r"\n|[^\S\n]*\S+|[^\S\n]+")
+_BLANKS = re.compile(r"\s+")
+_LONGEST_WORD = 400  # characters to hold back while waiting for the end of a word
+
+
+class TextWriter:
+    """Writes streaming text word by word: inert, wrapped, and behind a gutter of ours."""
+
+    def __init__(self, out: TextIO, width: int) -> None:
+        self._out = out
+        self._room = width - len(GUTTER)
+        self._rest = ""
+        self._column = 0
+        self._began = False
+
+    def add(self, piece: str) -> None:
+        """Add a piece of any size."""
+        whole = self._rest + piece
+        cut = max((found.start() for found in _BLANKS.finditer(whole)), default=0)
+        if len(whole) - cut > _LONGEST_WORD:
+            cut = len(whole)
+        self._rest = whole[cut:]
+        self._write(whole[:cut])
+
+    def end(self) -> None:
+        """Write the rest, and end the line."""
+        self._write(self._rest.rstrip())
+        self._rest = ""
+        if self._began:
+            self._out.write("\n")
+        self._began = False
+        self._out.flush()
+
+    def _write(self, words: str) -> None:
+        shown = text.visible(words).text.replace("\t", "    ")
+        for word in _WORD.findall(shown):
+            self._place(word)
+        self._out.flush()
+
+    def _place(self, word: str) -> None:
+        if word == "\n":
+            self._line()
+            return
+        if self._column and self._column + cell_len(word.rstrip()) > self._room:
+            self._line()
+            word = word.lstrip()
+        for number, part in enumerate(wrapped(word, self._room)):
+            if number:
+                self._line()
+            self._put(part)
+
+    def _line(self) -> None:
+        self._out.write(f"\n{GUTTER}" if self._began else GUTTER)
+        self._began, self._column = True, 0
+
+    def _put(self, part: str) -> None:
+        if not self._began:
+            self._line()
+        self._out.write(part)
+        self._column += cell_len(part)

@@ -1,51 +1,56 @@
-"""``sayso doctor``: what this set-up is worth, and what is wrong with it."""
+"""``sayso doctor``: diagnose configuration problems.
+
+``doctor_stores`` checks the file or database before it is opened. The checks here then look at the
+opened store: keys and clock, pending work, tokens, and the tier (SECURITY.md).
+"""
 
 from __future__ import annotations
 
+import os
 import platform
-from collections.abc import Callable, Iterator
+import re
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
-from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
 
 import typer
 
 import sayso
-from sayso import text
-from sayso.channels.layout import Line
+from sayso import codec, text
+from sayso.channels.layout import Line, name
 from sayso.channels.screen import console, show
-from sayso.cli import options, views
-from sayso.cli.checkup import trust, work
-from sayso.cli.checkup.check import Check, Ground, Rows
-from sayso.cli.exits import Exit
-from sayso.cli.opening import file_of, opened
-from sayso.errors import KeyMissing, NotFound, SaysoError
-from sayso.stores.base import Store
+from sayso.cli import common, output
+from sayso.cli.common import Exit, file_of, opened
+from sayso.cli.doctor_stores import Check, PostgresDatabase, Rows, SqliteFile, Storage, span
+from sayso.errors import KeyMissing, NotFound, SaysoError, StoreError, UnknownKey
+from sayso.inbox.people import genuine_principal
+from sayso.keys import ENVIRONMENT
+from sayso.rows import Principal
+from sayso.stores.base import Query, Store
+from sayso.stores.row_checks import row_wrong
+from sayso.types import Micros, moment
 
 _SIGNS = {"ok": ("✓", "green"), "note": ("-", ""), "wrong": ("✗", "bold red")}
 
-_LOOKS: tuple[Callable[[Store, Rows], Iterator[Check]], ...] = (
-    *(trust.key, trust.needed_keys, trust.clock, trust.restored),
-    *(work.waiting, work.overdue, work.due, work.broken, work.sealed),
-    *(trust.people, trust.tier),
-)
-
-
 def doctor(
-    json: options.AsJson = False,
-    plain: options.Plain = False,
-    store: options.StoreUrl = options.DEFAULT_STORE,
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+    store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
-    """Say what is wrong with this set-up.
+    """Diagnose configuration problems.
 
-    Looks at store, disk or database, key, clock, tokens and record, at what waits and whether
-    somebody takes it further, and says what the promise is worth here; exit code 1 if something is
-    wrong. A store of an older version is left as it is.
+    Checks the store, disk or database, keys, clock, tokens and record, whether runs are being
+    resumed, and how far Sayso protects you here. Exits with code 1 if something is wrong. Changes
+    nothing: a store of an older version is not upgraded.
     """
-    checks = list(_checks(store))
+    checks = list(_run_checks(store))
     well = all(check.state != "wrong" for check in checks)
     if json:
-        views.print_json({"ok": well, "checks": [asdict(check) for check in checks]})
+        output.print_json({"ok": well, "checks": [asdict(check) for check in checks]})
     else:
         show(console(plain=plain), map(_line, checks))
     raise typer.Exit(Exit.OK if well else Exit.PROBLEM)
@@ -56,35 +61,356 @@ def _line(check: Check) -> Line:
     return Line(text.inline(check.text), style, f"{sign} {check.name:<9} ", style)
 
 
-def _checks(url: str) -> Iterator[Check]:
+def _run_checks(url: str) -> Iterator[Check]:
     yield Check("sayso", "ok", f"{sayso.__version__}, Python {platform.python_version()}")
     try:
-        with closing(_ground(url)) as ground:
-            if not (yield from ground.look()):
+        with closing(_storage(url)) as storage:
+            if not (yield from storage.checks()):
                 return
             with opened(url) as box:
                 yield Check("store", "ok", box.store.url)
-                for look in _LOOKS:
-                    yield from look(box.store, ground.rows)
+                for check in _CHECKS:
+                    yield from check(box.store, storage.rows)
     except NotFound as error:
         yield Check("store", "wrong", str(error))
     except KeyMissing as error:
         yield Check("key", "wrong", str(error))
     except SaysoError as error:
-        yield Check("store", "wrong", f"it cannot be used: {error}")
+        yield Check("store", "wrong", f"cannot be used: {error}")
 
 
-def _ground(url: str) -> Ground:
+def _storage(url: str) -> Storage:
     if url.startswith(("postgresql://", "postgres://")):
-        # Raises ImportError if the driver is missing.
-        import_module("sayso.stores.postgres.connections")
-        from sayso.cli.checkup.database import Database
-
-        return Database(url)
+        return PostgresDatabase(url)
     path = file_of(url)
     if path is None:
-        with opened(url):  # says what is no store
+        with opened(url):  # raises: this is not the URL of a store
             raise AssertionError("unreachable")
-    from sayso.cli.checkup.file import SqliteFile
-
     return SqliteFile(path)
+
+
+# -- keys, clock, restores
+
+
+_SKEW = 5.0
+_SECOND: Micros = 1_000_000
+_NAMED = 5
+_LABEL = (
+    "SELECT (extract(epoch FROM (pg_stat_file('backup_label.old', true)).change) * 1000000)::bigint"
+)
+#: Added for every store, because no store can notice this.
+_UNSEEN = "after restoring a copy of all its files, run `sayso recover --force` anyway"
+_AGENTS = "SELECT DISTINCT agent FROM run WHERE status IN ('running', 'paused')"
+
+_OPEN_CALLS = (
+    "SELECT c.decision, c.votes FROM run r JOIN call c ON c.run = r.id "
+    "WHERE r.status IN ('running', 'paused') "
+    "AND c.status IN ('asked', 'ready', 'running', 'in_doubt') LIMIT ?"
+)
+_LIVE_GRANTS = "SELECT signature FROM grants WHERE revoked IS NULL LIMIT ?"
+_LIVE_TOKENS = "SELECT signature FROM principal WHERE revoked IS NULL LIMIT ?"
+_MOST_SIGNED = 100_000
+_SIGNED = re.compile(r"\b([0-9a-f]{8})\.[\w-]{43,}")
+
+_EMBEDDED = (
+    "embedded: code with this store and key could decide too. This stops the model, not code that "
+    "runs as you; rows that were changed without the key are noticed and do not run"
+)
+_SERVER = (
+    "server, judging by the open runs: agents use tokens, so they cannot reach decisions and "
+    "record. Whether they ask before they act is up to their code"
+)
+_MIXED = (
+    "server for agents with a token ({}), which cannot reach decisions; embedded for the others "
+    "({}), which run with this store and key"
+)
+_VERIFIES = (
+    "enforced, if the tools' credentials are on this machine only: calls that run here were "
+    "decided elsewhere, because this key can only verify"
+)
+
+
+def _key(store: Store, rows: Rows) -> Iterator[Check]:
+    """Report which keys there are, and where they come from."""
+    ids = ", ".join(one.id for one in store.keys.keys)
+    signs = "" if store.keys.can_sign else "; it can only verify, so decisions are made elsewhere"
+    if os.environ.get(ENVIRONMENT) is not None:
+        yield Check("key", "ok", f"{ids}, from {ENVIRONMENT}{signs}")
+        return
+    file = Path(f"{os.path.realpath(store.url.removeprefix('sqlite:///'))}.key")
+    mode = stat.S_IMODE(file.stat().st_mode)
+    yield Check("key", "ok", f"{ids}, in {file} (mode {mode:04o}){signs}")
+
+
+def _needed_keys(store: Store, rows: Rows) -> Iterator[Check]:
+    """Report keys that open rows need and that are missing, and keys that nothing needs."""
+    needed = {
+        key_id
+        for statement in (_OPEN_CALLS, _LIVE_GRANTS, _LIVE_TOKENS)
+        for row in rows(statement, (_MOST_SIGNED,))
+        for column in row
+        for key_id in _SIGNED.findall(column or "")
+    }
+    here = [one.id for one in store.keys.keys]
+    if missing := sorted(needed - {*here}):
+        words = (
+            f"{', '.join(missing)} signed open rows, but is missing here: add it to "
+            f"{ENVIRONMENT} on this machine, after the first key"
+        )
+        yield Check("keys", "wrong", words)
+        return
+    words = (
+        f"open rows were signed with {', '.join(sorted(needed))}" if needed else "none is needed"
+    )
+    if spare := [key_id for key_id in here[1:] if key_id not in needed]:
+        words += (
+            f"; you can drop {', '.join(spare)} where nobody reads closed requests or the old "
+            "record"
+        )
+    yield Check("keys", "ok", words)
+
+
+def _clock(store: Store, rows: Rows) -> Iterator[Check]:
+    """Compare this machine's clock with the store's."""
+    before = time.time()
+    now = store.now()
+    after = time.time()
+    # The store's clock was read at some moment in between.
+    skew = max(before - now / 1_000_000, now / 1_000_000 - after, 0.0)
+    newest = store.page(Query(status="any", sort="newest", limit=1))
+    if skew > _SKEW:
+        words = f"the store and this machine are {span(skew)} apart: set the clocks"
+        yield Check("clock", "wrong", words)
+    elif newest and newest[0][1].created > now:
+        words = "the newest request is in the future: the clock was set back"
+        yield Check("clock", "wrong", words)
+    else:
+        yield Check("clock", "ok", f"{moment(now):%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _restored(store: Store, rows: Rows) -> Iterator[Check]:
+    """Report whether a backup was restored and `sayso recover` has not been run."""
+    if store.restored():
+        words = "a backup was restored: nothing starts until you run `sayso recover`"
+        yield Check("restore", "wrong", words)
+    elif (at := _started_from_backup(store, rows)) is not None:
+        words = (
+            f"this server was started from a base backup ({moment(at):%Y-%m-%d %H:%M} UTC), which "
+            "Sayso cannot notice: if you have not run `sayso recover --force` since, run it now"
+        )
+        yield Check("restore", "note", words)
+    else:
+        yield Check("restore", "ok", f"the store noticed no restore; {_UNSEEN}")
+
+
+def _started_from_backup(store: Store, rows: Rows) -> Micros | None:
+    """Return when PostgreSQL finished a base backup's recovery, if the store is older than that."""
+    if not store.url.startswith("postgres"):
+        return None
+    try:
+        found = rows(_LABEL, ())
+    except StoreError:
+        return None  # only some users may read the server's files
+    first = store.events("", 1)
+    if not (found and found[0][0] and first):
+        return None
+    label = int(found[0][0])
+    return label if first[0][1].at < label + _SECOND else None  # file times are whole seconds
+
+
+def _people(store: Store, rows: Rows) -> Iterator[Check]:
+    """Report tokens that never expire, and tokens that were forged or changed."""
+    now = store.now()
+    # ``store.principals()`` leaves out rows whose MAC fails, so the unchecked rows are read too.
+    forged = [
+        person
+        for person in store.unchecked().principals()
+        if person.live(now) and _is_forged(store, person)
+    ]
+    if forged:
+        words = f"not made with this key, or changed since; they are refused: {_listed(forged)}"
+        yield Check("tokens", "wrong", words)
+    live = [p for p in store.principals() if p.live(now) and p not in forged]
+    endless = [person for person in live if person.ends is None]
+    if endless:
+        words = f"never expire (use `sayso token create --for 90d`): {_listed(endless)}"
+        yield Check("tokens", "note", words)
+    if not forged and not endless:
+        yield Check("tokens", "ok", f"{len(live)} in use, all of them expire")
+
+
+def _is_forged(store: Store, person: Principal) -> bool:
+    try:
+        changed = store.keys.rows and row_wrong(store.keys, person)
+        return bool(changed) or not genuine_principal(store, person)
+    except UnknownKey:
+        return False  # ``_needed_keys`` reports the key
+
+
+def _listed(found: list[Principal]) -> str:
+    shown = ", ".join(f"{name(person.person)} ({person.role})" for person in found[:_NAMED])
+    return shown + f" and {len(found) - _NAMED} more" * (len(found) > _NAMED)
+
+
+def _tier(store: Store, rows: Rows) -> Iterator[Check]:
+    """Report the tier: how far Sayso protects this setup (see the table in SECURITY.md)."""
+    now = store.now()
+    agents = {row[0] for row in rows(_AGENTS, ())}
+    tokens = {p.person for p in store.principals() if p.role == "agent" and p.live(now)}
+    here = agents - tokens
+    if not store.keys.can_sign:
+        words = _VERIFIES
+    elif not tokens:
+        words = _EMBEDDED
+    elif not here:
+        words = _SERVER
+    else:
+        words = _MIXED.format(_names(tokens), _names(here))
+    yield Check("tier", "note", words)
+
+
+def _names(found: Iterable[str]) -> str:
+    ordered = sorted(found)
+    return ", ".join(map(name, ordered[:_NAMED])) + ", …" * (len(ordered) > _NAMED)
+
+
+_MOST_COUNTED = 10_000
+#: A worker polls every five seconds; if a run is ready for longer than this, no worker is there.
+_GRACE = 60.0
+
+# Runs that are ready, and that no process has claimed. Runs of a ``sayso.Agent`` have an agent
+# digest; the others are resumed by the code that asked, whenever it comes back.
+_DUE = (
+    "SELECT agent, agent_digest <> '', count(*), min(ready_at) FROM run "
+    "WHERE ready_at <= ? AND owner IS NULL GROUP BY 1, 2 ORDER BY 4"
+)
+# Phrased so that both databases use the index of pending requests.
+_EXPIRED = (
+    "SELECT count(*), min(expires_at) FROM call "
+    "WHERE list_status IN ('asked', 'in_doubt') AND list_status = 'asked' "
+    "AND coalesce(expires_at, 4611686018427387904) <= ?"
+)
+# Runs that are ready or leased, oldest first.
+_TAKEN_UP = "SELECT id, thread, agent FROM run WHERE ready_at IS NOT NULL ORDER BY ready_at LIMIT ?"
+_LAST_EVENTS = (
+    "SELECT type, body FROM event WHERE thread = ? AND run = ? ORDER BY seq DESC LIMIT 100"
+)
+_MOST_RUNS = 1000
+_UNSEALED = "SELECT coalesce(sum(seq - sealed), 0) FROM thread WHERE seq > sealed"
+_FIRST_UNSEALED = (
+    "SELECT min(e.at) FROM thread t JOIN event e ON e.thread = t.id AND e.seq = t.sealed + 1 "
+    "WHERE t.seq > t.sealed"
+)
+#: A seal is made with the first commit after a minute; later than this, no process makes any.
+_SEAL_GRACE = 600.0
+_LAPSED = "SELECT count(*), min(ready_at) FROM run WHERE ready_at <= ? AND owner IS NOT NULL"
+
+
+def _waiting(store: Store, rows: Rows) -> Iterator[Check]:
+    """Report how many requests are pending, and how many calls are in doubt."""
+    yield Check("waiting", "note", f"{_count(store, None, 'request')} pending")
+    doubts = _count(store, "in_doubt", "call")
+    state: Literal["note", "wrong"] = "note" if doubts.startswith("0 ") else "wrong"
+    yield Check("in doubt", state, f"{doubts}: see `sayso inbox --kind in_doubt`")
+
+
+def _count(store: Store, kind: str | None, noun: str) -> str:
+    """Count pending requests, up to a limit: a page is cheap, and a count is not."""
+    count, after = 0, None
+    while count < _MOST_COUNTED:
+        page = store.page(Query(kind=kind, after=after, limit=500))
+        count += len(page)
+        if len(page) < 500:
+            return text.many(count, noun)
+        after = page[-1][0]
+    return f"{count:,} {noun}s or more"
+
+
+def _overdue(store: Store, rows: Rows) -> Iterator[Check]:
+    """Report expired requests and leases that no process has closed."""
+    now = store.now()
+    ((expired, first),) = rows(_EXPIRED, (now,))
+    ((lapsed, oldest),) = rows(_LAPSED, (now,))
+    seconds = _late(now, *[at for at in (first, oldest) if at is not None])
+    words = f"{text.many(expired, 'request')} and {text.many(lapsed, 'lease')} to close"
+    if seconds > _GRACE:
+        words += f", overdue by {span(seconds)}: start `sayso serve` or `sayso worker`"
+        yield Check("overdue", "wrong", f"{words}, or run `sayso inbox` once")
+    else:
+        yield Check("overdue", "note", words)
+
+
+def _due(store: Store, rows: Rows) -> Iterator[Check]:
+    """Report runs that are ready, and that no worker resumes."""
+    now = store.now()
+    late = [row for row in rows(_DUE, (now,)) if _late(now, row[3]) > _GRACE]
+    for agent, _, count, since in [row for row in late if row[1]][:_NAMED]:
+        words = (
+            f"{text.many(count, 'run')} of {name(agent)} ready for {span(_late(now, since))}, and "
+            "no worker resumes them: start `sayso worker` with that agent, or see its log"
+        )
+        yield Check("due", "wrong", words)
+    others = [row for row in late if not row[1]]
+    if others:
+        count = sum(row[2] for row in others)
+        whose = ", ".join(name(row[0]) for row in others[:_NAMED])
+        whose += ", …" * (len(others) > _NAMED)
+        words = f"{text.many(count, 'run')} of {whose} decided; the code that asked must resume them"
+        yield Check("due", "note", words)
+    if not late:
+        yield Check("due", "ok", "no run is waiting for a worker")
+
+
+def _broken(store: Store, rows: Rows) -> Iterator[Check]:
+    """Report runs that fail every time a worker resumes them."""
+    found = [_last_failure(rows, *row) for row in rows(_TAKEN_UP, (_MOST_RUNS,))]
+    failures = [failure for failure in found if failure is not None]
+    for run, agent, body in failures[:_NAMED]:
+        words = f"run {name(run)} of {name(agent)} has failed {body['times']} times or more"
+        yield Check("broken", "wrong", f"{words}: {body['error']}")
+    if len(failures) > _NAMED:
+        yield Check("broken", "wrong", f"and {text.many(len(failures) - _NAMED, 'other run')}")
+    if not failures:
+        yield Check("broken", "ok", "no run fails repeatedly")
+
+
+def _last_failure(
+    rows: Rows, run: str, thread: str, agent: str
+) -> tuple[str, str, dict[str, Any]] | None:
+    """Return the failure that a worker recorded, if the run has not moved since."""
+    for type, body in rows(_LAST_EVENTS, (thread, run)):
+        if type == "broke" and body is not None:
+            return run, agent, codec.loads(body)
+        if type not in ("claimed", "released", "woken"):
+            return None
+    return None
+
+
+def _late(now: Micros, *times: Micros) -> float:
+    return (now - min(times)) / 1_000_000 if times else 0.0
+
+
+def _sealed(store: Store, rows: Rows) -> Iterator[Check]:
+    """Report how many events are not sealed yet."""
+    ((unsealed,),) = rows(_UNSEALED, ())
+    ((first,),) = rows(_FIRST_UNSEALED, ())
+    late = 0.0 if first is None else _late(store.now(), first)
+    words = f"{text.many(unsealed, 'event')} since the last seal"
+    if late <= _SEAL_GRACE:
+        yield Check("record", "note", f"{words}; `sayso audit verify` checks the whole record")
+    elif store.keys.can_sign:
+        words += f", the oldest {span(late)} ago: the next commit with this key seals them"
+        yield Check("record", "note", words)
+    else:
+        words += (
+            f", the oldest {span(late)} ago, and this key can only verify: start `sayso serve` with "
+            "the private key to seal them"
+        )
+        yield Check("record", "wrong", words)
+
+
+_CHECKS: tuple[Callable[[Store, Rows], Iterator[Check]], ...] = (
+    *(_key, _needed_keys, _clock, _restored),
+    *(_waiting, _overdue, _due, _broken, _sealed),
+    *(_people, _tier),
+)

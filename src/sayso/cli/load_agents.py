@@ -1,4 +1,4 @@
-"""``module:attribute``: the agent that a command is told to use."""
+"""Load the agents that a command names as ``module:attribute``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 
 from sayso.agent import Agent
 from sayso.agent.resumable import Resumable, elsewhere, store_of
-from sayso.cli.exits import Usage
-from sayso.cli.options import DEFAULT_STORE
+from sayso.cli.common import DEFAULT_STORE, Usage
 from sayso.errors import NotFound, SaysoError
 from sayso.stores import open_store
 from sayso.stores.base import Store
@@ -23,21 +22,21 @@ _FORM = "write it as module:attribute, such as sayso.demo:agent"
 
 
 def load_agent(target: str, store: str | Store) -> Agent:
-    """An agent of ours, or what a function without arguments makes; it is lent a store."""
+    """Load a ``sayso.Agent``. An agent without a store gets this one."""
     agent = load_resumable(target, store)
     if not isinstance(agent, Agent):
         raise Usage(
-            f"{target} is {_kind(agent)}; only a sayso.Agent can be talked to here. Start it in "
-            "Python with its run(...), and decide with `sayso inbox`"
+            f"{target} is {_kind(agent)}; `sayso chat` needs a sayso.Agent. Start it in Python "
+            "with its run(...), and decide with `sayso inbox`"
         )
     return agent
 
 
 def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumable]]:
-    """Agents, and the one store that all of them are on.
+    """Load agents, and return them with the one store that they share.
 
-    Where nobody said which (neither ``--store`` nor ``SAYSO_STORE``), it is the agents' own. A
-    worker on another store than its agents would wait for ever.
+    Without ``--store`` and ``SAYSO_STORE`` it is the agents' own. A worker on another store than
+    its agents would wait forever.
     """
     agents = [_loaded(target) for target in targets]
     own = [store for agent in agents if (store := store_of(agent)) is not None]
@@ -45,16 +44,16 @@ def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumab
     kept = own[0] if own and unsaid else open_store(url)
     for agent in agents:
         if [other.name for other in agents].count(agent.name) > 1:
-            raise Usage(f"two agents are called {agent.name!r}: rename one")
+            raise Usage(f"two agents are named {agent.name!r}: rename one")
         if isinstance(agent, Agent):
             agent.lend(kept)
         if wrong := elsewhere(agent, kept):
-            raise Usage(f"{wrong}: give --store, or let your code name none")
+            raise Usage(f"{wrong}: pass --store, or do not name a store in your code")
     return kept, agents
 
 
 def load_resumable(target: str, store: str | Store) -> Resumable:
-    """An agent, ours or behind an adapter; one of ours that names no store is lent this one."""
+    """Load an agent, ours or a guarded one. A ``sayso.Agent`` without a store gets this one."""
     agent = _loaded(target)
     if isinstance(agent, Agent):
         agent.lend(store)
@@ -64,7 +63,7 @@ def load_resumable(target: str, store: str | Store) -> Resumable:
 def _loaded(target: str) -> Resumable:
     module_name, colon, attribute = target.partition(":")
     if not colon or not module_name or not attribute:
-        raise Usage(f"{target!r} names no agent: {_FORM}")
+        raise Usage(f"{target!r} does not name an agent: {_FORM}")
     value: Any = _module(module_name)
     for part in attribute.split("."):
         try:
@@ -79,15 +78,15 @@ def _is_agent(value: Any) -> bool:
 
 
 def take_over(agent: Agent) -> None:
-    """Whoever drives the agent shows its requests: nothing else asks or prints in this terminal."""
-    from sayso.channels.terminal import TerminalChannel  # brings rich, which no server needs
+    """Show the agent's requests in the calling command only: its terminal channel stays silent."""
+    from sayso.channels.terminal import TerminalChannel  # imports rich, which no server needs
 
     others = [c for c in agent.gate.channels if not isinstance(c, TerminalChannel)]
     agent.gate.channels = (*others, _shown_here)
 
 
 async def _shown_here(request: Request) -> None:
-    """The command itself shows what waits."""
+    """Do nothing: the command shows pending requests itself."""
 
 
 def _module(name: str) -> ModuleType:
@@ -98,7 +97,7 @@ def _module(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            message = f"no module is called {name!r}, here or among what is installed"
+            message = f"there is no module {name!r}, here or installed"
             raise NotFound(message) from None
         raise _unusable(f"module {name!r} cannot be imported", error) from error
     except Exception as error:
@@ -107,22 +106,22 @@ def _module(name: str) -> ModuleType:
 
 def _made(target: str, value: Any) -> Resumable:
     if isinstance(value, type) or not callable(value):
-        raise Usage(f"{target} is {_kind(value)}, not a sayso.Agent or a function that makes one")
+        raise Usage(f"{target} is {_kind(value)}, not a sayso.Agent or a function that returns one")
     try:
         made = value()
     except SaysoError:
         raise
     except Exception as error:
-        raise _unusable(f"{target}() made no agent", error) from error
+        raise _unusable(f"{target}() failed", error) from error
     if inspect.isawaitable(made):
         if inspect.iscoroutine(made):
-            made.close()  # it is not going to be awaited
+            made.close()  # avoids a warning: it is never awaited
         raise Usage(
-            f"{target} is an async function, and what it opens would belong to a loop that ends "
-            "with it: write a plain one, an agent is made without awaiting anything"
+            f"{target} is an async function: use a plain one, because whatever it opens would "
+            "belong to an event loop that ends with it"
         )
     if not _is_agent(made):
-        raise Usage(f"{target}() gave {_kind(made)}, not a sayso.Agent")
+        raise Usage(f"{target}() returned {_kind(made)}, not a sayso.Agent")
     agent: Resumable = made
     return agent
 

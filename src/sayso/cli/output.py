@@ -1,4 +1,4 @@
-"""Requests, grants and tokens as tables; everything that an agent wrote is made inert first."""
+"""Print requests, grants and tokens as tables or JSON. Text from agents is made inert first."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _SUMMARY = 120
 
 
 def print_json(value: Any) -> None:
-    """JSON in ASCII: whatever an agent wrote, a terminal shows it and does nothing."""
+    """Print JSON in ASCII, so that no agent's text can control the terminal."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def page_json(page: Page) -> dict[str, Any]:
-    """A page of requests, ready for JSON."""
+    """Return a page of requests for JSON output."""
     return {"items": [shown_json(request) for request in page.items], "next": page.next}
 
 
 def shown_json(request: Request) -> dict[str, Any]:
-    """A request, ready for JSON, without what its tool declares secret: as on the card."""
+    """Return a request for JSON output, with the arguments that its tool declares secret masked."""
     body = request_json(request)
     for place in (body, body["decision"] or {}):
         for field in {"args", "original"} & set(place):
@@ -47,7 +47,7 @@ def shown_json(request: Request) -> dict[str, Any]:
 
 
 def short_ids(requests: Sequence[Request]) -> list[str]:
-    """The ids of a page, as short as they can be told apart."""
+    """Return the ids of a page, shortened as far as they stay unique."""
     ids = [request.id for request in requests]
     size = _SHORTEST_ID
     while len({one[:size] for one in ids}) < len(set(ids)):
@@ -56,7 +56,7 @@ def short_ids(requests: Sequence[Request]) -> list[str]:
 
 
 def subject(request: Request) -> str:
-    """What it is about: the tool, or the first words of a question."""
+    """Return the tool's name, or the first words of a question."""
     if request.tool:
         return name(request.tool)
     words = request.question.text if request.question else str(request.args.get("text", ""))
@@ -64,7 +64,7 @@ def subject(request: Request) -> str:
 
 
 def summary(request: Request) -> str:
-    """The title or the arguments in one line, cut where it is full: nothing is decided from it."""
+    """Return the title or the arguments in one line, cut short: a list is not decided from."""
     if request.title:
         return text.inline(request.title[:_SUMMARY]) + "…" * (len(request.title) > _SUMMARY)
     if request.tool is None:
@@ -90,7 +90,7 @@ def _ends(request: Request, now: datetime) -> str:
     ends = request.expires_at
     if ends is None or request.status != "pending":
         return ""
-    return f"in {length(ends, now)}" if ends > now else "over"
+    return f"in {length(ends, now)}" if ends > now else "expired"
 
 
 def _state(request: Request) -> str:
@@ -102,7 +102,7 @@ def _state(request: Request) -> str:
 
 
 def show_page(page: Page, *, plain: bool, empty: str, numbers: bool = False) -> None:
-    """A page of requests: a table where there is room, else some lines for each."""
+    """Print a page of requests: as a table if it fits, otherwise a few lines for each."""
     target = console(plain=plain)
     if not page.items:
         show(target, [Line(empty)])
@@ -110,7 +110,7 @@ def show_page(page: Page, *, plain: bool, empty: str, numbers: bool = False) -> 
     listed = _listed if plain or target.width < _NARROW else _table
     show(target, listed(page.items, target.width, numbers))
     if page.next is not None:
-        show(target, [Line(f"There are more: --after {page.next}", "dim")])
+        show(target, [Line(f"More: --after {page.next}", "dim")])
 
 
 def _listed(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[Line]:
@@ -121,15 +121,15 @@ def _listed(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[
         facts = [name(request.agent), f"{length(now, request.created_at)} ago"]
         facts += [f"risk {request.risk.level}"] if request.risk.level != "low" else []
         facts += [_state(request)] if _state(request) != "pending" else []
-        facts += [f"ends {_ends(request, now)}"] if _ends(request, now) else []
+        facts += [f"expires {_ends(request, now)}"] if _ends(request, now) else []
         yield Line(", ".join(facts), "", "  ")
         if request.args and request.tool:
             yield Line(cut(summary(request), width - 2), "dim", "  ")
 
 
 def _table(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[Line]:
-    """One line each. What an agent wrote comes last, and is cut where the line is full."""
-    rows = [["#", "ID", "RISK", "STATE", "AGE", "ENDS", "AGENT"]]
+    """Yield one line per request. Text from agents comes last, cut where the line is full."""
+    rows = [["#", "ID", "RISK", "STATE", "AGE", "EXPIRES", "AGENT"]]
     now = utc_now()
     for number, (request, short) in enumerate(zip(requests, short_ids(requests), strict=True), 1):
         agent = cut(name(request.agent), 16)
@@ -148,7 +148,7 @@ def _table(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[L
 
 
 def _worth(rows: list[list[str]], column: int, numbers: bool, width: int) -> bool:
-    """A column in which every row says the same tells nobody anything."""
+    """Return whether to show a column; one that says the same in every row is left out."""
     values = {row[column] for row in rows[1:]}
     if column == 0:
         return numbers
@@ -158,25 +158,25 @@ def _worth(rows: list[list[str]], column: int, numbers: bool, width: int) -> boo
 
 
 def cut(words: str, width: int) -> str:
-    """As much as fits into one row; an ellipsis stands for the rest."""
+    """Return as much as fits into one row, with an ellipsis for the rest."""
     first, *rest = wrapped(words, width)
     return first if not rest else hard_cut(words, width - 2) + "…"
 
 
 def show_grants(box: Inbox, grants: Sequence[Grant], *, plain: bool) -> None:
-    """The standing yeses."""
+    """Print grants."""
     target = console(plain=plain)
     if not grants:
-        show(target, [Line("There are no standing yeses.")])
+        show(target, [Line("No grants.")])
     for grant in grants:
         show(target, _grant(grant, displayed_scope(box.store, grant)))
 
 
 def _grant(grant: Grant, scope: dict[str, Json]) -> Iterable[Line]:
     yield Line(f"{grant.id}  {name(grant.tool)} for {name(grant.agent)}", "bold")
-    uses = "any number of uses" if grant.uses_left is None else f"{grant.uses_left} uses left"
-    until = "no end" if grant.ends is None else f"until {_local(grant.ends)}"
-    parts = [f"given by {name(grant.by)}", uses, until]
+    uses = "unlimited uses" if grant.uses_left is None else f"{grant.uses_left} uses left"
+    until = "never expires" if grant.ends is None else f"until {_local(grant.ends)}"
+    parts = [f"granted by {name(grant.by)}", uses, until]
     if grant.revoked is not None:
         parts.append(f"revoked {_local(grant.revoked)}")
     yield Line(", ".join(parts), "", "  ")
@@ -186,12 +186,12 @@ def _grant(grant: Grant, scope: dict[str, Json]) -> Iterable[Line]:
         yield Line("exactly these arguments:", "dim", "  ")
         yield from (Line(row, "dim", "    ") for row in text.lines(scope["const"]))
     else:
-        yield Line("arguments that fit this schema:", "dim", "  ")
+        yield Line("arguments that match this schema:", "dim", "  ")
         yield from (Line(row, "dim", "    ") for row in text.lines(scope))
 
 
 def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
-    """A grant, ready for JSON."""
+    """Return a grant for JSON output."""
     return {
         "id": grant.id,
         "agent": grant.agent,
@@ -206,20 +206,20 @@ def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
 
 
 def show_tokens(tokens: Sequence[Principal], now: Micros, *, plain: bool) -> None:
-    """Who holds tokens; the tokens themselves are not kept."""
+    """Print tokens: ids and owners; the secrets are not stored."""
     target = console(plain=plain)
     if not tokens:
-        show(target, [Line("There are no tokens.")])
+        show(target, [Line("No tokens.")])
     for token in tokens:
         groups = f" in {', '.join(map(name, token.groups))}" if token.groups else ""
-        state = "live" if token.live(now) else "over" if token.revoked is None else "revoked"
-        until = "no end" if token.ends is None else f"until {_local(token.ends)}"
+        state = "live" if token.live(now) else "expired" if token.revoked is None else "revoked"
+        until = "never expires" if token.ends is None else f"until {_local(token.ends)}"
         head = f"{token.id}  {name(token.person)}, {token.role}{groups}"
         show(target, [Line(head, "bold"), Line(f"{state}, {until}", "", "  ")])
 
 
 def token_json(token: Principal, now: Micros) -> dict[str, Any]:
-    """A token's row, ready for JSON."""
+    """Return a token for JSON output."""
     return {
         "id": token.id,
         "person": token.person,

@@ -1,0 +1,215 @@
+"""Read chains of events, check their hashes, collect problems, and export the record.
+
+Reading is defensive: rows may be damaged. ``read_pages`` narrows down to the first row that cannot
+be read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from sayso.engine.unit_of_work import link_bytes
+from sayso.errors import SaysoError, UnknownKey
+from sayso.keys import Keyring
+from sayso.rows import Event, Thread
+from sayso.stores.base import StoreReads
+
+#: How many problems a report lists; the rest are only counted.
+MOST_PROBLEMS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One row that is wrong.
+
+    ``seq`` is its position in the thread's chain and ``pos`` its position in the store. For a
+    missing row, ``pos`` is that of the previous row (0 if there is none). A problem outside of any
+    thread has an empty ``thread``; for a seal, ``seq`` is the seal's number.
+    """
+
+    thread: str
+    seq: int
+    pos: int
+    what: str
+
+    def __str__(self) -> str:
+        where = f"thread {self.thread!r}, row {self.seq}: " if self.thread else ""
+        return where + self.what
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What ``verify`` read and found.
+
+    Problems of the record come first, oldest row first, then rows that do not match the record.
+    """
+
+    threads: int
+    events: int
+    seals: int
+    #: Events after the last seal of their thread.
+    unsealed: int
+    #: The first ``MOST_PROBLEMS`` problems; ``found`` counts all of them.
+    problems: list[Problem]
+    found: int
+
+    @property
+    def ok(self) -> bool:
+        """Return whether no problem was found."""
+        return self.found == 0
+
+
+class Problems:
+    """Collects the first problems, by their position in the store."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[bool, Problem]] = []
+        self.found = 0
+
+    def add(self, problem: Problem, *, table: bool = False) -> None:
+        """Count a problem, and keep it if it is among the first.
+
+        ``table`` problems sort last: if the record is broken, rows differ as a consequence.
+        """
+        self.found += 1
+        self._kept.append((table, problem))
+        if len(self._kept) >= 2 * MOST_PROBLEMS:
+            self._cut()
+
+    def merge(self, others: Problems) -> None:
+        """Add the problems of another collection."""
+        self._kept += others._kept
+        self.found += others.found
+        self._cut()
+
+    def _cut(self) -> None:
+        self._kept.sort(key=lambda pair: (pair[0], pair[1].pos, pair[1].thread, pair[1].seq))
+        del self._kept[MOST_PROBLEMS:]
+
+    def first(self) -> list[Problem]:
+        """Return the first problems, in order."""
+        self._cut()
+        return [problem for _, problem in self._kept]
+
+
+PAGE = 1000
+
+#: What reading a damaged row may raise: from the database, JSON, an enum, an unpacking.
+DAMAGE_ERRORS = (SaysoError, ValueError, TypeError, KeyError, AttributeError)
+
+Row = TypeVar("Row")
+Key = TypeVar("Key")
+
+
+class Unreadable(Exception):
+    """The row after this key cannot be read, so neither can the rows behind it."""
+
+    def __init__(self, after: object, why: BaseException) -> None:
+        super().__init__(str(why))
+        self.after = after
+
+
+def read_pages(
+    read: Callable[[Key, int], list[Row]], key_of: Callable[[Row], Key], after: Key, limit: int
+) -> Iterator[Row]:
+    """Yield all rows, page by page. Raise ``Unreadable`` at the first that cannot be read."""
+    while True:
+        try:
+            rows = read(after, limit)
+        except DAMAGE_ERRORS as error:
+            # Halve the page until it is the row itself.
+            if limit == 1:
+                raise Unreadable(after, error) from error
+            limit = (limit + 1) // 2
+            continue
+        if not rows:
+            return
+        yield from rows
+        after = key_of(rows[-1])
+
+
+def chain_of(store: StoreReads, thread: str, after: int = 0) -> Iterator[Event]:
+    """Yield the events of one thread, in order."""
+    return read_pages(lambda k, n: store.chain(thread, k, n), lambda e: e.seq, after, PAGE)
+
+
+def threads_of(store: StoreReads, after: str = "") -> Iterator[Thread]:
+    """Yield every thread, in the store's order."""
+    return read_pages(store.threads, lambda t: t.id, after, PAGE)
+
+
+PLAIN = "sha256"
+
+
+def is_keyed(event: Event) -> bool:
+    """Return whether only a holder of the key can have computed this hash."""
+    return _maker(event) != PLAIN
+
+
+def hash_problem(keys: Keyring, previous: str, event: Event) -> str:
+    """Return what is wrong with an event's hash, or an empty text."""
+    try:
+        if keys.check_link(link_bytes(previous, event), event.hash):
+            return ""
+    except UnknownKey as error:
+        return f"its hash cannot be checked: {error}"
+    except DAMAGE_ERRORS:
+        return "it was changed: its columns cannot be hashed"
+    maker = _maker(event)
+    if maker == PLAIN and not keys.link(b"").startswith(PLAIN):
+        return "its hash was made without the key"
+    return "it was changed, or it does not follow the previous row"
+
+
+def body_problem(event: Event) -> str:
+    """Return what is wrong with an event's body, or an empty text; a missing body passes."""
+    if event.body is None:
+        return ""
+    body = event.body.encode() if isinstance(event.body, str) else b""
+    return "" if hashlib.sha256(body).hexdigest() == event.digest else "its body was changed"
+
+
+def _maker(event: Event) -> str:
+    return str(event.hash).partition(".")[0]
+
+
+_SEALS = 16
+_EVENTS = 1000
+
+
+def export(store: StoreReads) -> Iterator[str]:
+    """Yield every seal and every event as a line of JSON, reading a page at a time.
+
+    Each line is an object with a ``kind``. Seals come first (``n, at, heads, prev, hash,
+    signature``), so every event they cover follows. Then come the events in commit order
+    (``thread, seq, at, type, actor, body, digest, hash, run, call, pos``), all as stored. To
+    recompute the hashes, from UTF-8:
+
+    * ``digest`` is the SHA-256 of ``body``, if there is one.
+    * ``hash`` covers the text ``json.dumps([previous, thread, seq, at, type, run, call, actor,
+      digest], ensure_ascii=False)`` in Python's spacing, where ``previous`` is the hash of the
+      thread's previous event (``""`` for the first). Without an HMAC secret it is ``sha256.``
+      followed by the SHA-256 of ``b"sayso/v1/link\\0"`` and the text. With one, it is ``<key
+      id>.`` followed by the HMAC-SHA-256 of the text under ``HMAC-SHA-256(secret,
+      b"sayso/v1/link\\0")``.
+    * A seal's ``hash`` is the SHA-256 of ``[n, at, heads, prev]`` as JSON without spaces, and its
+      ``signature`` is over that hash. ``heads`` is JSON: ``[thread, seq, hash]`` of each chain
+      that moved.
+    """
+    n = 0
+    while seals := store.seals(n, _SEALS):
+        yield from (_line("seal", asdict(seal)) for seal in seals)
+        n = seals[-1].n
+    cursor = ""
+    while events := store.events(cursor, _EVENTS):
+        yield from (_line("event", event._asdict()) for _, event in events)
+        cursor = events[-1][0]
+
+
+def _line(kind: str, fields: dict[str, Any]) -> str:
+    # A damaged column may hold bytes; show them rather than fail.
+    return json.dumps({"kind": kind, **fields}, default=repr)

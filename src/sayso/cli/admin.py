@@ -1,0 +1,438 @@
+"""Administration: ``sayso grants``, ``token``, ``recover``, ``prune``, ``audit`` and ``policy``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from sayso import text
+from sayso.channels.layout import Line, name
+from sayso.channels.screen import Screen, can_prompt, console, show
+from sayso.cli import common, output
+from sayso.cli.common import Exit, NoReviewer, Usage, caller, opened
+from sayso.engine.commands import Recover
+from sayso.errors import NotFound
+from sayso.gate.policies import read_policy
+from sayso.inbox import Inbox, create_token, revoke_token
+from sayso.policy import Explanation, Policy, explain
+from sayso.types import Micros, Terms, ToolCall, Verdict
+
+Role = Literal["agent", "chat", "reviewer", "admin"]
+All = Annotated[bool, typer.Option("--all", help="Include expired and revoked ones.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+
+grants = typer.Typer(help="List or revoke grants.", rich_markup_mode=None)
+tokens = typer.Typer(
+    help="Create, list or revoke tokens.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@grants.callback(invoke_without_command=True)
+def grants_default(
+    ctx: typer.Context,
+    every: All = False,
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """List or revoke grants: approvals of future calls."""
+    if ctx.invoked_subcommand is None:
+        list_grants(every, json, plain, store)
+
+
+@grants.command("list")
+def list_grants(
+    every: All = False,
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """List grants. `sayso grants` alone does the same."""
+    with opened(store) as box:
+        found = box.grants_sync(live_only=not every)
+        if json:
+            output.print_json([output.grant_json(box, grant) for grant in found])
+        else:
+            output.show_grants(box, found, plain=plain)
+
+
+@grants.command("revoke")
+def revoke_grant(
+    grant_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The grant's id, or the start of it.")
+    ],
+    json: common.AsJson = False,
+    token_file: common.TokenFile = None,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Revoke a grant."""
+    with opened(store) as box:
+        who = caller(box, token_file).must_be("reviewer", "admin")
+        ids = [grant.id for grant in box.grants_sync(live_only=False)]
+        grant = box.revoke_sync(_one(ids, grant_id, "grant", "sayso grants"), by=who.name)
+        if json:
+            output.print_json(output.grant_json(box, grant))
+        else:
+            typer.echo(f"Revoked {grant.id}.")
+
+
+def _one(ids: list[str], prefix: str, noun: str, where: str) -> str:
+    fitting = [one for one in ids if prefix and one.startswith(prefix)]
+    if prefix in fitting or len(fitting) == 1:
+        return prefix if prefix in fitting else fitting[0]
+    if not fitting:
+        raise NotFound(f"no {noun} {prefix!r}: see `{where}`")
+    raise NotFound(f"several ids start with {prefix!r}: {', '.join(fitting)}")
+
+
+@tokens.command("create")
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The person or agent it is for.")],
+    role: Annotated[
+        Role, typer.Option("--role", metavar=common.choices(Role), help="What it may do.")
+    ] = "reviewer",
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="NAME", help="A group of the person; repeatable."),
+    ] = None,
+    length: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="How long it is valid, such as 30d.")
+    ] = None,
+    json: common.AsJson = False,
+    token_file: common.TokenFile = None,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Create a token for a person or an agent.
+
+    The token is printed once. Only its hash is stored, so save it now.
+    """
+    lasts = common.duration(length, "--for")
+    if not name.strip():
+        raise Usage("give the name of a person or an agent")
+    with opened(store, create=True) as box:
+        who = caller(box, token_file).must_be("admin")
+        ends = None if lasts is None else box.store.now() + round(lasts * 1_000_000)
+        token, row = create_token(
+            box.store, name, by=who.name, role=role, groups=group or (), ends=ends
+        )
+        if json:
+            output.print_json({"token": token, **output.token_json(row, box.store.now())})
+            return
+        typer.echo(token)
+        print(f"{row.id}: shown only now; save it in a file with mode 0600", file=sys.stderr)
+
+
+@tokens.command("list")
+def list_tokens(
+    every: All = False,
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """List tokens and their owners."""
+    with opened(store) as box:
+        now = box.store.now()
+        found = [token for token in box.store.principals() if every or token.live(now)]
+        if json:
+            output.print_json([output.token_json(token, now) for token in found])
+        else:
+            output.show_tokens(found, now, plain=plain)
+
+
+@tokens.command("revoke")
+def revoke(
+    token_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="An id, the start of one, or a name with one live token."
+        ),
+    ],
+    json: common.AsJson = False,
+    token_file: common.TokenFile = None,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Revoke a token."""
+    with opened(store) as box:
+        who = caller(box, token_file).must_be("admin")
+        row = revoke_token(box.store, _token(box, token_id), by=who.name)
+        if json:
+            output.print_json(output.token_json(row, box.store.now()))
+        else:
+            typer.echo(f"Revoked {row.id}.")
+
+
+def _token(box: Inbox, wanted: str) -> str:
+    """Return a token's id, given its id, the start of it, or its owner."""
+    every, now = box.store.principals(), box.store.now()
+    named = [token.id for token in every if token.person == wanted and token.live(now)]
+    if len(named) > 1:
+        raise NotFound(f"{wanted!r} has several tokens, name one: {', '.join(named)}")
+    if named:
+        return named[0]
+    return _one([token.id for token in every], wanted, "token", "sayso token list")
+
+
+def recover(
+    yes: Yes = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Recover even if the store noticed no restore.")
+    ] = False,
+    json: common.AsJson = False,
+    token_file: common.TokenFile = None,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Recover after restoring a backup.
+
+    Marks every call that may have run since the backup as in doubt. Nothing starts until you do
+    this.
+    """
+    with opened(store) as box:
+        who = caller(box, token_file).must_be("admin")
+        if not box.store.restored() and not force:
+            words = (
+                "Nothing to recover: the store noticed no restore. If you restored it, use --force."
+            )
+            _tell({"recovered": 0}, words, json)
+            return
+        runs = list(box.store.open_runs())
+        what = f"{text.many(len(runs), 'run')} may have made calls since the backup."
+        if not yes and not _confirmed(what, "recover"):
+            raise typer.Exit(Exit.PENDING)
+        doubts = 0
+        for run in box.store.open_runs():
+            (doubted,) = box.store.transact(Recover(thread=run.thread, run=run.id, by=who.name))
+            doubts += len(doubted)
+        box.store.mark_recovered()
+        _tell({"recovered": doubts}, f"Recovered: {text.many(doubts, 'call')} in doubt.", json)
+
+
+def _confirmed(what: str, word: str) -> bool:
+    """Ask the person to type a word; a script passes --yes instead."""
+    if not can_prompt():
+        raise NoReviewer(f"{what} There is no terminal to confirm in: use --yes")
+    with closing(Screen()) as screen:
+        typed = screen.ask(f"{what} Type {word} to continue:")
+    return typed is not None and not typed.pasted and typed.text.strip() == word
+
+
+def _tell(value: object, words: str, json: bool) -> None:
+    if json:
+        output.print_json(value)
+    else:
+        typer.echo(text.inline(words))
+
+
+def prune(
+    before: Annotated[
+        str,
+        typer.Option("--before", metavar="TIME", help="An age such as 90d, or a date."),
+    ],
+    json: common.AsJson = False,
+    token_file: common.TokenFile = None,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Delete the contents of runs that ended long ago.
+
+    Deletes calls, messages and event bodies. The record of what happened stays verifiable.
+    """
+    with opened(store) as box:
+        who = caller(box, token_file).must_be("admin")
+        counts = box.store.prune(_limit(before, box.store.now()), who.name)
+        what = ", ".join(f"{count} {noun}" for noun, count in counts.items())
+        _tell(counts, f"Deleted: {what}.", json)
+
+
+_BEFORE = "--before {!r}: use an age such as 90d or 12h, or a date such as 2026-03-31"
+
+
+def _limit(before: str, now: Micros) -> Micros:
+    if before[:1].isdigit() and "-" in before:
+        return round(common.point_in_time(before, "--before").timestamp() * 1_000_000)
+    if not before[-1:].isalpha():  # elsewhere a bare number is seconds; here that would lose data
+        raise Usage(_BEFORE.format(before))
+    try:
+        age = common.duration(before, "--before") or 0
+    except Usage:
+        raise Usage(_BEFORE.format(before)) from None
+    return now - round(age * 1_000_000)
+
+
+audit = typer.Typer(
+    help="Verify or export the record.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@audit.command("verify")
+def verify(
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Verify every chain, seal and signature. Exit 1 if a row is wrong, and name it."""
+    from sayso.audit import verify as check
+
+    with opened(store) as box:
+        report = check(box.store)
+    if json:
+        output.print_json(report_json(report))
+    else:
+        show(console(plain=plain), _report_lines(report))
+    raise typer.Exit(Exit.OK if report.ok else Exit.PROBLEM)
+
+
+def _report_lines(report: Any) -> list[Line]:
+    events, threads = text.many(report.events, "event"), text.many(report.threads, "thread")
+    read = f"{events} of {threads}, {text.many(report.seals, 'seal')}"
+    if report.ok:
+        tail = (
+            f"; {text.many(report.unsealed, 'event')} after the last seal"
+            if report.unsealed
+            else ""
+        )
+        return [Line(f"The record is intact: {read}{tail}.", "bold green")]
+    first, *others = report.problems
+    lines = [Line(f"The record is broken ({read}). First problem:", "bold red")]
+    lines += [Line(text.inline(str(first)), "bold red", "  ")]
+    if others:
+        lines += [Line("Others:", "bold")]
+        lines += [Line(text.inline(str(problem)), "", "  ") for problem in others]
+    return lines
+
+
+def report_json(report: Any) -> dict[str, Any]:
+    """Return a report for JSON output."""
+    return {
+        "ok": report.ok,
+        "threads": report.threads,
+        "events": report.events,
+        "seals": report.seals,
+        "unsealed": report.unsealed,
+        "problems": [asdict(problem) for problem in report.problems],
+    }
+
+
+@audit.command("export")
+def export(json: common.AsJson = False, store: common.StoreUrl = common.DEFAULT_STORE) -> None:
+    """Print the whole record as JSON Lines, with or without --json."""
+    from sayso.audit import export as written
+
+    with opened(store) as box:
+        for line in written(box.store):
+            sys.stdout.write(line.rstrip("\n") + "\n")
+
+
+policy = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@policy.callback()
+def group() -> None:  # a callback keeps `check` a subcommand although it is the only one
+    """Check a policy file."""
+
+
+@policy.command("check")
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A policy file, in TOML.")],
+    tool: Annotated[
+        str | None, typer.Option("--tool", metavar="NAME", help="A tool to call.")
+    ] = None,
+    args: Annotated[
+        str,
+        typer.Option("--args", metavar="JSON", help="Its arguments: JSON, @file, or - for stdin."),
+    ] = "{}",
+    agent: Annotated[
+        str, typer.Option("--agent", metavar="NAME", help="The agent that calls it.")
+    ] = "gate",
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", metavar="TIME", help="The time of the call, such as 2026-03-31T17:30."
+        ),
+    ] = None,
+    needs_approval: Annotated[
+        bool, typer.Option("--needs-approval", help="Assume needs_approval=True on the tool.")
+    ] = False,
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+) -> None:
+    """Check a policy file. With --tool, explain which rule applies to a call, and why."""
+    rules = read_policy(file)
+    if tool is None:
+        _print(_summary(rules, file), rules_json(rules), json=json, plain=plain)
+        return
+    given = common.json_value(args, "--args")
+    if not isinstance(given, dict):
+        raise Usage("--args: give one JSON object")
+    now = datetime.now(UTC) if at is None else common.point_in_time(at, "--at")
+    found = explain(
+        rules, ToolCall(tool, given), agent=agent, now=now, needs_approval=needs_approval
+    )
+    _print(_explanation_lines(found, tool), explanation_json(found), json=json, plain=plain)
+
+
+def _print(lines: Iterator[Line], value: Any, *, json: bool, plain: bool) -> None:
+    if json:
+        output.print_json(value)
+    else:
+        show(console(plain=plain), lines)
+
+
+def _summary(rules: Policy, file: Path) -> Iterator[Line]:
+    count = text.many(len(rules.rules), "rule")
+    yield Line(f"{name(str(file))}: {count}, digest {rules.digest}")
+    for number, rule in enumerate(rules.rules, 1):
+        tools = ", ".join(map(name, rule.tool))
+        yield Line(f"{name(rule.name or f'rule {number}')}: {rule.verdict} {tools}", "", "  ")
+    yield Line("Use --tool NAME to see which rule applies to a call.", "dim")
+
+
+def rules_json(rules: Policy) -> dict[str, Any]:
+    """Return a summary of a policy for JSON output."""
+    named = [rule.name or f"rule {number}" for number, rule in enumerate(rules.rules, 1)]
+    return {"digest": rules.digest, "rules": named}
+
+
+def _explanation_lines(found: Explanation, tool: str) -> Iterator[Line]:
+    terms = found.terms
+    verbs = {Verdict.ALLOW: "runs", Verdict.ASK: "needs approval", Verdict.DENY: "is denied"}
+    yield Line(f"{name(tool)} {verbs[terms.verdict]}: {name(terms.rule)}", "bold")
+    yield Line(f"effect: {terms.effect}", "", "  ")
+    if terms.verdict is Verdict.ASK:
+        yield from (Line(words, "", "  ") for words in _terms(terms))
+    if terms.description:
+        yield Line(text.inline(terms.description), "", "  │ ")
+    if not found.certain:
+        words = "An async predicate was not evaluated: at run time another rule may apply."
+        yield Line(words, "bold yellow", "! ", "bold yellow")
+    yield Line("Why", "bold")
+    for step in found.steps:
+        sign = "✓" if step.matched else "-"
+        yield Line(f"{name(step.rule)}: {text.inline(step.why)}", "", f"  {sign} ")
+
+
+def _terms(terms: Terms) -> Iterator[str]:
+    yield f"decisions: {' or '.join(terms.allowed)}"
+    reviewers = " or ".join(map(name, terms.reviewers)) or "anyone"
+    yield f"reviewer: {reviewers}, quorum {terms.quorum}"
+    yield f"risk: {terms.risk.level}" + "".join(f"; {text.inline(r)}" for r in terms.risk.reasons)
+    yield f"requester may decide: {'yes' if terms.requester_decides else 'no'}"
+    yield f"minimum assurance: {terms.assurance}"
+    if terms.expires_in is not None:
+        yield f"expires after {terms.expires_in:g} s, then: {terms.on_expiry}"
+
+
+def explanation_json(found: Explanation) -> dict[str, Any]:
+    """Return an explanation for JSON output."""
+    return {
+        "verdict": str(found.terms.verdict),
+        "rule": found.terms.rule,
+        "certain": found.certain,
+        "terms": {**asdict(found.terms), "verdict": str(found.terms.verdict)},
+        "steps": [asdict(step) for step in found.steps],
+    }

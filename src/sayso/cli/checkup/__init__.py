@@ -1,1 +1,0 @@
-"""What ``sayso doctor`` looks at: where the store is kept, and what stands in it."""

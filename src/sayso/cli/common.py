@@ -1,0 +1,307 @@
+"""What commands share: exit codes, options, opening the store, and who runs the command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from sayso import codec
+from sayso.errors import (
+    Conflict,
+    Expired,
+    InvalidCall,
+    InvalidPolicy,
+    NotAllowed,
+    NotFound,
+    SaysoError,
+    StoreError,
+)
+from sayso.inbox import Inbox, authenticate, os_user
+from sayso.policy import seconds
+from sayso.types import Json, Request, RequestKind, Reviewer, Sort
+from sayso.types import StatusFilter as Status
+
+if TYPE_CHECKING:
+    from sayso.channels.prompt import Review
+
+DEFAULT_STORE = "sqlite:///sayso.db"
+TOKEN_VARIABLE = "SAYSO_TOKEN"
+
+_SEVERAL = 6  # ids that are listed when a prefix is ambiguous
+
+
+# -- exit codes
+
+
+class Exit(IntEnum):
+    """The exit codes of all commands."""
+
+    OK = 0
+    PROBLEM = 1
+    USAGE = 2
+    NO_REVIEWER = 3
+    NOT_FOUND = 4
+    CONFLICT = 5
+    NOT_ALLOWED = 6
+    EXPIRED = 7
+    PENDING = 75
+
+
+#: What each exit code means; ``docs/cli.md`` is generated from this table.
+MEANINGS: dict[Exit, str] = {
+    Exit.OK: "success",
+    Exit.PROBLEM: "a problem was found, or the operation was refused; nothing was changed",
+    Exit.USAGE: "the command or its options are wrong",
+    Exit.NO_REVIEWER: "the command needs a decision, but there is no terminal to ask in",
+    Exit.NOT_FOUND: "the store, request, run, grant or token does not exist, or several match",
+    Exit.CONFLICT: "someone else decided first, or the request has changed since you saw it",
+    Exit.NOT_ALLOWED: "this person or token is not allowed to do that",
+    Exit.EXPIRED: "the request has expired",
+    Exit.PENDING: "you left or interrupted it: the request is still pending",
+}
+
+_BY_ERROR: tuple[tuple[type[SaysoError], Exit], ...] = (
+    (NotFound, Exit.NOT_FOUND),
+    (Conflict, Exit.CONFLICT),
+    (NotAllowed, Exit.NOT_ALLOWED),
+    (Expired, Exit.EXPIRED),
+)
+
+
+class NoReviewer(SaysoError):
+    """The command needs a decision, and there is no terminal to ask in."""
+
+
+class Usage(SaysoError):
+    """The options are wrong, or do not go together."""
+
+
+def exit_of(error: SaysoError) -> Exit:
+    """Return the exit code for an error."""
+    if isinstance(error, NoReviewer):
+        return Exit.NO_REVIEWER
+    if isinstance(error, Usage):
+        return Exit.USAGE
+    return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), Exit.PROBLEM)
+
+
+# -- options
+
+
+def choices(literal: Any) -> str:
+    """Return the values of an option as its help shows them."""
+    return "|".join(get_args(literal))
+
+
+StoreUrl = Annotated[
+    str,
+    typer.Option("--store", envvar="SAYSO_STORE", metavar="URL", help="The store to use."),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="Act as the owner of the token in this file (or in SAYSO_TOKEN) "
+        "instead of as the operating system's user.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Plain = Annotated[
+    bool, typer.Option("--plain", help="Print without colours and rules, for screen readers.")
+]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON, one object per line.")]
+RequestId = Annotated[
+    str, typer.Argument(metavar="ID", help="The request's id, or the start of it.")
+]
+Digest = Annotated[
+    str | None,
+    typer.Option(
+        "--digest",
+        metavar="HEX",
+        help="Decide without a prompt, on the digest that you saw (`sayso show ID --json`).",
+    ),
+]
+KindFilter = Annotated[
+    RequestKind | None,
+    typer.Option("--kind", metavar=choices(RequestKind), help="Only requests of this kind."),
+]
+AgentFilter = Annotated[
+    str | None, typer.Option("--agent", metavar="NAME", help="Only requests from this agent.")
+]
+ToolFilter = Annotated[
+    str | None, typer.Option("--tool", metavar="NAME", help="Only requests for this tool.")
+]
+ThreadFilter = Annotated[
+    str | None, typer.Option("--thread", metavar="NAME", help="Only requests in this thread.")
+]
+RunFilter = Annotated[
+    str | None, typer.Option("--run", metavar="NAME", help="Only requests in this run.")
+]
+TextFilter = Annotated[
+    str | None,
+    typer.Option(
+        "--q", metavar="TEXT", help="Search for word beginnings in tool, agent, description and id."
+    ),
+]
+StatusFilter = Annotated[
+    Status,
+    typer.Option("--status", metavar=choices(Status), help="Only requests with this status."),
+]
+SortOrder = Annotated[
+    Sort, typer.Option("--sort", metavar=choices(Sort), help="The order of the list.")
+]
+Limit = Annotated[
+    int,
+    typer.Option(
+        "--limit", metavar="N", min=1, max=500, help="The maximum number of requests, up to 500."
+    ),
+]
+After = Annotated[
+    str | None,
+    typer.Option("--after", metavar="NEXT", help="Continue after the `next` of the previous page."),
+]
+Message = Annotated[
+    str | None,
+    typer.Option("--message", "-m", metavar="TEXT", help="The reason, which the agent will see."),
+]
+
+
+def duration(value: str | None, option: str) -> float | None:
+    """Parse "90s", "15m", "8h" or "30d" into seconds."""
+    if value is None:
+        return None
+    try:
+        return seconds(float(value) if value.replace(".", "", 1).isdecimal() else value, option)
+    except InvalidPolicy as error:
+        raise Usage(str(error)) from None
+
+
+def point_in_time(value: str, option: str) -> datetime:
+    """Parse an ISO date or time. Without a zone it is in this machine's zone."""
+    try:
+        return datetime.fromisoformat(value).astimezone()
+    except (ValueError, OverflowError, OSError):
+        raise Usage(f"{option} {value!r}: write it like 2026-03-31 or 2026-03-31T17:30") from None
+
+
+def json_value(value: str, option: str) -> Json:
+    """Parse JSON given on the command line, as ``@file``, or as ``-`` for standard input."""
+    content: str | bytes = value
+    try:
+        if value == "-":
+            content = sys.stdin.buffer.read()
+        elif value.startswith("@"):
+            content = Path(value[1:]).read_bytes()
+        return codec.parse(content)
+    except InvalidCall as error:
+        raise Usage(f"{option}: {error}") from None
+    except (OSError, AttributeError) as error:  # a closed stdin has no buffer
+        why = getattr(error, "strerror", None) or "it is closed"
+        raise Usage(f"{option} {value!r} cannot be read: {why}") from None
+
+
+# -- the store, and who works on it
+@contextmanager
+def opened(url: str, *, create: bool = False) -> Iterator[Inbox]:
+    """Open the inbox of a store. Raise ``NotFound`` if there is none, unless ``create``."""
+    if url.startswith("memory:"):
+        raise StoreError("memory:// lives only inside one process: use --store sqlite:///path")
+    if not create:
+        _check_exists(url)
+    inbox = Inbox(url)
+    try:
+        yield inbox
+    finally:
+        inbox.close()
+
+
+def _check_exists(url: str) -> None:
+    """Check first, because opening a store creates it."""
+    path = file_of(url)
+    if path is not None and not path.exists():
+        raise NotFound(
+            f"there is no store at {path}: start the agent that creates it, or name another with "
+            "--store or SAYSO_STORE"
+        )
+    if url.startswith(("postgresql://", "postgres://")):
+        try:
+            from sayso.cli.doctor_stores import PostgresDatabase
+        except ImportError:
+            return  # opening it says what to install
+        with closing(PostgresDatabase(url)) as database:
+            database.tables()
+
+
+def file_of(url: str) -> Path | None:
+    """Return the file behind a SQLite URL."""
+    scheme, separator, rest = url.partition("://")
+    return Path(rest[1:]).expanduser() if separator and scheme == "sqlite" and rest[1:] else None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who runs the command: the operating system's user, or the owner of a token."""
+
+    reviewer: Reviewer
+    token: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that goes into the record."""
+        return self.reviewer.name
+
+    @property
+    def by(self) -> Reviewer | None:
+        """The reviewer, or ``None`` with a token: the token is checked with each decision."""
+        return None if self.token is not None else self.reviewer
+
+    def review(
+        self, inbox: Inbox, request: Request, grant: Mapping[str, Any] | None = None
+    ) -> Review:
+        """Return this person's review of one request."""
+        from sayso.channels.prompt import Review  # imports rich, which no server needs
+
+        return Review(inbox, request.id, self.by, self.token, "cli", grant)
+
+    def must_be(self, *roles: str) -> Caller:
+        """Refuse a token without one of these roles. Without a token, you own the file anyway."""
+        if self.token is not None and self.reviewer.role not in roles:
+            raise NotAllowed(
+                f"the token of {self.name} has the role {self.reviewer.role!r}; this command needs "
+                f"{' or '.join(roles)}"
+            )
+        return self
+
+
+def caller(inbox: Inbox, token_file: Path | None) -> Caller:
+    """Return who runs the command, from ``--token-file``, ``SAYSO_TOKEN``, or the OS user."""
+    token = os.environ.get(TOKEN_VARIABLE) or None
+    if token_file is not None:
+        try:
+            if token_file.stat().st_mode & 0o077:
+                raise Usage(f"{token_file} is open to other users, run: chmod 600 {token_file}")
+            token = token_file.read_text(encoding="ascii", errors="replace").strip()
+        except OSError as error:
+            raise Usage(f"--token-file {token_file} cannot be read: {error.strerror}") from None
+    if token is None:
+        return Caller(os_user())
+    return Caller(authenticate(inbox.store, token), token)
+
+
+def found(inbox: Inbox, prefix: str) -> Request:
+    """Return the only request whose id starts with ``prefix``."""
+    ids = inbox.store.calls_like(prefix, _SEVERAL) if prefix else []
+    if len(ids) > 1 and prefix not in ids:
+        more = ", …" if len(ids) == _SEVERAL else ""
+        raise NotFound(f"several ids start with {prefix!r}: {', '.join(ids)}{more}")
+    return inbox.find_sync(prefix) if prefix else inbox.get_sync(prefix)

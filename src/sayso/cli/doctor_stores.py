@@ -1,0 +1,310 @@
+"""Check a SQLite file or a PostgreSQL database before the store in it is opened.
+
+Opening a store creates or upgrades it, so these checks read without changing anything.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+from urllib.parse import quote
+
+
+from sayso.errors import NotFound, StoreError
+from sayso.stores.sql.migrate import migrations, version_of
+
+State = Literal["ok", "note", "wrong"]
+
+#: Runs a query in the dialect that both databases share.
+Rows = Callable[[str, Sequence[Any]], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report."""
+
+    name: str
+    state: State
+    text: str
+
+
+#: Yields checks; returns whether the store can be opened without upgrading it.
+StorageChecks = Generator[Check, None, bool]
+
+
+class Storage(Protocol):
+    """Where a store is kept. It is checked before the store is opened."""
+
+    def checks(self) -> StorageChecks: ...
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]: ...
+    def close(self) -> None: ...
+
+
+def span(seconds: float) -> str:
+    """Format a duration in the largest unit that is precise enough."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def schema_check(version: int, newest: int) -> Check:
+    """Compare the version of the tables with the newest one that this Sayso knows."""
+    words = f"version {version}; this sayso knows {newest}"
+    if version > newest:
+        return Check("schema", "wrong", f"{words}: written by a newer version of Sayso: upgrade")
+    if version < newest:
+        later = "the next process that opens it upgrades it: make a backup first"
+        return Check("schema", "note", f"{words}; {later}")
+    return Check("schema", "ok", words)
+
+
+_LITTLE = 512 * 1024 * 1024
+
+
+class SqliteFile:
+    """Reads a SQLite file without changing it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        if not path.exists() or path.stat().st_size == 0:
+            raise NotFound(
+                f"there is no store at {path}: start the agent that creates it, or name another "
+                "with --store or SAYSO_STORE"
+            )
+        address = f"file:{quote(str(path.absolute()))}?mode=ro"
+        try:
+            self._connection = sqlite3.connect(address, uri=True)
+        except sqlite3.Error as error:
+            raise StoreError(f"{path} cannot be opened: {error}") from error
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Run a query."""
+        try:
+            return self._connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"{self._path} could not be read: {error}") from error
+
+    def checks(self) -> StorageChecks:
+        """Check the file itself, and the version of the tables."""
+        yield Check("engine", "ok", f"SQLite {sqlite3.sqlite_version}")
+        yield from self._mode()
+        yield from self._journal()
+        yield from self._disk()
+        names = {row[0] for row in self.rows("SELECT name FROM sqlite_master")}
+        version = version_of(names, self._connection.execute, str(self._path))
+        newest = migrations("sqlite")[-1][0]
+        yield schema_check(version, newest)
+        return version == newest
+
+    def _mode(self) -> Iterator[Check]:
+        mode = stat.S_IMODE(self._path.stat().st_mode)
+        if mode & 0o022:
+            words = f"mode {mode:04o}: others can write to it, run chmod 600 {self._path}"
+            yield Check("file", "wrong", words)
+        elif mode & 0o044:
+            yield Check("file", "note", f"mode {mode:04o}: others can read the requests")
+        else:
+            yield Check("file", "ok", f"mode {mode:04o}")
+
+    def _journal(self) -> Iterator[Check]:
+        ((journal,),) = self.rows("PRAGMA journal_mode")
+        if journal == "wal":
+            yield Check("durable", "ok", "WAL; each commit is synced to disk")
+        else:
+            words = f"journal mode {journal!r}, not WAL: the next process that opens it fixes that"
+            yield Check("durable", "note", words)
+
+    def _disk(self) -> Iterator[Check]:
+        free = shutil.disk_usage(self._path.absolute().parent).free
+        words = f"{free / 1e9:.1f} GB free"
+        if free < _LITTLE:
+            yield Check("disk", "wrong", f"{words}: on a full disk, no decision can be recorded")
+        else:
+            yield Check("disk", "ok", words)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+_PATIENCE = 10
+_OPEN_SECONDS = 60.0
+_NAMES = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
+_SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY($1)"
+_TABLES = (
+    "SELECT c.relname FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
+    "WHERE s.nspname = $1 AND c.relkind = 'r'"
+)
+# Users who may not see other sessions get NULL states.
+_STANDBYS = (
+    "SELECT count(*), count(sync_state), "
+    "count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) FROM pg_stat_replication"
+)
+_CONNECTIONS = (
+    "SELECT count(*), current_setting('max_connections')::int FROM pg_stat_activity "
+    "WHERE backend_type = 'client backend'"
+)
+_OLDEST = (
+    "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float FROM pg_stat_activity "
+    "WHERE backend_xid IS NOT NULL AND xact_start IS NOT NULL ORDER BY xact_start LIMIT 1"
+)
+_IDENTITY = "SELECT system_identifier, pg_current_wal_insert_lsn() FROM pg_control_system()"
+
+
+class PostgresDatabase:
+    """Reads a PostgreSQL database without changing it."""
+
+    def __init__(self, url: str) -> None:
+        # The driver is an extra; importing our connections first raises what to install.
+        from sayso.stores.postgres.connections import connect, translator
+        from sayso.stores.postgres.database import shown, split
+
+        import psycopg
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+        self._psycopg = psycopg
+        self._url = shown(url)
+        address, schema = split(url)
+        self._schema = schema or "sayso"
+        self._translate = translator(self._schema)
+        try:
+            if "connect_timeout" not in conninfo_to_dict(address):
+                address = make_conninfo(address, connect_timeout=_PATIENCE)
+            self._connection = connect(address, prepare=False)
+        except psycopg.Error as error:
+            raise StoreError(f"{self._url} cannot be reached: {str(error).strip()}") from error
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Run a query on the tables of the store."""
+        return self._ask(self._translate(statement), *values)
+
+    def _ask(self, statement: str | bytes, *values: Any) -> list[Any]:
+        text = statement.encode() if isinstance(statement, str) else statement
+        try:
+            return self._connection.execute(text, values or None).fetchall()
+        except self._psycopg.Error as error:
+            raise StoreError(f"{self._url} could not be read: {str(error).strip()}") from error
+
+    def checks(self) -> StorageChecks:
+        """Check the server, and the version of the tables."""
+        ((version,),) = self._ask("SHOW server_version")
+        yield Check("engine", "ok", f"PostgreSQL {version}, psycopg {self._psycopg.__version__}")
+        if self._ask("SELECT pg_is_in_recovery()") == [(True,)]:
+            words = "this is a read-only standby: use the address of the primary"
+            yield Check("server", "wrong", words)
+            return False
+        if self._ask("SHOW transaction_read_only") == [("on",)]:
+            words = (
+                "nothing can be written: default_transaction_read_only is on. Some services set it "
+                "while their disk is full"
+            )
+            yield Check("server", "wrong", words)
+        ((encoding,),) = self._ask("SHOW server_encoding")
+        if encoding not in ("UTF8", "SQL_ASCII"):
+            words = f"the encoding {encoding} cannot store every text: create a database in UTF8"
+            yield Check("encoding", "wrong", words)
+        settings = dict(self._ask(_SETTINGS, list(_NAMES)))
+        for check in (self._durable, self._standby):
+            yield from check(settings)
+        for check_server in (self._identity, self._pooler, self._connections, self._oldest):
+            yield from check_server()
+        return (yield from self._tables())
+
+    def tables(self) -> set[str]:
+        """Return the names of the store's tables. Raise ``NotFound`` if there are none."""
+        names = {row[0] for row in self._ask(_TABLES, self._schema)}
+        if not names:
+            raise NotFound(
+                f"{self._url} has no store in its schema {self._schema!r}: start a server or a "
+                "worker to create it, or name another with --store or SAYSO_STORE"
+            )
+        return names
+
+    def _tables(self) -> StorageChecks:
+        names = self.tables()
+        version = version_of(
+            names, lambda text, _: self._connection.execute(self._translate(text)), self._url
+        )
+        newest = migrations("postgres")[-1][0]
+        yield schema_check(version, newest)
+        return version == newest
+
+    def _durable(self, settings: dict[str, str]) -> Iterator[Check]:
+        commit = settings["synchronous_commit"]
+        if settings["fsync"] == "off":
+            words = "fsync is off: a power failure loses committed decisions; set fsync = on"
+            yield Check("durable", "wrong", words)
+        elif commit == "off":
+            words = (
+                "synchronous_commit is off: a crash loses decisions and starts, so a call may run "
+                "twice; set it to on"
+            )
+            yield Check("durable", "wrong", words)
+        elif settings["full_page_writes"] == "off":
+            words = "full_page_writes is off: safe only if the disk never tears a page"
+            yield Check("durable", "note", words)
+        else:
+            yield Check("durable", "ok", f"fsync is on, synchronous_commit is {commit}")
+
+    def _standby(self, settings: dict[str, str]) -> Iterator[Check]:
+        ((standbys, visible, in_step),) = self._ask(_STANDBYS)
+        loss = "the latest decisions may be lost on failover"
+        if not settings["synchronous_standby_names"]:
+            who = f"{standbys} standbys, none of them synchronous: {loss}" if standbys else ""
+            alone = "none: if this disk fails, everything since the last backup is lost"
+            yield Check("standby", "note", who or alone)
+        elif settings["synchronous_commit"] == "local":
+            words = f"synchronous_commit is local, so commits do not wait for a standby: {loss}"
+            yield Check("standby", "wrong", words)
+        elif not standbys or (visible and not in_step):
+            words = "a synchronous standby is configured but not connected: every commit waits for it"
+            yield Check("standby", "wrong", words)
+        else:
+            yield Check("standby", "ok", "commits wait for a synchronous standby")
+
+    def _identity(self) -> Iterator[Check]:
+        try:
+            self._ask(_IDENTITY)
+        except StoreError:
+            words = (
+                "this service does not reveal restores: run `sayso recover --force` after every "
+                "restore or failover"
+            )
+            yield Check("identity", "note", words)
+
+    def _pooler(self) -> Iterator[Check]:
+        """Detect a connection pooler: it reports another backend pid than the server does."""
+        if self._ask("SELECT pg_backend_pid()") != [(self._connection.info.backend_pid,)]:
+            words = (
+                "connected through a pooler: prepared statements are off, and changes by other "
+                "processes are found by polling twice a second"
+            )
+            yield Check("pooler", "note", words)
+
+    def _connections(self) -> Iterator[Check]:
+        ((used, most),) = self._ask(_CONNECTIONS)
+        words = f"{used} of {most} in use; a server or worker takes up to 11"
+        state: Any = "ok"
+        if used + 11 > most:
+            words, state = f"{words}: raise max_connections, or use a pooler", "wrong"
+        yield Check("sessions", state, words)
+
+    def _oldest(self) -> Iterator[Check]:
+        found = self._ask(_OLDEST)
+        if found and found[0][1] > _OPEN_SECONDS:
+            pid, seconds = found[0]
+            words = (
+                f"session {pid} has had a writing transaction open for {span(seconds)}: the live "
+                "feed and webhooks wait for it to end"
+            )
+            yield Check("stream", "wrong", words)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()

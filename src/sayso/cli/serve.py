@@ -1,0 +1,315 @@
+"""``sayso serve`` (API, web app and worker in one process) and ``sayso worker``."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ipaddress
+import os
+import signal
+import sys
+import webbrowser
+from contextlib import AbstractContextManager, closing, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sayso.cli import common
+from sayso.cli.common import Usage
+from sayso.errors import InvalidCall
+from sayso.inbox import os_user
+from sayso.threads import leave_soon
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fastapi import FastAPI
+
+    from sayso.server.metrics import Metrics as Figures
+    from sayso.server.webhooks import Endpoint
+    from sayso.worker import Worker
+    from sayso.worker.dispatch_temporal import TemporalDispatch
+
+PORT = 8321
+
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[MODULE:ATTRIBUTE]...", help="Agents, or functions that return one."),
+]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")]
+Port = Annotated[
+    int, typer.Option("--port", metavar="NUMBER", help="The port to listen on; 0 picks a free one.")
+]
+NoAuth = Annotated[
+    bool, typer.Option("--no-auth", help="Skip authentication, for local scripts; loopback only.")
+]
+Workers = Annotated[
+    int, typer.Option("--workers", metavar="N", help="How many runs to resume at once; 0 for none.")
+]
+HostNames = Annotated[
+    list[str] | None,
+    typer.Option("--host-name", metavar="NAME", help="A host name of this server; repeatable."),
+]
+Origins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--origin", metavar="URL", help="Another origin that may call the API; repeatable."
+    ),
+]
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FILE", help="The policy for remote agents."),
+]
+Environment = Annotated[
+    str,
+    typer.Option("--environment", metavar="NAME", help="A label for the page, such as staging."),
+]
+Webhooks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--webhook",
+        metavar="URL",
+        help="A webhook to call, signed with $SAYSO_WEBHOOK_SECRET; repeatable.",
+    ),
+]
+WebhookSecret = Annotated[
+    Path | None,
+    typer.Option(
+        "--webhook-secret-file", metavar="FILE", help="A file with the webhooks' signing secret."
+    ),
+]
+PrivateWebhooks = Annotated[
+    bool,
+    typer.Option("--webhook-private", help="Allow webhooks to private network addresses."),
+]
+PageUrl = Annotated[
+    str, typer.Option("--page-url", metavar="URL", help="The public URL of the web app, for links.")
+]
+
+
+def serve(
+    targets: Targets = None,
+    host: Host = "127.0.0.1",
+    port: Port = PORT,
+    no_auth: NoAuth = False,
+    workers: Workers = 8,
+    policy: PolicyFile = None,
+    host_name: HostNames = None,
+    origin: Origins = None,
+    environment: Environment = "",
+    webhook: Webhooks = None,
+    webhook_secret_file: WebhookSecret = None,
+    webhook_private: PrivateWebhooks = False,
+    page_url: PageUrl = "",
+    log_json: common.LogJson = False,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Serve the web app and the API, and resume runs of these agents.
+
+    Listens on loopback unless you pass --host, and requires a token or a session. In a terminal it
+    prints a one-time sign-in link; elsewhere, create a token: `sayso token create NAME --role
+    reviewer`.
+    """
+    from sayso.cli.load_agents import load_together
+    from sayso.server import create_app
+    from sayso.server.logs import Log, begin_logging
+    from sayso.server.serving import run
+
+    check_open(host, no_auth=no_auth)
+    if workers < 0:
+        raise Usage(f"--workers {workers}: use 0 or a positive number")
+    begin_logging(Log.JSON if log_json else Log.TEXT)
+    kept, agents = load_together(targets or (), store)
+    app = create_app(
+        agents,
+        store=kept,
+        policy=policy,
+        auth=not no_auth,
+        hosts=host_name or (),
+        origins=_pages(origin or ()),
+        workers=workers,
+        environment=environment,
+        webhooks=_endpoints(webhook or (), webhook_secret_file, webhook_private, page_url),
+    )
+
+    def ready(url: str) -> None:
+        gc.freeze()
+        gc.enable()
+        print(f"Sayso is at {url}  (store: {kept.url})", flush=True)
+        if not no_auth and sys.stdout.isatty():
+            where = link(app, page_url.rstrip("/") or url)
+            print(f"Sign in (works once, for ten minutes): {where}", flush=True)
+
+    run(app, host, port, ready)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a tool may still run, and nothing else stops it
+
+
+def _pages(origins: Sequence[str]) -> list[str]:
+    from sayso.server.access.crossing import pages
+
+    try:
+        return pages(origins)
+    except ValueError as error:
+        raise Usage(f"--origin: {error}") from None
+
+
+def _endpoints(
+    urls: Sequence[str], secret_file: Path | None, private: bool, page: str
+) -> list[Endpoint]:
+    """Return the webhooks. Their secret is no option, because other users see command lines."""
+    if not urls:
+        return []
+    from sayso.server.webhooks import Endpoint
+
+    try:
+        secret = os.environ.get("SAYSO_WEBHOOK_SECRET", "")
+        if secret_file is not None:
+            secret = secret_file.read_text("utf-8")
+        if not secret:
+            raise Usage("--webhook needs $SAYSO_WEBHOOK_SECRET or --webhook-secret-file")
+        return [Endpoint(url, secret.strip(), allow_private=private, page=page) for url in urls]
+    except (OSError, ValueError) as error:
+        raise Usage(str(error)) from None
+
+
+def check_open(host: str, *, no_auth: bool) -> None:
+    """Refuse ``--no-auth`` on an address that other machines can reach."""
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    if no_auth and not loopback:
+        raise Usage(f"--no-auth on {host} would let anyone decide: listen on 127.0.0.1")
+
+
+def link(app: FastAPI, url: str) -> str:
+    """Return a one-time link that signs in the operating system's user."""
+    from sayso.server.access.signing_in import new_link
+
+    return f"{url}/login#{new_link(app.state.sayso.store, os_user().name)}"
+
+
+def open_browser(url: str) -> None:
+    """Open a page in the browser, if there is a display."""
+    graphical = sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY")
+    if graphical or os.environ.get("WAYLAND_DISPLAY"):
+        webbrowser.open(url)
+
+
+WorkerTargets = Annotated[
+    list[str],
+    typer.Argument(metavar="MODULE:ATTRIBUTE...", help="Agents, or functions that return one."),
+]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", metavar="N", help="How many runs to resume at once.")
+]
+Dispatch = Annotated[
+    str | None,
+    typer.Option(
+        "--dispatch",
+        metavar="URL",
+        help="Let Temporal dispatch runs: temporal://host:port[/namespace].",
+    ),
+]
+MetricsPort = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="[ADDRESS:]PORT",
+        help="Serve /metrics and /healthz on this port, on loopback unless you give an address.",
+    ),
+]
+
+
+def worker(
+    targets: WorkerTargets,
+    concurrency: Concurrency = 8,
+    dispatch: Dispatch = None,
+    metrics: MetricsPort = None,
+    log_json: common.LogJson = False,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Resume runs that are ready, and close expired requests.
+
+    Start as many workers as you like next to `sayso serve --workers 0`, and kill any of them.
+    SIGTERM and Ctrl-C wait until the current runs pause or end; a second Ctrl-C does not.
+    """
+    from sayso.cli.load_agents import load_together
+    from sayso.server.logs import Log, begin_logging
+
+    if concurrency < 1:
+        raise Usage(f"--concurrency {concurrency}: use at least 1")
+    begin_logging(Log.JSON if log_json else Log.TEXT)
+    kept, agents = load_together(targets, store)
+    if kept.url.startswith("memory:"):
+        raise Usage("memory:// is not shared between processes: use --store")
+    with closing(kept):
+
+        async def work() -> None:
+            from sayso.server.metrics import Metrics
+            from sayso.worker import Worker
+
+            figures = Metrics()
+            worker = Worker(agents, kept, concurrency=concurrency, on_step=figures.step)
+            working = worker if dispatch is None else _dispatched(worker, dispatch)
+            loop = asyncio.get_running_loop()
+            stops = _InterruptHandler(working)
+            loop.add_signal_handler(signal.SIGTERM, working.stop)
+            loop.add_signal_handler(signal.SIGINT, stops.interrupted)
+            names = ", ".join(agent.name for agent in agents)
+            via = "" if dispatch is None else f", dispatch: {dispatch}"
+            gc.freeze()
+            gc.enable()
+            with _metrics_server(metrics, worker, figures) as where:
+                at = "" if where is None else f", metrics: {where}/metrics"
+                print(f"Resuming runs of {names}  (store: {kept.url}{via}{at})", flush=True)
+                await working.run()
+            if stops.cut:
+                leave_soon()
+
+        asyncio.run(work())
+
+
+class _InterruptHandler:
+    """Handles Ctrl-C: the first one stops gracefully, the second one cuts running calls short."""
+
+    def __init__(self, working: Worker | TemporalDispatch) -> None:
+        self._working = working
+        self._stopping = False
+        self.cut = False
+
+    def interrupted(self) -> None:
+        """Handle one Ctrl-C."""
+        if self._stopping:
+            self.cut = True
+            self._working.cut_short()
+        else:
+            self._stopping = True
+            self._working.stop()
+
+
+def _metrics_server(
+    given: str | None, worker: Worker, figures: Figures
+) -> AbstractContextManager[str | None]:
+    """Serve the worker's metrics, if ``--metrics`` was given."""
+    if given is None:
+        return nullcontext()
+    from sayso.server.worker_port import address_of, worker_port
+
+    try:
+        return worker_port(address_of(given), worker, figures)
+    except InvalidCall as error:
+        raise Usage(f"--metrics {error}") from None
+
+
+def _dispatched(worker: Worker, url: str) -> TemporalDispatch:
+    try:
+        from sayso.worker.dispatch_temporal import Address, TemporalDispatch
+    except ImportError:
+        message = f'--dispatch {url}: Temporal is not installed: pip install "sayso[temporal]"'
+        raise Usage(message) from None
+    try:
+        return TemporalDispatch(worker, Address.of(url))
+    except InvalidCall as error:
+        raise Usage(f"--dispatch {error}") from None
