@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from zygote import PATIENCE, Zygote
 
-from sayso.stores.postgres import stream
+from sayso.stores.postgres import store
 
 
 @pytest.fixture(scope="module")
@@ -20,4 +20,4 @@ def zygote() -> Iterator[Zygote]:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other workers have transactions open on the same PostgreSQL."""
-    monkeypatch.setattr(stream, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(store, "PATIENCE", PATIENCE)

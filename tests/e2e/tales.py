@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from stories import RUN, Story, World, append, in_doubt, lines
 
 from sayso import DidNotRun, Option, Paused, Question, Ran
-from sayso.engine.commands import AddGrant, Claim, Recover, Wake
+from sayso.engine.commands import AddGrant, Claim, Park, Recover, Wake
 from sayso.inbox import create_token, revoke_token
 from sayso.types import Grant, Request
 
@@ -239,6 +239,22 @@ class Long(Story):
         return "paid"
 
 
+class Parked(Story):
+    """A process takes the paused run, finds nothing to do, and gives it back."""
+
+    only = ("park",)
+
+    def agent(self, world: World) -> Any:
+        try:
+            return super().agent(world)
+        except Paused:
+            claim = Claim(thread=RUN, run=RUN, owner="looker", lease=30_000_000, force=True)
+            (run,) = world.store.transact(claim)
+            if run is not None:
+                world.store.transact(Park(thread=RUN, run=RUN, token=run.token))
+            raise
+
+
 class Interrupted(Story):
     """Ctrl-C after the start: the process itself says that nobody knows."""
 
@@ -387,6 +403,7 @@ TALES: dict[str, Story] = {
     "noted": Noted(),
     "once": Once(),
     "outlived": Outlived(),
+    "parked": Parked(),
     "pruned": Pruned(),
     "question": Asked(),
     "quorum": Quorum(),

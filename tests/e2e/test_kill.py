@@ -18,8 +18,8 @@ from sayso.stores.sqlite import store as sqlite
 #: The store's own commits, beside those of the engine's commands.
 OWN = set(re.findall(r'_submit\(\["(\w+)"\]', inspect.getsource(sqlite)))
 BOUNDARIES = {command.name for command in COMMANDS} | OWN
-#: Crossed by the next process, after the first one died; and by agents, whose own kill tests do so.
-LATER_ONLY = {"release_lapsed", "park"}
+#: Crossed by the next process, after the first one died.
+LATER_ONLY = {"release_lapsed"}
 
 LEAST_KILLS = 300
 

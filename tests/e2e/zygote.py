@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sayso.stores.postgres import stream
+from sayso.stores.postgres import store
 
 MODULES = ("actors", "stories", "tales")
 PATIENCE = 60.0
@@ -93,7 +93,7 @@ def _serve() -> None:
     sys.path += [str(path.parent) for path in more]
     for module in (*MODULES, *(path.stem for path in more)):
         importlib.import_module(module)
-    stream.PATIENCE = PATIENCE  # other tests keep transactions open on the same server
+    store.PATIENCE = PATIENCE  # other tests keep transactions open on the same server
     children: set[int] = set()
     with tempfile.TemporaryDirectory() as folder:
         for line in sys.stdin:
