@@ -165,7 +165,7 @@ class PostgresDatabase:
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
         from sayso.stores.postgres.connections import connect, translator
-        from sayso.stores.postgres.database import without_password
+        from sayso.stores.postgres.database import split_schema, without_password
 
         self._psycopg = psycopg
         self._url = without_password(url)
