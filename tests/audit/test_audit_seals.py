@@ -175,7 +175,7 @@ def test_a_store_lets_go_although_it_cannot_seal(
     assert writer is not None
     writer.execute("PRAGMA query_only = 1")
     world.close()
-    assert "not sealed now" in caplog.text
+    assert "not sealed yet" in caplog.text
     world.open()
     assert world.verify().ok
 

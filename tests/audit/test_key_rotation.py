@@ -140,7 +140,7 @@ def test_a_stranger_does_not_open_the_store(machine: Opener) -> None:
     ask(store, "r")
     store.seal()
     machine(K2)
-    with pytest.raises(sayso.StoreError, match="that key is not here"):
+    with pytest.raises(sayso.StoreError, match="which is missing"):
         machine(K3)
 
 

@@ -15,7 +15,7 @@ from sayso.cli.checkup.check import span
 from sayso.engine.commands import Note
 from sayso.keys import new_key, public_key
 from sayso.stores import open_store
-from sayso.stores.sqlite import sidecar
+from sayso.stores.sqlite import files
 from sayso.testing import ScriptedModel, call
 
 HOURS = 3 * 3_600_000_000
@@ -181,7 +181,7 @@ def test_another_journal_is_told(world: World) -> None:
 
 def test_a_network_file_system_is_wrong(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.mail()
-    monkeypatch.setattr(sidecar, "_file_system", lambda path: "nfs4")
+    monkeypatch.setattr(files, "_file_system", lambda path: "nfs4")
     assert "network file system (nfs4)" in checks(world, code=1)["store"]["text"]
 
 

@@ -143,7 +143,7 @@ def test_a_key_is_wanted(pg: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SAYSO_KEY")
     assert "SAYSO_KEY is not set" in checks(pg, code=1)["key"]["text"]
     monkeypatch.setenv("SAYSO_KEY", new_key())
-    assert "that key is not here" in checks(pg, code=1)["store"]["text"]
+    assert "which is missing" in checks(pg, code=1)["store"]["text"]
 
 
 def test_a_server_that_forgets_is_wrong(pg: World) -> None:

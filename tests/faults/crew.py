@@ -108,7 +108,7 @@ def work(
 
 def silence() -> None:
     """From now on no NOTIFY is sent from this process."""
-    postgres.news = lambda *_: None
+    postgres.notify = lambda *_: None
 
 
 def slow_down(store: Store, lag: float) -> None:

@@ -34,7 +34,7 @@ def test_clocks_that_are_ten_minutes_off(
 def test_lost_notifications_delay_and_lose_nothing(
     zygote: Zygote, tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "news", postgres.news)  # put back in the end
+    monkeypatch.setattr(postgres, "notify", postgres.notify)  # put back in the end
     silence()
     folder = make(tmp_path / "place", "postgres")
     with at_work(zygote, folder, SEED) as desk:

@@ -1,9 +1,8 @@
-"""What happened to one call: all of it, on every store, without reading a whole long thread."""
+"""The events of one call, on every store."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 from pg_places import Place
 
 from sayso.keys import Keyring
-from sayso.stores import call_events
 from sayso.stores.base import Store
-from sayso.stores.call_events import events_about
 from sayso.stores.memory import MemoryStore
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sqlite import SqliteStore
@@ -37,52 +34,22 @@ def any_world(
     store.close()
 
 
-def test_the_events_of_one_call_are_found_in_a_long_thread(
-    any_world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(call_events, "_PAGE", 10)
-    monkeypatch.setattr(call_events, "_PAGES", 2)
-    store = any_world.store
-    calls = []
+def test_the_events_of_one_call_are_found_in_a_long_thread(any_world: World) -> None:
+    store, calls = any_world.store, []
     for n in range(60):
-        any_world.clock.advance(1)
-        call = any_world.running(run=f"r{n}")
-        calls.append(any_world.record(call))
+        calls.append(any_world.record(any_world.running(run=f"r{n}")))
         any_world.finish(run=f"r{n}")
-    thread = store.thread("t")
-    assert thread is not None
-    assert thread.seq > 200
-    read: list[int] = []
-    chain = store.chain
-
-    def counted(thread: str, after: int = 0, limit: int = 1000) -> Any:
-        rows = chain(thread, after, limit)
-        read.append(len(rows))
-        return rows
-
-    monkeypatch.setattr(store, "chain", counted)
     for call in (calls[0], calls[30], calls[-1]):
-        wanted = [event for event in chain("t") if event.call == call.id]
-        read.clear()
-        assert events_about(store, call) == wanted
+        wanted = [event for event in store.chain("t") if event.call == call.id]
+        assert store.call_events(call.id) == wanted
+        assert store.call_events(call.id, limit=2) == wanted[:2]
         assert len(wanted) >= 3
-        assert sum(read) <= 9 + 20 + 10  # halving, two pages, and the last one
-    for one, other in pairwise(calls):
-        assert one.created <= other.created
+    assert store.call_events("no_such_call") == store.call_events("") == []
 
 
-def test_a_clock_that_was_set_back_hides_nothing(
-    any_world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(call_events, "_PAGE", 5)
-    monkeypatch.setattr(call_events, "_PAGES", 1)
-    any_world.clock.advance(1000)
-    for n in range(10):
-        any_world.record(any_world.running(run=f"r{n}"))
-        any_world.finish(run=f"r{n}")
-    any_world.clock.set(any_world.clock() - 900_000_000)
-    late = any_world.record(any_world.running(run="back"))
-    any_world.finish(run="back")
-    wanted = [event for event in any_world.store.chain("t") if event.call == late.id]
-    assert events_about(any_world.store, late) == wanted
-    assert wanted
+def test_the_events_of_a_call_are_read_from_an_index(tmp_path: Path, keys: Keyring) -> None:
+    store = SqliteStore(tmp_path / "store.db", keys=keys)
+    query = "SELECT * FROM event WHERE call = ? AND call <> '' ORDER BY seq LIMIT 9"
+    plan = store._rows(f"EXPLAIN QUERY PLAN {query}", ("c",))
+    assert [row[-1] for row in plan] == ["SEARCH event USING INDEX event_call (call=?)"]
+    store.close()

@@ -168,9 +168,9 @@ def test_a_frozen_server_is_given_up_though_the_pooler_lets_everybody_in(
     server: PostgresServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "LOOK_UP", 0.1)
+    monkeypatch.setattr(connections, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(connections, "SILENCE", 0.5)
-    monkeypatch.setattr(connections, "_AT_THE_DOOR", 2)
+    monkeypatch.setattr(connections, "_CONNECT_SECONDS", 2)
     monkeypatch.setattr(connections, "_FIRST_ANSWER", 2)
     store = open_store(patience=1.0)
     world = a_world(store)

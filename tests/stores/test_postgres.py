@@ -327,7 +327,7 @@ def test_what_runs_is_started_by_a_commit_of_its_own(open_pg: PgOpener, mine: An
     mine.commit()
     mine.execute("INSERT INTO orders VALUES ('o1')")
     for asks, order in ((True, "asked"), (False, "free")):
-        with pytest.raises(StoreError, match="ship cannot run inside a transaction of yours"):
+        with pytest.raises(StoreError, match="ship cannot run inside your transaction"):
             shop(store.on(mine), asks=asks)(order)
     mine.commit()
     assert effects == []
@@ -384,7 +384,7 @@ async def test_only_a_connection_that_is_not_async_will_do(open_pg: PgOpener, pl
     store = open_pg()
     async with await psycopg.AsyncConnection.connect(place.url) as connection:
         for wrong in (connection, place.url, None):
-            with pytest.raises(StoreError, match=f"that is a {type(wrong).__name__}"):
+            with pytest.raises(StoreError, match=f"not a {type(wrong).__name__}"):
                 store.on(wrong)  # type: ignore[arg-type]
 
 

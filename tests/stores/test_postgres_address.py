@@ -8,7 +8,7 @@ from pg_places import Place
 from sayso.errors import StoreError
 from sayso.keys import Keyring
 from sayso.stores.postgres import PostgresStore
-from sayso.stores.postgres.database import shown, split
+from sayso.stores.postgres.database import split_schema, without_password
 
 
 def with_option(url: str, option: str) -> str:
@@ -25,8 +25,8 @@ def test_a_password_as_it_is_says_how_it_is_written(keys: Keyring, password: str
 
 def test_a_question_mark_in_a_password_begins_no_parameters() -> None:
     url = "postgresql://me:pa?ss@db/x?schema=y&sslmode=require"
-    assert shown(url) == "postgresql://me@db/x?schema=y&sslmode=require"
-    assert split(url) == ("postgresql://me:pa?ss@db/x?sslmode=require", "y")
+    assert without_password(url) == "postgresql://me@db/x?schema=y&sslmode=require"
+    assert split_schema(url) == ("postgresql://me:pa?ss@db/x?sslmode=require", "y")
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_a_question_mark_in_a_password_begins_no_parameters() -> None:
     ],
 )
 def test_an_address_without_a_password_is_shown_whole(url: str) -> None:
-    assert shown(url) == url
-    assert split(url) == (url, None)
+    assert without_password(url) == url
+    assert split_schema(url) == (url, None)
 
 
 def test_who_may_not_make_the_schema_is_told_who_can(place: Place, keys: Keyring) -> None:
@@ -51,5 +51,5 @@ def test_who_may_not_make_the_schema_is_told_who_can(place: Place, keys: Keyring
 
 def test_where_nothing_can_be_written_the_primary_is_asked_for(place: Place, keys: Keyring) -> None:
     url = with_option(place.url, "default_transaction_read_only%3Don")
-    with pytest.raises(StoreError, match="give the address of the primary"):
+    with pytest.raises(StoreError, match="use the address of the primary"):
         PostgresStore(url, schema=f"{place.schema}_only", keys=keys)

@@ -72,10 +72,10 @@ def open_store(server: PostgresServer, keys: Keyring) -> Iterator[Callable[..., 
 
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "LOOK_UP", 0.1)
+    monkeypatch.setattr(connections, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(connections, "SILENCE", 0.5)
-    monkeypatch.setattr(connections, "_AT_THE_DOOR", 2)
-    monkeypatch.setattr(connections, "_WATCHFUL", {**connections._WATCHFUL, "connect_timeout": 2})
+    monkeypatch.setattr(connections, "_CONNECT_SECONDS", 2)
+    monkeypatch.setattr(connections, "_TIMEOUTS", {**connections._TIMEOUTS, "connect_timeout": 2})
 
 
 def a_world(store: PostgresStore) -> World:
@@ -128,7 +128,7 @@ def test_who_was_committing_then_is_told_that_nobody_knows(
     freezing = frozen(server)
     store.boundary = lambda name, when: freezing.__enter__() if when == "before" else None
     try:
-        with pytest.raises(StoreError, match="cannot be asked whether it was"):
+        with pytest.raises(StoreError, match="cannot be asked whether it succeeded"):
             world.decide(call, "approve")
     finally:
         store.boundary = None
@@ -144,13 +144,13 @@ def test_an_answer_that_takes_long_is_waited_for(
     open_store: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    real = connections.lets_in
+    real = connections.answers
 
     def counted(server: Any) -> bool:
         asked.append(server)
         return real(server)
 
-    monkeypatch.setattr(connections, "lets_in", counted)
+    monkeypatch.setattr(connections, "answers", counted)
     assert open_store(patience=0.1)._rows("SELECT 7 FROM pg_sleep(1.5)") == [(7,)]
     assert asked
 
@@ -163,12 +163,12 @@ def test_it_is_the_server_that_was_asked_which_has_to_be_alive(
     both = f"postgresql://postgres@/postgres?host={server.folder},{other.folder}"
     with psycopg.connect(both) as connection:
         assert connection.info.host == str(server.folder)
-        assert connections.lets_in(connection.info)
+        assert connections.answers(connection.info)
         with frozen(server):
-            assert not connections.lets_in(connection.info)
+            assert not connections.answers(connection.info)
         server.kill()
         try:
-            assert connections.lets_in(connection.info), (
+            assert connections.answers(connection.info), (
                 "the connection reports that the server is gone"
             )
         finally:
@@ -220,7 +220,7 @@ def test_who_was_let_in_waits_for_a_server_that_goes_away_while_the_store_is_ope
     assert a_world(open_store()).ask().status is CallStatus.ASKED
     assert len(tries) == 3
     tries.clear()
-    with pytest.raises(StoreError, match="not a store that can be used"):
+    with pytest.raises(StoreError, match="cannot open the store"):
         open_store(patience=0.0)
     began = time.monotonic()
     with pytest.raises(StoreError):  # nobody ever let us in

@@ -17,7 +17,7 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steady, self.database, self.asked = 5_000_000, 1_000_000_000, 0
-        monkeypatch.setattr(transaction, "_steady", lambda: self.steady)
+        monkeypatch.setattr(transaction, "_monotonic", lambda: self.steady)
         self.clock = Clock(self.ask)
 
     def ask(self, takes: int = 0) -> int:
@@ -69,7 +69,7 @@ def test_the_store_tells_the_time_of_its_database(open_pg: PgOpener, place: Plac
         after = place.sql(_NOW)[0][0]
         assert before < call.created < after
         assert store.now() < after + 1_000_000
-        said, values = store._said_now()
+        said, values = store._sql_now()
         assert store._rows(f"SELECT {said}", values)[0][0] > after
 
 

@@ -118,7 +118,7 @@ def test_a_database_that_is_away_holds_up_no_end(
     began = time.monotonic()
     store.close()
     assert time.monotonic() - began < 10  # it is waited for during 30 seconds otherwise
-    assert "not sealed now" in caplog.text
+    assert "not sealed yet" in caplog.text
     server.start()
 
 

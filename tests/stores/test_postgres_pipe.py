@@ -16,7 +16,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 import sayso
 from sayso.errors import InvalidCall
 from sayso.stores.postgres import connections, transaction
-from sayso.stores.postgres.connections import Connection, Pipe, connect, translator
+from sayso.stores.postgres.connections import Connection, Pipeline, connect, translator
 from sayso.testing import ScriptedModel, call, say
 from sayso.testing.world import World
 
@@ -27,8 +27,8 @@ def session(place: Place) -> Iterator[Connection]:
         yield connection
 
 
-def pipe_on(connection: Connection) -> Pipe:
-    return Pipe(connection, translator("nowhere"))
+def pipe_on(connection: Connection) -> Pipeline:
+    return Pipeline(connection, translator("nowhere"))
 
 
 def ask(connection: Connection, text: str, *values: Any) -> list[Any]:
@@ -166,8 +166,8 @@ def test_a_name_that_was_not_taken_is_not_used(session: Connection) -> None:
 
 
 def test_only_so_many_are_prepared(session: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_MOST", 3)
-    monkeypatch.setattr(connections, "_MOST_COUNTED", 5)
+    monkeypatch.setattr(connections, "_MAX_PREPARED", 3)
+    monkeypatch.setattr(connections, "_MAX_COUNTED", 5)
     for _ in range(10):
         for n in range(4):
             assert ask(session, f"SELECT {n}, ?::bigint", n) == [(n, n)]

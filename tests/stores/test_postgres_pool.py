@@ -94,7 +94,7 @@ def test_connections_that_rest_are_let_go(
     for _ in range(10):
         store.threads()
     assert len(store._pool._idle) == 5
-    monkeypatch.setattr(connections, "_REST", 0.5)
+    monkeypatch.setattr(connections, "_MAX_IDLE", 0.5)
     time.sleep(0.6)
     for _ in range(10):
         store.threads()

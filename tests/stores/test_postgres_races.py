@@ -132,7 +132,7 @@ def test_a_decision_elsewhere_is_news_here(
 ) -> None:
     """With NOTIFY at once; without it, as behind a pooler, by looking."""
     if deaf:
-        monkeypatch.setattr("sayso.stores.postgres.store.news", lambda *ignored: None)
+        monkeypatch.setattr("sayso.stores.postgres.store.notify", lambda *ignored: None)
     else:
         monkeypatch.setattr(postgres, "POLL_SECONDS", 30.0)
     here, there = a_world(open_pg()), a_world(open_pg())
@@ -238,7 +238,7 @@ def test_a_transaction_that_hangs_is_ended_before_it_is_done_again(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its session may sit somewhere with the COMMIT still to come."""
-    monkeypatch.setattr(transaction, "_OVER_AFTER", 0.1)
+    monkeypatch.setattr(transaction, "_END_AFTER_SECONDS", 0.1)
     store = open_pg()
     with psycopg.connect(place.url) as hanging:
         xid, pid = hanging.execute("SELECT pg_current_xact_id()::text, pg_backend_pid()").fetchone()  # type: ignore[misc]
@@ -262,7 +262,7 @@ def test_who_cannot_ask_says_so(open_pg: PgOpener, monkeypatch: pytest.MonkeyPat
 
     with monkeypatch.context() as patched:
         patched.setattr(Attempt, "run", lost)
-        with pytest.raises(StoreError, match="look at what is there"):
+        with pytest.raises(StoreError, match="check what is stored"):
             world.ask()
     store._pool.close()
 

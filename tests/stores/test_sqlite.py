@@ -16,7 +16,7 @@ from sayso.errors import StoreError, StoreVersion
 from sayso.keys import Keyring, new_key
 from sayso.stores import open_store
 from sayso.stores.sql import migrate
-from sayso.stores.sqlite import SqliteStore, sidecar
+from sayso.stores.sqlite import SqliteStore, files
 from sayso.testing import FakeClock
 from sayso.testing.world import World
 
@@ -165,7 +165,7 @@ def test_an_empty_file_becomes_a_store(path: Path, open_again: Opener, clock: Fa
 def test_a_network_file_system_is_refused(
     open_again: Opener, path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(sidecar, "_file_system", lambda path: kind)
+    monkeypatch.setattr(files, "_file_system", lambda path: kind)
     with pytest.raises(StoreError, match=f"network file system .{kind}.*local disk"):
         open_again()
     assert not path.exists()
@@ -338,6 +338,6 @@ def test_a_file_that_is_something_else_is_told_as_that(tmp_path: Path, content: 
     else:
         with contextlib.closing(sqlite3.connect(file)) as connection:
             connection.execute("CREATE TABLE users (name)")
-    with pytest.raises(StoreError, match=r"not a store of Sayso|not a database"):
+    with pytest.raises(StoreError, match=r"not a Sayso store|not a database"):
         open_store(f"sqlite:///{file}")
     assert list(tmp_path.iterdir()) == [file]

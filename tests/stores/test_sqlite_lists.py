@@ -11,7 +11,7 @@ import pytest
 from sayso.keys import Keyring
 from sayso.stores.base import Query
 from sayso.stores.memory import MemoryStore
-from sayso.stores.sql import pages
+from sayso.stores.sql import reads
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
 from sayso.testing.world import World, seconds
@@ -78,8 +78,8 @@ def steps(store: SqliteStore, read: Callable[[], object]) -> int:
 def test_a_page_costs_the_same_over_few_and_many(
     filled: tuple[SqliteStore, SqliteStore], name: str, sort: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "FEW_SEARCH_KEYS", 100)
-    monkeypatch.setattr(pages, "MANY_CALLS", 200)
+    monkeypatch.setattr(reads, "FEW_SEARCH_KEYS", 100)
+    monkeypatch.setattr(reads, "MANY_CALLS", 200)
     statuses = ["pending"] if sort == "expiring" else ["pending", "closed", "any"]
     for status in statuses:
         query = Query(status=status, sort=sort, limit=20, **QUERIES[name])
@@ -116,8 +116,8 @@ def test_every_way_gives_the_same_page(
         start = each.clock()
         fill(each, 100)
         each.clock.set(start)
-    monkeypatch.setattr(pages, "FEW_SEARCH_KEYS", few_search_keys)
-    monkeypatch.setattr(pages, "MANY_CALLS", many_calls)
+    monkeypatch.setattr(reads, "FEW_SEARCH_KEYS", few_search_keys)
+    monkeypatch.setattr(reads, "MANY_CALLS", many_calls)
     for filters in [*QUERIES.values(), {"created_after": world.clock() - seconds(1)}]:
         for sort in ("oldest", "newest", "expiring"):
             for status in ("pending", "any", "closed"):

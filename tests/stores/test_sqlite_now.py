@@ -14,7 +14,7 @@ from sayso.keys import Keyring
 from sayso.rows import Message
 from sayso.stores.seals import SEAL_EVENTS
 from sayso.stores.sqlite import SqliteStore
-from sayso.stores.sqlite.watcher import OwnCommits
+from sayso.stores.sqlite.store import OwnCommits
 
 KEYS = Keyring.ephemeral()
 

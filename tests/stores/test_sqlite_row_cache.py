@@ -12,7 +12,8 @@ import pytest
 from sayso.engine.commands import Look, Note
 from sayso.errors import AlreadyDecided, NotFound, StoreError, Tampered
 from sayso.rows import SYSTEM_THREAD
-from sayso.stores.sqlite import SqliteStore, row_cache
+from sayso.stores.sqlite import SqliteStore
+from sayso.stores.sqlite import store as sqlite
 from sayso.testing.world import World
 
 
@@ -110,7 +111,7 @@ def test_the_thread_of_the_store_itself_goes_on(world: World) -> None:
 
 
 def test_memory_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_cache, "_MOST_ROWS", 10)
+    monkeypatch.setattr(sqlite, "_MOST_ROWS", 10)
     for i in range(30):
         call = world.ask(run=f"r{i}", thread=f"t{i}")
     rows = world.store._row_cache  # type: ignore[attr-defined]

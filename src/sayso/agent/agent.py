@@ -32,7 +32,7 @@ from sayso.gate.telling import Channel
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import LIVE, Call, Run
-from sayso.stores.inner import call_off
+from sayso.stores.nested_runs import call_off
 from sayso.twin import hop, look, twin
 from sayso.types import Decision, Json, Reviewer, Terms, ToolCall, moment
 

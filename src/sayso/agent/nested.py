@@ -18,7 +18,7 @@ from sayso.agent.tool import NestedAgent, Tool, ToolOptions, tool
 from sayso.errors import Conflict, InvalidCall, NotFound, Paused, SaysoError
 from sayso.rows import LIVE, Run
 from sayso.stores.base import Store
-from sayso.stores.inner import call_off, inner_thread, wake_outer
+from sayso.stores.nested_runs import call_off, inner_thread, wake_outer
 from sayso.twin import hop, look
 
 #: The calls of outer agents that run here, and will hear of the end of their runs by themselves.

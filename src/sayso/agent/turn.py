@@ -17,7 +17,7 @@ from sayso.engine.commands import Cancel, NewCall
 from sayso.errors import SaysoError
 from sayso.gate.recheck import called_off
 from sayso.rows import OPEN, Call, CallStatus
-from sayso.stores.inner import expire
+from sayso.stores.nested_runs import expire
 from sayso.types import DECISIONS, Json, Micros, Request
 from sayso.views import content_of
 

@@ -37,7 +37,7 @@ from sayso.errors import Conflict, NotFound, SaysoError
 from sayso.hiding import declared
 from sayso.inbox import Inbox
 from sayso.rows import LIVE, Call, Run
-from sayso.stores.inner import inner_runs
+from sayso.stores.nested_runs import inner_runs
 from sayso.threads import leave_soon
 from sayso.types import Json, Request
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
-
 from sayso.errors import NotFound, StoreError
 from sayso.stores.sql.migrate import migrations, version_of
 
@@ -162,15 +161,15 @@ class PostgresDatabase:
 
     def __init__(self, url: str) -> None:
         # The driver is an extra; importing our connections first raises what to install.
-        from sayso.stores.postgres.connections import connect, translator
-        from sayso.stores.postgres.database import shown, split
-
         import psycopg
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+        from sayso.stores.postgres.connections import connect, translator
+        from sayso.stores.postgres.database import split_schema, without_password
+
         self._psycopg = psycopg
-        self._url = shown(url)
-        address, schema = split(url)
+        self._url = without_password(url)
+        address, schema = split_schema(url)
         self._schema = schema or "sayso"
         self._translate = translator(self._schema)
         try:
@@ -263,7 +262,9 @@ class PostgresDatabase:
             words = f"synchronous_commit is local, so commits do not wait for a standby: {loss}"
             yield Check("standby", "wrong", words)
         elif not standbys or (visible and not in_step):
-            words = "a synchronous standby is configured but not connected: every commit waits for it"
+            words = (
+                "a synchronous standby is configured but not connected: every commit waits for it"
+            )
             yield Check("standby", "wrong", words)
         else:
             yield Check("standby", "ok", "commits wait for a synchronous standby")

@@ -40,7 +40,7 @@ from sayso.gate.settling import Settler
 from sayso.gate.verify import verify
 from sayso.rows import LIVE, Call, CallStatus, RunStatus
 from sayso.stores.base import Due, Store
-from sayso.stores.inner import close_due, release_lapsed
+from sayso.stores.nested_runs import close_due, release_lapsed
 from sayso.stores.row_checks import request_in
 from sayso.twin import News, hop, look, write, write_start, write_whole
 from sayso.types import Micros, Request

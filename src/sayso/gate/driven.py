@@ -30,7 +30,7 @@ from sayso.gate.within import Within
 from sayso.policy import Policy
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import NEVER, Query
-from sayso.stores.inner import expire
+from sayso.stores.nested_runs import expire
 from sayso.twin import hop, look, twin, write
 from sayso.types import Decision, Request, Reviewer
 

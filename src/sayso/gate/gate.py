@@ -49,7 +49,7 @@ from sayso.policy import Policy, Predicate
 from sayso.rows import Call
 from sayso.stores import open_store
 from sayso.stores.base import Store
-from sayso.stores.inner import call_off
+from sayso.stores.nested_runs import call_off
 from sayso.twin import drive, hop, run_sync, twin
 from sayso.types import Json, Question, Request, Terms, ToolCall, moment
 from sayso.views import kept_question

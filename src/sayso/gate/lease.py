@@ -20,7 +20,7 @@ from sayso.forking import generation, renew_in_child
 from sayso.gate.reentrancy import due_here, refuse_own_run, took
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
-from sayso.stores.inner import call_off, release_lapsed
+from sayso.stores.nested_runs import call_off, release_lapsed
 from sayso.twin import News, hop, look, write
 from sayso.types import Micros, moment
 

@@ -32,7 +32,7 @@ from sayso.policy import tightened
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
 from sayso.stores.base import Query, Store
-from sayso.stores.inner import call_off, close_overdue, expire
+from sayso.stores.nested_runs import call_off, close_overdue, expire
 from sayso.stores.row_checks import if_readable, tool_of
 from sayso.twin import News, hop, look, twin, write, write_made
 from sayso.types import (

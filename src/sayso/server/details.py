@@ -14,7 +14,6 @@ from sayso.server.service import Service
 from sayso.server.showing.shown import inert, summary
 from sayso.server.showing.veil import FOR_OTHERS, Veil, Veiled
 from sayso.stores.base import Query, Store
-from sayso.stores.call_events import events_about
 from sayso.stores.row_checks import request_in
 from sayso.text import inline, lines
 from sayso.types import Json, Request, Reviewer, moment
@@ -36,7 +35,7 @@ def about(service: Service, request: Request, by: Reviewer, *, masked: bool) -> 
     before = 0 if thread is None else max(thread.messages - _TAIL, 0)
     return {
         "conversation": conversation(store, request.thread, by, current=call, after=before),
-        "events": [told(event, masked=masked) for event in events_about(store, call)],
+        "events": [told(event, masked=masked) for event in store.call_events(call.id)],
         "like": _like(store, call, by),
         "policy": {
             "rule": inline(call.terms.rule),

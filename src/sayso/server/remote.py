@@ -36,7 +36,7 @@ from sayso.server.wire.shapes import (
     ResultBody,
 )
 from sayso.stores.base import Query, Store
-from sayso.stores.inner import expire, release_lapsed
+from sayso.stores.nested_runs import expire, release_lapsed
 from sayso.stores.row_checks import request_in
 from sayso.twin import News, hop, look, write
 from sayso.types import (

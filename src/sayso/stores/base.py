@@ -1,17 +1,19 @@
-"""What a store promises, and the one body that every store shares.
+"""The store contract, and the code that every store shares.
 
 A store keeps rows and runs commands. ``transact`` is the only way to change anything: it takes the
 thread's lock, loads the rows that the commands need, lets the pure engine change them, writes what
-changed together with its events, and commits; when it returns, the change survives a power cut (as
+changed together with its events, and commits. When it returns, the change survives a power cut (as
 far as the store promises durability at all). When it raises, nothing was changed.
 
-Everything is synchronous: one text of each statement. Async callers hop a thread once per
-transaction.
+Stores are synchronous, so each statement exists once. Async callers hand a whole transaction to a
+worker thread.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -21,24 +23,25 @@ from sayso.engine import Command, EngineDeps, UnitOfWork, apply
 from sayso.engine.command import Needs
 from sayso.engine.commands import Note
 from sayso.errors import Conflict, InvalidCall, NotFound
+from sayso.forking import renew_in_child
 from sayso.keys import Keyring
 from sayso.rows import Call, EffectKey, Event, Principal, Run, StoredMessage, Thread, Tool
 from sayso.stores.seals import Seal
 from sayso.types import Grant, Micros
 
-#: A place in the stream of events; "" is before the first. Only its store can read it.
+#: A position in the stream of events, opaque to callers; "" is before the first.
 Cursor = str
 
-#: Called before and after each commit with the name of its boundary: a fault test dies in here.
+#: Called before and after each commit with the commands' names; fault tests kill the process here.
 Boundary = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Which requests to list. ``status`` is a public name, ``"closed"`` or ``"any"``.
+    """Which requests to list. ``status`` is a public status, ``"closed"`` or ``"any"``.
 
-    ``text`` is found where each of its words begins a word of the tool, the agent or the
-    description, or where all of it begins the id (three letters or more, ``req_`` left out or not).
+    ``text`` matches a request if each of its words starts a word of the tool, agent or description,
+    or if all of it starts the id (at least three characters, with or without ``req_``).
     """
 
     status: str = "pending"
@@ -51,57 +54,57 @@ class Query:
     run: str | None = None
     text: str | None = None
     risk: str | None = None
-    #: Made at this time or later.
+    #: Created at this time or later.
     created_after: Micros | None = None
-    #: ``oldest``, ``newest``, or ``expiring``: soonest end first, which is quick for what waits.
+    #: ``oldest``, ``newest``, or ``expiring`` (soonest first; fast for open requests only).
     sort: str = "oldest"
-    #: The key of the last row before the page, as ``page`` gave it in the same order.
+    #: The key of the last row of the previous page, as ``page`` returned it in the same order.
     after: int | None = None
     limit: int = 50
 
 
-#: Where a request without an end stands among those that have one.
+#: Sorts requests without an expiry after all others.
 NEVER: Micros = 1 << 62
 _MOST = (1 << 63) - 1
 
 
 def page_key(query: Query, n: int, expires_at: Micros | None) -> int:
-    """What the next page comes after: the row's number, and above it its end, if sorted by that."""
+    """Return the key of a row: its number, with its expiry in the upper bits if sorted by that."""
     if query.sort != "expiring":
         return n
     return (NEVER if expires_at is None else expires_at) << 64 | n
 
 
 def page_start(query: Query) -> tuple[Micros, int]:
-    """The end and the number that a page comes after; whatever a client sends is a place."""
+    """Return the expiry and the number to continue after. Accepts whatever a client sends."""
     after = max(query.after or 0, 0)
     end, n = divmod(after, 1 << 64) if query.sort == "expiring" else (0, after)
     return min(end, _MOST), min(n, _MOST)
 
 
 def age_key(at: Micros, name: str) -> str:
-    """Where a run or a thread stands in a list by age."""
+    """Return the key of a run or thread in a list sorted by age."""
     return f"{at}.{name}"
 
 
 def age_start(after: str | None) -> tuple[Micros, str]:
-    """The time and the name that a page by age comes after; whatever a client sends is a place."""
+    """Return the time and the id to continue after. Accepts whatever a client sends."""
     at, _, name = (after or "").partition(".")
     return (min(int(at), _MOST), name) if at.isdecimal() else (_MOST, "")
 
 
-def place_of(cursor: Cursor) -> int:
-    """The number of an event that a cursor means, where events are numbered in commit order."""
+def position_of(cursor: Cursor) -> int:
+    """Return the position in a cursor of a store that numbers events in commit order."""
     if not cursor:
         return 0
     if not (cursor.isascii() and cursor.isdecimal()) or int(cursor) > _MOST:
-        raise InvalidCall(f"{cursor!r:.60} is no place among the events: use one you were given")
+        raise InvalidCall(f"{cursor!r:.60} is not a cursor: use one that the store returned")
     return int(cursor)
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Something whose time has come: an overdue request, or a run whose lease has lapsed."""
+    """An overdue request, or (``call`` is ``None``) a run whose lease has lapsed."""
 
     thread: str
     run: str
@@ -109,7 +112,7 @@ class Due:
 
 
 class ListedCall(NamedTuple):
-    """A call with its number, and where the index of the lists has it."""
+    """A call with its number and its columns in the index of the lists."""
 
     n: int
     call: Call
@@ -118,66 +121,66 @@ class ListedCall(NamedTuple):
 
 
 class Subscription(Protocol):
-    """A listener that can be taken away again."""
+    """A listener that can be cancelled."""
 
     def cancel(self) -> None: ...
 
 
 class StoreReads(Protocol):
-    """What a store can be asked. A row leaves it only if its MAC holds.
+    """The reads of a store. A row leaves it only if its MAC holds.
 
-    A row that is asked for by its name and was changed by something without the row key raises
-    ``Tampered``; in a list (``page``, ``runs``, ``threads_of``, ``grants``, …) it is left out, and
-    a warning is logged. So is a thread's conversation, and the calls of one run: they are of use
-    only together, so that one bad row refuses them all.
+    Reading one row by its id raises ``Tampered`` if something without the row key changed it. A
+    list (``page``, ``runs``, ``threads_of``, ``grants``, …) leaves such a row out and logs a
+    warning. A thread's conversation and the calls of one run make sense only together, so one bad
+    row raises ``Tampered`` for all of them.
     """
 
     url: str
-    #: Which store this is, whatever its address; a copy that was restored keeps it.
+    #: Identifies the store, whatever its address; a restored copy keeps it.
     incarnation: str
     keys: Keyring
 
     def now(self) -> Micros:
-        """The store's clock: the only one that expiry and leases know."""
+        """Return the store's time, the only clock that expiry and leases use."""
         ...
 
     def run(self, run_id: str) -> Run | None: ...
     def live_run(self, thread: str) -> Run | None: ...
     def last_run(self, thread: str) -> Run | None:
-        """The live run of a thread, else the one that spoke last in it."""
+        """Return the live run of a thread, else the run of its last message."""
         ...
 
     def call(self, call_id: str) -> Call | None: ...
     def call_by_key(self, run: str, key: str) -> Call | None: ...
     def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
-        """The calls of a run, or those of them that have one of these keys."""
+        """Return the calls of a run, or those with one of these keys."""
         ...
 
     def calls_like(self, prefix: str, limit: int) -> list[str]:
-        """Ids of requests that begin like this, for people who type the first letters."""
+        """Return the ids that start with a prefix, for people who type the first letters."""
         ...
 
     def tool(self, digest: str) -> Tool | None: ...
     def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
-        """What was said on a thread after a number, and the message with the number ``also``."""
+        """Return the messages of a thread after a number, and the message numbered ``also``."""
         ...
 
     def stored_messages(
         self, thread: str, after: int = 0, limit: int = 1000
     ) -> list[StoredMessage]:
-        """A page of what was said on a thread, with the run that each message belongs to."""
+        """Return a page of a thread's messages with the run of each."""
         ...
 
     def listed_calls(self, after: int = 0, limit: int = 1000) -> list[ListedCall]:
-        """A page of every call, in the order in which they were made: the audit wants them."""
+        """Return a page of all calls in the order of creation, for the audit."""
         ...
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
-        """One page of requests, each with the key that the next page comes after."""
+        """Return a page of requests, each with the key to continue after."""
         ...
 
     def waiting(self) -> dict[str, int]:
-        """How many requests wait for people: ``asked``, and ``in_doubt``."""
+        """Count the requests that need a person, as ``asked`` and ``in_doubt``."""
         ...
 
     def runs(
@@ -189,71 +192,74 @@ class StoreReads(Protocol):
         after: str | None = None,
         limit: int = 50,
     ) -> list[tuple[str, Run]]:
-        """Runs, newest first, each with the key that the next page comes after."""
+        """Return runs, newest first, each with the key to continue after."""
         ...
 
     def threads_of(
         self, owner: str, after: str | None = None, limit: int = 50
     ) -> list[tuple[str, Thread]]:
-        """The conversations of whoever first spoke in them, newest first, keyed likewise."""
+        """Return an owner's threads, newest first, each with the key to continue after."""
         ...
 
     def grants(self, *, live_only: bool = True) -> list[Grant]: ...
     def principals(self) -> list[Principal]: ...
     def principal(self, token_hash: str) -> Principal | None: ...
     def effect(self, key: str) -> EffectKey | None:
-        """The call that has the effect with this key, or may have it."""
+        """Return the row of an effect key: which call has had the effect, or may have."""
         ...
 
     def effects(self, after: str = "", limit: int = 1000) -> list[EffectKey]:
-        """The effects that are unique by their key, in the order of their keys."""
+        """Return effect keys in order."""
         ...
 
     def overdue(self, limit: int = 100) -> list[Due]:
-        """Requests past their end and runs past their lease, on the store's clock."""
+        """Return requests past their expiry and runs past their lease, on the store's clock."""
         ...
 
     def next_due(self, after: Micros = 0) -> Micros | None:
-        """The first end of a request or lease, or time to go on, that is later than ``after``."""
+        """Return the next expiry of a request or lease, or due time of a run, after ``after``."""
         ...
 
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
-        """Runs of these agents that are due and that nobody holds."""
+        """Return runs of these agents that are due and not leased."""
         ...
 
     def open_runs(self) -> Iterable[Run]:
-        """Every run with a ready or running call: what a restore puts in doubt."""
+        """Return every run with a ready or running call: a restore puts these in doubt."""
         ...
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]: ...
     def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
-        """Events before a place, or from the end, the newest first."""
+        """Return the events before a cursor, or the last ones, newest first."""
         ...
 
     def tail(self) -> Cursor: ...
     def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]: ...
+    def call_events(self, call_id: str, limit: int = 1000) -> list[Event]:
+        """Return the events of one call, oldest first."""
+        ...
+
     def thread(self, thread: str) -> Thread | None: ...
     def threads(self, after: str = "", limit: int = 1000) -> list[Thread]: ...
     def cursor(self, name: str) -> str:
-        """How far a named reader of the events has come; "" if it never moved."""
+        """Return the position of a named cursor; "" if it never moved."""
         ...
 
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]: ...
     def restored(self) -> bool:
-        """Whether the store went back in time; nothing may start until ``mark_recovered``."""
+        """Return whether the store went back in time; nothing starts until ``mark_recovered``."""
         ...
 
 
 class Store(StoreReads, Protocol):
-    """Where all is kept. Stores inherit nothing and pass ``sayso.testing.StoreSuite``."""
+    """A store. Implementations inherit nothing and pass ``sayso.testing.StoreSuite``."""
 
     boundary: Boundary | None
-    #: Whether a read takes microseconds and waits for nobody, so that no thread is worth its while.
+    #: Whether reads take microseconds and never block, so that a worker thread is not worth it.
     quick_reads: bool
 
     def unchecked(self) -> StoreReads:
-        """The same rows as they are, whether their MAC holds or not: only for the audit, which
-        says what is wrong with them."""
+        """Return the reads without MAC checks, for the audit, which reports what is wrong."""
         ...
 
     def transact(self, *commands: Command) -> list[Any]:
@@ -261,12 +267,14 @@ class Store(StoreReads, Protocol):
         ...
 
     def transact_now(self, *commands: Command) -> list[Any] | None:
-        """The same where it takes less time than handing it to a thread and waits for nobody;
-        ``None`` where it may take longer, and then nothing was done."""
+        """Do the same if it takes less time than handing it to a worker thread and cannot block.
+
+        Returns ``None``, having done nothing, if it may take longer.
+        """
         ...
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
-        """Move a named reader, unless somebody else has moved it from where it was expected."""
+        """Move a named cursor if it is still at ``expected``; return whether it moved."""
         ...
 
     def seal(self) -> Seal | None:
@@ -277,29 +285,29 @@ class Store(StoreReads, Protocol):
         ...
 
     def seal_if_due(self) -> Seal | None:
-        """Make a seal if the store's unsealed events demand one (``sayso.stores.seals``).
+        """Make a seal if one is due (``sayso.stores.seals``).
 
-        Every commit does this too; call it on a timer where a process commits too rarely.
+        Every commit does this too; call it on a timer if the process seldom commits.
         """
         ...
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
-        """Forget the contents of what ended before then; the chain stays verifiable."""
+        """Delete the contents of runs that ended before then; the chain stays verifiable."""
         ...
 
     def mark_recovered(self) -> None: ...
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Subscription:
-        """Call ``listener``, from any thread, after commits on that thread (``None``: on any)."""
+        """Call ``listener``, from any OS thread, after commits on a thread (``None``: on any)."""
         ...
 
     def close(self) -> None: ...
 
 
 class Transaction(Protocol):
-    """What ``run_commands`` needs of a store inside one of its transactions."""
+    """What ``run_commands`` needs from an open transaction of a store."""
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
-        """Lock the thread, load what is needed, and read the clock, in this order."""
+        """Lock the thread, load the rows that are needed, and read the clock, in this order."""
         ...
 
     def save(self, work: UnitOfWork) -> None:
@@ -310,7 +318,7 @@ class Transaction(Protocol):
 def run_commands(
     transaction: Transaction, commands: Sequence[Command]
 ) -> tuple[list[Any], UnitOfWork]:
-    """Lock, load, ask the engine, write: the body of every ``transact``."""
+    """Lock, load, apply the commands, save: the body of every ``transact``."""
     try:
         work = transaction.load(commands[0].thread, _merged(commands))
         _check_place(work)
@@ -320,18 +328,18 @@ def run_commands(
         results = [work.as_written(result) for result in results]
     except UnicodeEncodeError as error:
         bad = f"{error.object[error.start]!r}" if isinstance(error.object, str) else "?"
-        raise InvalidCall(f"half a surrogate pair ({bad}) is no text: leave it out") from None
+        raise InvalidCall(f"the text has half a surrogate pair ({bad}): remove it") from None
     return results, work
 
 
 def _check_place(work: UnitOfWork) -> None:
-    """The lock is the thread's: whatever a command touches must belong to it."""
+    """Raise if a row belongs to another thread than the locked one."""
     run = work.run
     if run is not None and run.thread != work.thread.id:
         raise Conflict(f"run {run.id} belongs to thread {run.thread}, not to {work.thread.id}")
     for call in work.calls.values():
         if run is None or call.run != run.id:
-            raise NotFound(f"request {call.id} belongs to run {call.run}: name that one")
+            raise NotFound(f"request {call.id} belongs to run {call.run}: use that run")
 
 
 def _merged(commands: Sequence[Command]) -> Needs:
@@ -341,13 +349,13 @@ def _merged(commands: Sequence[Command]) -> Needs:
         more = command.needs
         same_run = needs.run == more.run or needs.run is None or more.run is None
         if command.thread != first.thread or not same_run:
-            raise Conflict("one transaction is for one thread and one run: send two")
+            raise Conflict("a transaction covers one thread and one run: send two transactions")
         needs = needs.joined(more)
     return needs
 
 
 def engine_deps(keys: Keyring) -> EngineDeps:
-    """The engine's hashing, signing and matching, with this store's keys."""
+    """Return the engine's hashing, signing and matching, with this store's keys."""
     return EngineDeps(
         digest=codec.digest,
         sign=keys.sign,
@@ -370,6 +378,107 @@ def _matches(scope: str, args: str) -> bool:
 def pruned_note(
     before: Micros, by: str, forgotten: list[tuple[str, str]], counts: dict[str, int]
 ) -> Note:
-    """The fact that names what was forgotten; the audit accepts a missing body only with it."""
+    """Return the note that names what was pruned; the audit accepts missing bodies only with it."""
     body = {"before": before, "runs": sorted(run for _, run in forgotten), "counts": counts}
     return Note(type="pruned", actor=by, body=body)
+
+
+log = logging.getLogger("sayso.stores")
+
+
+class Hub:
+    """The listeners of one store in this process, by thread. Safe to call from any OS thread.
+
+    A store that other processes write to passes ``start``, which is called on the first
+    subscription to start a watcher for their commits.
+    """
+
+    def __init__(self, start: Callable[[], object] = lambda: None) -> None:
+        self._start = start
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """Start without listeners: a forked child has neither them nor the watcher."""
+        self._lock = threading.Lock()
+        self._starting = threading.Lock()
+        self._listeners: dict[str | None, list[Listener]] = {}
+        self._watched = False
+
+    def subscribe(self, thread: str | None, callback: Callable[[], None]) -> Listener:
+        """Add a listener for a thread (``None``: for all); return it, to cancel it later."""
+        listener = Listener(self, thread, callback)
+        with self._starting:  # return only once a watcher runs
+            with self._lock:
+                starts, self._watched = not self._watched, True
+                self._listeners.setdefault(thread, []).append(listener)
+            try:
+                if starts:
+                    self._start()
+            except BaseException:
+                self.unwatched()
+                self.remove(listener)
+                raise
+        return listener
+
+    def remove(self, listener: Listener) -> None:
+        """Remove a listener. Idempotent."""
+        with self._lock:
+            listeners = self._listeners.get(listener.thread, [])
+            if listener in listeners:
+                listeners.remove(listener)
+            if not listeners:
+                self._listeners.pop(listener.thread, None)
+
+    def wanted(self) -> bool:
+        """Return whether the watcher should keep running. On ``False`` it must stop."""
+        with self._lock:
+            self._watched = bool(self._listeners)
+            return self._watched
+
+    def unwatched(self) -> None:
+        """Note that the watcher stopped: the next listener starts another one."""
+        with self._lock:
+            self._watched = False
+
+    def publish(self, threads: Iterable[str]) -> None:
+        """Call the listeners of these threads, and those of all threads."""
+        if not self._listeners:
+            return
+        with self._lock:
+            listeners = list(self._listeners.get(None, ()))
+            for thread in threads:
+                listeners += self._listeners.get(thread, ())
+        self._call(listeners)
+
+    def publish_to_all(self) -> None:
+        """Call every listener."""
+        with self._lock:
+            listeners = [listener for some in self._listeners.values() for listener in some]
+        self._call(listeners)
+
+    def _call(self, listeners: list[Listener]) -> None:
+        for listener in listeners:
+            try:
+                listener.callback()
+            except Exception:
+                # The commit is done, and its caller must not see this error.
+                log.exception("a listener failed")
+
+    def clear(self) -> None:
+        """Remove all listeners: the store is closed."""
+        with self._lock:
+            self._listeners.clear()
+
+
+class Listener:
+    """One subscription."""
+
+    def __init__(self, hub: Hub, thread: str | None, callback: Callable[[], None]) -> None:
+        self._hub = hub
+        self.thread = thread
+        self.callback = callback
+
+    def cancel(self) -> None:
+        """Stop listening. Idempotent."""
+        self._hub.remove(self)

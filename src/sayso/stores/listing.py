@@ -1,11 +1,11 @@
-"""The lists of requests that people see: which list a call belongs to, and how it is found there.
+"""The lists of requests that people see: which list a call is on, and how search finds it.
 
-``list_status`` is a column of its own, one value per public status, so that one index serves every
-list, and a call that is started and recorded stays where it is.
+``list_status`` is a column with one value per public status, so that one index serves every list,
+and a call that starts and finishes stays where it is.
 
-A search key is what calls have in common: kind, agent, tool, risk, and the description that people
-read. Its words are stored once, and each call names its search key. A search looks up the words,
-then the calls of those keys, so that it costs the same over ten requests and a hundred thousand.
+A search key is what many calls have in common: kind, agent, tool, risk and description. Its words
+are stored once, and each call refers to its search key. A search looks up the words, then the calls
+of those keys, so it costs the same over ten requests and a hundred thousand.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from sayso.stores.base import Query
 from sayso.types import RequestStatus
 from sayso.views import is_request, public_status
 
-#: What waits for people; an index knows these by name.
+#: The list statuses of open requests; an index names them.
 OPEN = ("asked", "in_doubt")
 _CLOSED = tuple(name for name in get_args(RequestStatus) if name != "pending")
-#: Calls that nobody was asked about.
+#: The list status of calls that no person was asked about.
 UNASKED = ""
 
 _LIST_STATUSES = {
@@ -36,7 +36,7 @@ _LIST_STATUSES = {
 
 
 def list_status_of(call: Call) -> str:
-    """Return the list that a call belongs to now."""
+    """Return the list that a call is on now."""
     if not is_request(call):
         return UNASKED
     status = call.status
@@ -46,7 +46,7 @@ def list_status_of(call: Call) -> str:
 
 
 def list_statuses_of(query: Query) -> tuple[str, ...]:
-    """Where to look for what a query wants; its ``kind`` may leave out what is in doubt."""
+    """Return the list statuses that a query covers; its ``kind`` may exclude ``in_doubt``."""
     list_statuses = _LIST_STATUSES[query.status]
     if query.kind is None:
         return list_statuses
@@ -56,20 +56,20 @@ def list_statuses_of(query: Query) -> tuple[str, ...]:
 
 
 _CHUNK = re.compile(r"[^\W_]+")
-#: ``sendMail2`` and ``HTTPServer``: where a capital follows a small letter, or begins a word.
+#: Splits camel case, before a capital that follows a small letter or starts a word (HTTPServer).
 _HUMP = re.compile(r"(?<=[^\W_])(?<![A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _LONGEST = 48
 _LONGEST_NAME = 200
 _MOST_WORDS = 64
 _MOST_WANTED = 12
-#: Fewer letters than these begin too many ids.
+#: Shorter prefixes match too many ids.
 _SHORTEST_ID = 3
 _ID = "req_"
 
 
 class SearchKey(NamedTuple):
-    """What calls have in common, under a number made from all of it."""
+    """What many calls have in common; ``id`` is a hash of all of it."""
 
     id: int
     kind: str
@@ -80,14 +80,14 @@ class SearchKey(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A text that somebody looks for: beginnings of words, or of an id."""
+    """A parsed search text: prefixes of words, or of an id."""
 
     words: tuple[str, ...]
     ids: tuple[str, ...]
 
 
 def search_key_of(call: Call, description: str) -> SearchKey:
-    """Return the search key of a call; its tool's ``description`` counts if its terms have none."""
+    """Return the search key of a call; ``description`` is the fallback."""
     terms = call.terms
     shown = terms.description or description
     return _search_key(call.kind, call.agent, call.tool, terms.risk.level, shown)
@@ -102,7 +102,7 @@ def _search_key(kind: str, agent: str, tool: str, risk: str, description: str) -
 
 
 def short(name: str) -> str:
-    """A name that an index can hold, however long it is."""
+    """Shorten a name so that an index can hold it."""
     return name if len(name) <= _LONGEST_NAME else name[:40] + codec.sha256(name.encode())
 
 
@@ -119,13 +119,13 @@ def _words(text: str) -> list[str]:
 
 
 def _name(text: str) -> list[str]:
-    """The words of a name, and all of it as one, however its words are joined."""
+    """Return the words of a name, and the whole name without separators."""
     whole = "".join(_CHUNK.findall(_folded(text))).casefold()[:_LONGEST]
     return [*_words(text), whole] if whole else []
 
 
 def wanted(text: str) -> Wanted:
-    """What to look for; a text without letters or digits finds nothing."""
+    """Parse a search text; one without letters or digits matches nothing."""
     chunks = [chunk.casefold()[:_LONGEST] for chunk in _CHUNK.findall(_folded(text))]
     whole = text.strip()
     rest = whole.removeprefix(_ID)
@@ -134,7 +134,7 @@ def wanted(text: str) -> Wanted:
 
 
 def fits(call: Call, query: Query) -> bool:
-    """Say whether a call is what a query wants, apart from its status and the text."""
+    """Return whether a call matches a query, apart from its status and text."""
     for name in ("thread", "run", "agent", "tool"):
         value = getattr(query, name)
         if value is not None and getattr(call, name) != value:
@@ -149,7 +149,7 @@ def fits(call: Call, query: Query) -> bool:
 
 
 def shows(key: SearchKey, text: str | None, call_id: str) -> bool:
-    """Say whether a search for this text finds a call with this search key."""
+    """Return whether a search for this text finds a call with this search key."""
     if not text:
         return True
     words, ids = wanted(text)
@@ -159,5 +159,5 @@ def shows(key: SearchKey, text: str | None, call_id: str) -> bool:
 
 
 def after_prefix(prefix: str) -> str:
-    """The end of the range of texts that begin so."""
+    """Return the end of the range of strings with this prefix."""
     return prefix + "\U0010ffff"

@@ -31,19 +31,19 @@ from sayso.stores.base import (
     Boundary,
     Cursor,
     Due,
+    Hub,
     ListedCall,
+    Listener,
     Query,
     age_key,
     age_start,
     engine_deps,
     page_key,
     page_start,
-    place_of,
+    position_of,
     pruned_note,
     run_commands,
 )
-from sayso.stores.hub import Hub, Listener
-from sayso.stores.inner import still_needed
 from sayso.stores.listing import (
     OPEN,
     SearchKey,
@@ -53,6 +53,7 @@ from sayso.stores.listing import (
     search_key_of,
     shows,
 )
+from sayso.stores.nested_runs import still_needed
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, next_seal
 from sayso.types import Grant, Micros
 
@@ -418,11 +419,11 @@ class MemoryStore:
         return [r for r in list(self._runs.values()) if r.status in LIVE and r.ready + r.running]
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
-        start = place_of(after)
+        start = position_of(after)
         return [(str(event.pos), event) for event in self._events[start : start + limit]]
 
     def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
-        end = max(place_of(before) - 1, 0) if before else len(self._events)
+        end = max(position_of(before) - 1, 0) if before else len(self._events)
         found = self._events[max(end - limit, 0) : end]
         return [(str(event.pos), event) for event in reversed(found)]
 
@@ -432,6 +433,10 @@ class MemoryStore:
     def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]:
         positions = self._chains.get(thread, [])
         return [self._events[pos - 1] for pos in positions[after : after + limit]]
+
+    def call_events(self, call_id: str, limit: int = 1000) -> list[Event]:
+        found = [event for event in self._events if call_id and event.call == call_id]
+        return found[:limit]
 
     def thread(self, thread: str) -> Thread | None:
         return self._threads.get(thread)

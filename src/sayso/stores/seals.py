@@ -2,8 +2,8 @@
 
 A seal signs the heads of the chains that moved since their last seal, and is chained to the seal
 before it. One is due when the *store* holds ``SEAL_EVENTS`` unsealed events, or when its oldest
-unsealed event is ``SEAL_SECONDS`` old. The next process that commits and can sign makes it, whoever
-wrote the events: processes that end without ``close()`` leave nothing unsealed behind them.
+unsealed event is ``SEAL_SECONDS`` old. The next process that commits and can sign makes it, also
+for events of other processes: a process that ends without ``close()`` leaves nothing unsealed.
 
 What is unsealed is read from the rows themselves (each thread knows how far it is sealed), so there
 is no counter that every commit would have to update. ``SealSchedule`` keeps that look off the

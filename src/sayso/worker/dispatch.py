@@ -16,7 +16,7 @@ from typing import Protocol
 from sayso import codec
 from sayso.rows import LIVE, Event, Run
 from sayso.stores.base import Query, Store
-from sayso.stores.following import Follower
+from sayso.stores.event_follower import EventFollower
 from sayso.twin import hop
 from sayso.types import Micros
 from sayso.worker.steps import Step
@@ -56,7 +56,7 @@ class Relay:
         self._scan = scan
         # Workers for the same agents share a place; those for others must not run ahead of them.
         agents = codec.sha256(codec.dumps(sorted(worker.names)).encode())[:16]
-        self._follower = Follower(self._store, f"dispatch:{agents}", _matters, self._hand_on)
+        self._follower = EventFollower(self._store, f"dispatch:{agents}", _matters, self._hand_on)
 
     async def run(self) -> None:
         """Tell until cancelled."""

@@ -23,7 +23,7 @@ from sayso.errors import SaysoError
 from sayso.gate.reentrancy import Due, unless_taken
 from sayso.rows import Run
 from sayso.stores.base import Store
-from sayso.stores.inner import close_overdue
+from sayso.stores.nested_runs import close_overdue
 from sayso.twin import hop, look
 from sayso.types import Micros
 from sayso.worker.backoff import Backoff

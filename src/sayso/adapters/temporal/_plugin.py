@@ -22,7 +22,7 @@ from sayso.codec import loads
 from sayso.errors import SaysoError
 from sayso.gate import Gate
 from sayso.rows import Event
-from sayso.stores.following import Follower
+from sayso.stores.event_follower import EventFollower
 from sayso.twin import look
 
 log = logging.getLogger("sayso.temporal")
@@ -57,7 +57,7 @@ class SaysoPlugin(SimplePlugin):
         """Around the worker: tell workflows of decisions, also of those made while it was away."""
         client = worker.client
         name = f"temporal:{client.namespace}:{self.gate.agent}"
-        teller = Follower(
+        teller = EventFollower(
             self.gate.store, name, _is_news, lambda events: self._tell(client, events)
         )
         await teller.begin()

@@ -31,9 +31,9 @@ from sayso.stores.row_checks import event_taken
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """One session, and what it has prepared: statements by their text."""
+    """One session, with the statements it has prepared, by their text."""
 
-    #: Whether a parent process made it.
+    #: Whether a parent process opened it.
     inherited = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -42,7 +42,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         self.used: dict[bytes, int] = {}
         self.names: dict[bytes, bytes] = {}
         self.numbers = count()
-        #: Whether nobody wants to wait any longer.
+        #: Returns whether the store is closing, so that nobody waits any longer.
         self.leaving: Callable[[], bool] = lambda: False
 
     def __del__(self, *_: Any) -> None:
@@ -50,8 +50,8 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             super().__del__()
 
     def check_life(self, silence: float) -> None:
-        """An answer that takes long is waited for; a server that is frozen counts as lost."""
-        if self.leaving() or (silence >= SILENCE and not lets_in(self.info)):
+        """Raise ``OperationalError`` if the server is frozen. A slow answer is fine."""
+        if self.leaving() or (silence >= SILENCE and not answers(self.info)):
             raise psycopg.OperationalError(f"the server has not answered for {silence:.0f} s")
 
 
@@ -60,10 +60,10 @@ _inherited: list[Connection] = []
 
 
 def _after_fork() -> None:
-    """Lead the parent's connections nowhere, and keep them for ever.
+    """Point the parent's connections at /dev/null, and never close them.
 
-    To close one would tell the server that its session is over. But the child's end of it is let go
-    of, or the server would not notice the parent's death for as long as the child lives.
+    Closing one would end the parent's session on the server. But the child's copy of the socket
+    must go, or the server would not notice the parent's death while the child lives.
     """
     nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for connection in list(_connections):
@@ -85,37 +85,37 @@ _TABLES = (
 _TABLE = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE|TABLE) ({'|'.join(_TABLES)})\b")
 _MARK = re.compile(r"\?")
 
-#: Nothing was changed, and the same again may well succeed.
-_PASSING = (
+#: Nothing changed, and a retry may succeed.
+_TRANSIENT = (
     errors.DeadlockDetected,
     errors.SerializationFailure,
     errors.LockNotAvailable,
     errors.ReadOnlySqlTransaction,
 )
-#: A pooler gave the transaction to a session that does not know our prepared statements.
+#: A pooler moved the transaction to a session that does not have our prepared statements.
 _UNPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
-#: What is said against the values of one statement.
+#: Errors about the values of one statement.
 _UNFIT = (psycopg.DataError, psycopg.ProgrammingError, errors.ProgramLimitExceeded)
-#: Tables that were there are not, or not as they were.
+#: Tables were dropped or changed.
 GONE = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
-#: With these a session ends: connection exceptions, and a server that shuts down.
-_PARTING = ("080", "57P")
-#: Classes of errors that trying again does not mend: who are you, what database.
+#: SQLSTATE prefixes that end a session: connection exceptions, and a server that shuts down.
+_SESSION_ENDED = ("080", "57P")
+#: SQLSTATE prefixes that a retry does not fix: wrong credentials, no such database.
 _HOPELESS = ("28", "3D")
-#: A machine that is gone says nothing; left alone, that is believed for a quarter of an hour.
-_WATCHFUL = {
+#: Notice a dead machine within seconds; the defaults of TCP take a quarter of an hour.
+_TIMEOUTS = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }
-_CONNECT_TIMEOUT = "PGCONNECT_TIMEOUT"
-#: How long an answer may take, in seconds, until the server is looked after.
+
+#: How many seconds to wait for an answer before checking whether the server is frozen.
 SILENCE = 10.0
-#: A server that is well lets somebody in within so many seconds, or says why not.
-_AT_THE_DOOR = 5
-#: And answers within so many; behind a pooler, others may have to be done first.
+#: A healthy server accepts or refuses a new connection within this many seconds.
+_CONNECT_SECONDS = 5
+#: A healthy server answers a first query within this many seconds, also behind a busy pooler.
 _FIRST_ANSWER = 10.0
 
 
@@ -123,32 +123,35 @@ Translate = Callable[[str], bytes]
 
 
 def quoted(name: str) -> str:
-    """A name as it stands in a statement, whatever letters it has."""
+    """Quote an identifier for use in a statement."""
     return sql.Identifier(name).as_string()
 
 
 def translator(schema: str) -> Translate:
-    """A function that turns a statement of the common dialect into one of PostgreSQL's."""
-    place = quoted(schema)
+    """Return a function that translates a statement of the common dialect to PostgreSQL's."""
+    prefix = quoted(schema)
 
     @lru_cache(maxsize=1024)
     def translate(text: str) -> bytes:
         numbers = count(1)
         marked = _MARK.sub(lambda _: f"${next(numbers)}", text)
-        return _TABLE.sub(lambda found: f"{found[1]} {place}.{found[2]}", marked).encode()
+        return _TABLE.sub(lambda found: f"{found[1]} {prefix}.{found[2]}", marked).encode()
 
     return translate
 
 
 def connect(url: str, *, prepare: bool) -> Connection:
-    """A new connection; each statement is its own transaction until somebody says BEGIN."""
-    said = {*conninfo_to_dict(url)}
-    if _CONNECT_TIMEOUT in os.environ:
-        said.add("connect_timeout")
-    watchful: dict[str, Any] = {name: _WATCHFUL[name] for name in _WATCHFUL if name not in said}
+    """Open a connection in autocommit mode.
+
+    Raises ``OperationalError`` if the server accepts the connection and then does not answer.
+    """
+    given = {*conninfo_to_dict(url)}
+    if "PGCONNECT_TIMEOUT" in os.environ:
+        given.add("connect_timeout")
+    timeouts: dict[str, Any] = {name: _TIMEOUTS[name] for name in _TIMEOUTS if name not in given}
     connection = Connection.connect(
         url,
-        **watchful,
+        **timeouts,
         autocommit=True,
         prepare_threshold=5 if prepare else None,
         cursor_factory=psycopg.RawCursor,
@@ -156,122 +159,124 @@ def connect(url: str, *, prepare: bool) -> Connection:
         fallback_application_name="sayso",
     )
     try:
-        who = _answered(connection.pgconn, _FIRST_ANSWER)
-        if who is None:
-            raise psycopg.OperationalError("the server lets in, and does not answer: it is frozen")
+        pid = _answering_pid(connection.pgconn, _FIRST_ANSWER)
+        if pid is None:
+            raise psycopg.OperationalError("the server accepts connections but does not answer")
     except BaseException:
         connection.close()
         raise
-    # Something stands in between that shares its sessions out, if the process that answers is not
-    # the one that greeted us. There, the names of prepared statements are not our own, and one of
-    # ours may run somebody else's statement.
-    if who != connection.info.backend_pid:
+    # If another process answers than the one that accepted the connection, a pooler shares its
+    # sessions out. Names of prepared statements are then shared with other clients, and one of ours
+    # could run another client's statement.
+    if pid != connection.info.backend_pid:
         connection.prepare_threshold = None
     return connection
 
 
-def _answered(wire: pq.abc.PGconn, seconds: float) -> int | None:
-    """The number of the process that answers a new connection; none if it says nothing in time,
-    because it is frozen: a pooler in front of it lets everybody in all the same."""
+def _answering_pid(wire: pq.abc.PGconn, seconds: float) -> int | None:
+    """Return the id of the process that answers; ``None`` if none does in time.
+
+    A pooler in front of a frozen server still accepts connections, so only an answer counts.
+    """
     wire.send_query(b"SELECT pg_backend_pid()")
     wire.flush()
     end = time.monotonic() + seconds
     while wire.is_busy():
         left = end - time.monotonic()
-        if left <= 0 or not came(wire.socket, left):
+        if left <= 0 or not wait_for_socket(wire.socket, left):
             return None
         wire.consume_input()
-    said = wire.get_result()
+    result = wire.get_result()
     while wire.get_result() is not None:
         pass
-    if said is None or said.status != pq.ExecStatus.TUPLES_OK:
-        raise errors.error_from_result(said) if said else psycopg.OperationalError("it is gone")
-    return int(said.get_value(0, 0) or 0)
+    if result is None:
+        raise psycopg.OperationalError("the server closed the connection")
+    if result.status != pq.ExecStatus.TUPLES_OK:
+        raise errors.error_from_result(result)
+    return int(result.get_value(0, 0) or 0)
 
 
-def came(socket: int, seconds: float, *, room: bool = False) -> bool:
-    """Whether something came within this time, or, with ``room``, more can be sent."""
+def wait_for_socket(socket: int, seconds: float, *, writable: bool = False) -> bool:
+    """Return whether there is something to read (or, with ``writable``, room to write) in time."""
     if hasattr(select, "poll"):
         poll = select.poll()
-        poll.register(socket, select.POLLIN | (select.POLLOUT if room else 0))
+        poll.register(socket, select.POLLIN | (select.POLLOUT if writable else 0))
         return bool(poll.poll(seconds * 1000))
-    return any(select.select([socket], [socket] if room else [], [], seconds))  # Windows
+    return any(select.select([socket], [socket] if writable else [], [], seconds))  # Windows
 
 
-def lets_in(server: psycopg.ConnectionInfo) -> bool:
-    """Whether a server speaks to who is new, be it to refuse: one that is frozen does not.
+def answers(server: psycopg.ConnectionInfo) -> bool:
+    """Return whether a server answers a new connection, if only to refuse it.
 
-    A pooler in front of it does, so it is asked something, too.
+    A frozen server does not. A pooler in front of one accepts the connection, so it must also
+    answer a query.
     """
-    there: dict[str, Any] = {"host": server.host, "port": server.port}
+    address: dict[str, Any] = {"host": server.host, "port": server.port}
     if server.hostaddr:
-        there["hostaddr"] = server.hostaddr
-    there |= {"target_session_attrs": "any", "connect_timeout": _AT_THE_DOOR}
+        address["hostaddr"] = server.hostaddr
+    address |= {"target_session_attrs": "any", "connect_timeout": _CONNECT_SECONDS}
     with suppress(psycopg.Error):
         try:
-            with closing(psycopg.connect(server.dsn, **there)) as new:
-                return _answered(new.pgconn, _AT_THE_DOOR) is not None
+            with closing(psycopg.connect(server.dsn, **address)) as new:
+                return _answering_pid(new.pgconn, _CONNECT_SECONDS) is not None
         except errors.ConnectionTimeout:
             return False
     return True
 
 
 def is_lost(error: BaseException, connection: Connection) -> bool:
-    """Whether it was the connection that failed; then it is closed, whatever state it is in.
+    """Return whether the connection failed, and close it if so.
 
-    Only an error that the server itself reports says that a transaction was refused, and not one
-    with which it ends the session.
+    A transaction was refused only if the server reports an error and keeps the session.
     """
     if not isinstance(error, psycopg.OperationalError):
         return False
-    spoken = error.sqlstate is not None and error.sqlstate[:3] not in _PARTING
-    if spoken and not (connection.closed or connection.broken):
+    reported = error.sqlstate is not None and error.sqlstate[:3] not in _SESSION_ENDED
+    if reported and not (connection.closed or connection.broken):
         return False
     connection.close()
     return True
 
 
-def is_passing(error: psycopg.Error) -> bool:
-    """Whether nothing was changed, and trying again makes sense."""
-    return isinstance(error, _PASSING)
+def is_transient(error: psycopg.Error) -> bool:
+    """Return whether nothing changed and a retry may succeed."""
+    return isinstance(error, _TRANSIENT)
 
 
-def is_cut_short(error: psycopg.Error) -> bool:
-    """Whether the server gave up on a statement for the time it took, as ``statement_timeout`` has
-    it do. A change is small: it waited for somebody, and what is not recorded would be in doubt."""
+def is_timeout(error: psycopg.Error) -> bool:
+    """Return whether the server cancelled a statement, as ``statement_timeout`` makes it do.
+
+    Writes are small, so the statement waited for a lock. Retry: a result that is not recorded would
+    leave its call in doubt.
+    """
     return isinstance(error, errors.QueryCanceled)
 
 
 def is_unprepared(error: psycopg.Error) -> bool:
-    """Whether prepared statements are of no use here."""
+    """Return whether prepared statements cannot be used on this server."""
     return isinstance(error, _UNPREPARED)
 
 
-def is_hopeless(error: psycopg.Error) -> bool:
-    """Whether a connection will be refused the next time as well."""
-    return (error.sqlstate or "")[:2] in _HOPELESS
-
-
-#: One event in each place of a thread's chain.
-_EVENT_PLACE = "event_thread_seq_key"
+#: The constraint that keeps two events from the same position of a thread's chain.
+_EVENT_POSITION = "event_thread_seq_key"
 
 
 def explained(error: psycopg.Error, url: str) -> SaysoError:
-    """What to tell the caller."""
+    """Return the error to raise for a driver's error."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, GONE):
         return gone(error, url)
-    if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == _EVENT_PLACE:
-        return event_taken()
     if isinstance(error, errors.UniqueViolation):
+        if error.diag.constraint_name == _EVENT_POSITION:
+            return event_taken()
         return Conflict(f"another live run or call is in the way: {text}")
     if isinstance(error, _UNFIT):
-        return StoreError(f"that cannot be kept: {text}")
+        return StoreError(f"the value cannot be stored: {text}")
     return StoreError(f"{url} could not be read or written: {text}")
 
 
 def gone(error: psycopg.Error, url: str) -> StoreError:
-    """The error for tables that somebody has dropped or changed while they were in use."""
+    """Return the error for tables that were dropped or changed while in use."""
     text = str(error).strip().splitlines()[0]
     return StoreError(
         f"the tables of {url} were dropped or changed while this process used them ({text}): "
@@ -281,12 +286,17 @@ def gone(error: psycopg.Error, url: str) -> StoreError:
 
 FIRST_NAP = 0.01
 LONGEST_NAP = 0.5
-#: How long a connection may rest while others are used: the server has only so many for everybody.
-_REST = 30.0
+#: How many seconds a connection may be idle while others are in use: the server has few to share.
+_MAX_IDLE = 30.0
 
 
 class Pool:
-    """Some connections, made when needed; a broken one is replaced when it is next asked for."""
+    """A connection pool that opens connections on demand and raises what a connection is refused
+    with.
+
+    ``psycopg_pool`` retries a refused connection in the background and reports a timeout, so that a
+    dropped store would not be noticed at once (``docs/decisions/0035``).
+    """
 
     def __init__(self, connect: Callable[[], Connection], size: int, url: str) -> None:
         self._connect = connect
@@ -297,17 +307,17 @@ class Pool:
         renew_in_child(self)
 
     def after_fork(self) -> None:
-        """Start without connections: those of a parent are not a forked child's."""
+        """Start without connections: a forked child cannot use those of its parent."""
         self._free = threading.BoundedSemaphore(self._size)
         self._idle: list[Connection] = []
-        self._rests_since: dict[Connection, float] = {}
-        self._age = 0
-        #: What the server calls each of our connections.
+        self._idle_since: dict[Connection, float] = {}
+        self._generation = 0
+        #: The server's process id of each connection.
         self._pids: dict[Connection, int] = {}
 
     @contextmanager
     def connection(self, end: float) -> Iterator[Connection]:
-        """A connection for a moment; until ``end``, a server that is away is waited for."""
+        """Lend a connection; wait until ``end`` for a free one or for a server that is away."""
         self._check_open()
         if not self._free.acquire(timeout=max(end - time.monotonic(), 0.0)):
             raise StoreError(
@@ -315,12 +325,12 @@ class Pool:
                 "larger size=, or do less at once"
             )
         try:
-            age = self._age
+            generation = self._generation
             connection = self._take(end)
             try:
                 yield connection
             finally:
-                self._give_back(connection, age)
+                self._give_back(connection, generation)
         finally:
             self._free.release()
 
@@ -331,56 +341,54 @@ class Pool:
     def _take(self, end: float) -> Connection:
         nap = FIRST_NAP
         while True:
-            self._check_open()  # who waits for a server that is away does not hold up the end
+            self._check_open()  # closing the store ends the wait for a server that is away
             while self._idle:
-                with suppress(IndexError):  # another thread was faster
+                with suppress(IndexError):  # another OS thread was faster
                     return self._idle.pop()
             try:
                 made = self._connect()
                 self._pids[made] = made.info.backend_pid
                 return made
             except psycopg.Error as error:
-                if is_hopeless(error) or time.monotonic() + nap > end:
+                hopeless = (error.sqlstate or "")[:2] in _HOPELESS
+                if hopeless or time.monotonic() + nap > end:
                     raise StoreError(f"cannot connect to {self._url}: {error}") from error
                 time.sleep(nap)
                 nap = min(2 * nap, LONGEST_NAP)
 
-    def _give_back(self, connection: Connection, age: int) -> None:
-        """Keep a connection that is at rest; whatever it was in the middle of is undone."""
+    def _give_back(self, connection: Connection, generation: int) -> None:
+        """Roll back what the connection was in the middle of, and keep it if it is idle then."""
         try:
             if connection.info.transaction_status in (
                 TransactionStatus.INTRANS,
                 TransactionStatus.INERROR,
             ):
                 connection.rollback()
-            rests = connection.info.transaction_status == TransactionStatus.IDLE
+            idle = connection.info.transaction_status == TransactionStatus.IDLE
         except psycopg.Error:
-            rests = False
-        if rests and not self.closed and age == self._age:
-            self._rests_since[connection] = time.monotonic()
-            self._idle.append(connection)
-            self._close_rested()
-        else:
+            idle = False
+        if not idle or self.closed or generation != self._generation:
             self._close(connection)
-
-    def _close_rested(self) -> None:
-        """The last one given back is the next one taken, so the first has rested longest."""
-        with suppress(IndexError, KeyError):  # another thread was faster
-            if time.monotonic() - self._rests_since[self._idle[0]] > _REST:
+            return
+        self._idle_since[connection] = time.monotonic()
+        self._idle.append(connection)
+        # The last one given back is the next one taken, so the first has been idle longest.
+        with suppress(IndexError, KeyError):  # another OS thread was faster
+            if time.monotonic() - self._idle_since[self._idle[0]] > _MAX_IDLE:
                 self._close(self._idle.pop(0))
 
     def _close(self, connection: Connection) -> None:
         self._pids.pop(connection, None)
-        self._rests_since.pop(connection, None)
+        self._idle_since.pop(connection, None)
         connection.close()
 
     def is_ours(self, pid: int) -> bool:
-        """Whether the server knows one of our connections by this number."""
+        """Return whether this server process serves one of our connections."""
         return pid in tuple(self._pids.values())
 
     def renew(self) -> None:
-        """Make new connections from now on: the server behind the old ones is another one."""
-        self._age += 1
+        """Replace all connections: the server behind them restarted or was replaced."""
+        self._generation += 1
         self._drop_idle()
 
     def _drop_idle(self) -> None:
@@ -389,24 +397,24 @@ class Pool:
                 self._close(self._idle.pop())
 
     def close(self) -> None:
-        """Close what is at rest now, and the others when they are given back."""
+        """Close idle connections now, and the others when they are given back."""
         self.closed = True
         self._drop_idle()
 
 
 _DONE = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 _NUL = b"\0"
-#: So many statements are prepared on one connection; few take part in nearly all of the work.
-_MOST = 200
-_MOST_COUNTED = 2000
-#: Who waits for an answer looks up after so many seconds.
-LOOK_UP = 2.0
+#: How many statements are prepared on one connection; a few of them do nearly all of the work.
+_MAX_PREPARED = 200
+_MAX_COUNTED = 2000
+#: How often a caller that waits for an answer checks the server, in seconds.
+CHECK_SECONDS = 2.0
 
 
 class Answer:
-    """A reply that may still be on its way: reading it waits for all that was sent so far."""
+    """A reply that may not have arrived: reading it waits for everything sent so far."""
 
-    def __init__(self, pipe: Pipe) -> None:
+    def __init__(self, pipe: Pipeline) -> None:
         self._pipe = pipe
         self.result: pq.abc.PGresult | None = None
 
@@ -429,8 +437,14 @@ class Answer:
         return self.result
 
 
-class Pipe:
-    """A way to send statements on one connection, as long as the ``with`` lasts."""
+class Pipeline:
+    """Sends statements on one connection without waiting, in libpq's own calls.
+
+    Values are sent as text, and the server infers their types, so one text is one prepared
+    statement. A psycopg cursor costs several times as much CPU as the statement itself, and after a
+    refusal psycopg's own pipeline uses prepared statements that the server never saw
+    (``docs/decisions/0035``). psycopg still decodes the rows.
+    """
 
     def __init__(self, connection: Connection, translate: Translate) -> None:
         self._connection = connection
@@ -440,7 +454,7 @@ class Pipe:
         self._awaited: list[Answer] = []
         self._preparing: dict[bytes, Answer] = {}
 
-    def __enter__(self) -> Pipe:
+    def __enter__(self) -> Pipeline:
         self._wire.enter_pipeline_mode()
         return self
 
@@ -450,19 +464,19 @@ class Pipe:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the connection at rest. Whoever is interrupted waits for nothing: such a
-        connection is in the middle of something, and is not used again."""
+        """Leave the connection idle. An interrupt (Ctrl-C) does not wait for answers: the
+        connection stays busy, and the pool closes it."""
         if error is None or isinstance(error, Exception):
-            with suppress(psycopg.Error):  # whatever it is, it came too late to matter
+            with suppress(psycopg.Error):  # an error that comes too late to matter
                 if self._awaited:
                     self.receive()
-            with suppress(psycopg.Error):  # a broken one stays as it is
+            with suppress(psycopg.Error):  # a broken connection stays as it is
                 self._wire.exit_pipeline_mode()
 
     def send(self, text: str, values: Sequence[Any]) -> Answer:
-        """Send a statement of the common dialect; its answer is waited for when it is read."""
+        """Send a statement of the common dialect; reading the answer waits for it."""
         statement = self._translate(text)
-        sent = [_sent(value) for value in values]
+        sent = [_as_text(value) for value in values]
         name = self._prepared(statement)
         if name is None:
             self._wire.send_query_params(statement, sent)
@@ -476,15 +490,16 @@ class Pipe:
         return answer
 
     def _prepared(self, statement: bytes) -> bytes | None:
-        """The name of a statement that was used often enough to be prepared."""
+        """Return the name of a statement that was used often enough to be prepared."""
         names, used = self._connection.names, self._connection.used
         name = names.get(statement)
-        if name is not None or self._connection.prepare_threshold is None or len(names) >= _MOST:
+        threshold = self._connection.prepare_threshold
+        if name is not None or threshold is None or len(names) >= _MAX_PREPARED:
             return name
-        if len(used) >= _MOST_COUNTED:
+        if len(used) >= _MAX_COUNTED:
             used.clear()
         used[statement] = times = used.get(statement, 0) + 1
-        if times <= self._connection.prepare_threshold:
+        if times <= threshold:
             return None
         name = names[statement] = b"sayso_%d" % next(self._connection.numbers)
         self._wire.send_prepare(name, statement)
@@ -492,7 +507,7 @@ class Pipe:
         return name
 
     def receive(self) -> None:
-        """Wait for the answers to all that was sent; the first refusal among them is raised."""
+        """Wait for the answers to everything sent; raise the first refusal among them."""
         awaited, self._awaited = self._awaited, []
         self._wire.pipeline_sync()
         refused: pq.abc.PGresult | None = None
@@ -516,13 +531,13 @@ class Pipe:
         return result
 
     def _got(self) -> pq.abc.PGresult | None:
-        """What comes next, waited for while the server lives; what is left is sent meanwhile."""
+        """Wait for the next result while the server lives; send what is unsent meanwhile."""
         wire = self._wire
         unsent = wire.flush()
         silence = 0.0
         while unsent or wire.is_busy():
-            if not came(wire.socket, LOOK_UP, room=bool(unsent)):
-                silence += LOOK_UP
+            if not wait_for_socket(wire.socket, CHECK_SECONDS, writable=bool(unsent)):
+                silence += CHECK_SECONDS
                 self._connection.check_life(silence)
                 continue
             silence = 0.0
@@ -531,20 +546,19 @@ class Pipe:
         return wire.get_result()
 
     def rows(self, result: pq.abc.PGresult) -> list[Any]:
-        """The rows of an answer."""
+        """Decode the rows of an answer."""
         self._reader.set_pgresult(result)
         return self._reader.load_rows(0, result.ntuples, tuple)
 
 
-def _sent(value: Any) -> bytes | None:
-    """A value as text."""
+def _as_text(value: Any) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
         text = value.encode()
         if _NUL in text:
-            raise InvalidCall("PostgreSQL keeps no text with a NUL character: leave it out")
+            raise InvalidCall("PostgreSQL stores no text with a NUL character: remove it")
         return text
     if isinstance(value, int):
         return b"%d" % value
-    raise TypeError(f"a {type(value).__name__} is not kept in a column")
+    raise TypeError(f"no column stores a {type(value).__name__}")

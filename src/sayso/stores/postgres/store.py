@@ -29,26 +29,33 @@ from sayso.stores.base import (
     Boundary,
     Cursor,
     Due,
+    Hub,
+    Listener,
     engine_deps,
     run_commands,
 )
-from sayso.stores.hub import Hub, Listener
 from sayso.stores.postgres.connections import (
     FIRST_NAP,
     LONGEST_NAP,
     Connection,
-    Pipe,
+    Pipeline,
     Pool,
     Translate,
     connect,
     explained,
-    is_cut_short,
     is_lost,
-    is_passing,
+    is_timeout,
+    is_transient,
     is_unprepared,
     translator,
 )
-from sayso.stores.postgres.database import Database, refused, restored, shown, split
+from sayso.stores.postgres.database import (
+    Database,
+    refused,
+    restored,
+    split_schema,
+    without_password,
+)
 from sayso.stores.postgres.transaction import (
     FREE,
     Attempt,
@@ -56,22 +63,21 @@ from sayso.stores.postgres.transaction import (
     PgTransaction,
     Session,
     is_over,
-    news,
+    notify,
     probe_of,
     unknown,
 )
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.seals import Seal, SealSchedule, is_full
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.dialect import POSTGRES, Reply
-from sayso.stores.sql.prune import prune
+from sayso.stores.sql.maintenance import find_unsealed, prune, seal_moved
 from sayso.stores.sql.reads import SqlReads, move_cursor
 from sayso.stores.sql.rowcodec import event_from
-from sayso.stores.sql.seal import find_unsealed, seal_moved
-from sayso.stores.sql.tool_cache import ToolCache
+from sayso.stores.sql.statements import POSTGRES, Reply
+from sayso.stores.sql.transaction import ToolCache
 from sayso.types import Micros
 
-#: The era and the oldest transaction that is still open.
+#: An era, and the oldest transaction that is still open.
 Horizon = tuple[int, int]
 
 _ERA = "coalesce((SELECT value FROM meta WHERE key = 'era'), '1')::bigint"
@@ -83,7 +89,7 @@ _AFTER = (
     f"SELECT {sql.EVENT}, {_PLACE} FROM event WHERE (era, xid, pos) > (?, ?::xid8, ?) "
     "ORDER BY event.era, event.xid, event.pos LIMIT ?"
 )
-# As forward: what may still get something older before it is not given out yet.
+# Like reading forward: an event that an older one may still precede is not returned yet.
 _BEFORE = (
     f"SELECT {sql.EVENT}, {_PLACE} FROM event WHERE (era, xid, pos) < (?, ?::xid8, ?) AND {_SAFE} "
     "ORDER BY event.era DESC, event.xid DESC, event.pos DESC LIMIT ?"
@@ -91,7 +97,7 @@ _BEFORE = (
 _END = f"{10**18 - 1}.{(1 << 64) - 1}.{10**18 - 1}"
 _LAST = f"SELECT {_PLACE} FROM event {{}} ORDER BY era DESC, event.xid DESC, pos DESC LIMIT 1"
 
-#: How long to wait for a transaction of somebody else's, once for each.
+#: How many seconds to wait for another client's open transaction, once for each.
 PATIENCE = 1.0
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,20})\.([0-9]{1,18})")
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -100,39 +106,45 @@ _NAP = 0.002
 
 
 def horizon_of(row: Any) -> Horizon:
-    """What ``HORIZON`` gave."""
+    """Parse the row that ``HORIZON`` returns."""
     return int(row[0]), int(row[1])
 
 
 class Stream:
-    """The events of one store, read through ``rows``."""
+    """The events in the order (era, transaction, position), with nothing skipped.
+
+    Positions are handed out before the commit, and transactions do not end in the order in which
+    they began. An event is returned once no older transaction is open, because then nothing can
+    precede it any more. A reader that finds only newer events waits for a moment. A client that
+    keeps a transaction open delays the stream, but not the work, which reads rows.
+    """
 
     def __init__(self, rows: Callable[[str, Sequence[Any]], list[Any]]) -> None:
         self._rows = rows
         self._stuck = ""
 
     def events(self, after: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
-        """The next events that are safe to give out."""
+        """Return the next events that nothing can precede any more."""
         era, xid, pos = self._parsed(after)
         rows = self._when_safe(_AFTER, (era, xid, pos, limit))
         return [_placed(row) for row in rows if row[-2]]
 
     def newest(self, before: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
-        """The events before a place, the newest first."""
+        """Return the events before a cursor, newest first."""
         rows = self._rows(_BEFORE, (*self._parsed(before or _END), limit))
         return [_placed(row) for row in rows]
 
     def tail(self) -> Cursor:
-        """The place of the last event."""
+        """Return the cursor of the last event."""
         rows = self._when_safe(_LAST.format(""), ())
         if rows and not rows[0][-2]:
             rows = self._rows(_LAST.format(f"WHERE {_SAFE}"), ())
         return ".".join(map(str, rows[0][:3])) if rows else ""
 
     def _parsed(self, cursor: Cursor) -> tuple[int, str, int]:
-        """The era, the transaction and the number that a place is made of.
+        """Split a cursor into era, transaction and position.
 
-        The number of an event alone, which is all that the event tells, is looked up.
+        The position of an event alone, which is all that the event carries, is looked up.
         """
         if cursor in ("", "0"):
             return 0, "0", 0
@@ -142,17 +154,17 @@ class Stream:
         if _NUMBER.fullmatch(cursor) and (rows := self._rows(_PLACE_OF, (int(cursor),))):
             era, xid, pos = rows[0]
             return era, xid, pos
-        raise InvalidCall(f"{cursor!r:.60} is no place among the events: use one you were given")
+        raise InvalidCall(f"{cursor!r:.60} is not a cursor: use one that the store returned")
 
     def _when_safe(self, statement: str, values: Sequence[Any]) -> list[Any]:
-        """Read, and again for a moment if the first event that is there is not yet safe."""
+        """Read, and retry for a moment while the first event is not safe to return."""
         end = time.monotonic() + PATIENCE
         while True:
             rows = self._rows(statement, values)
             if not rows or rows[0][-2] or rows[0][-1] == self._stuck:
                 return rows
             if time.monotonic() > end:
-                self._stuck = rows[0][-1]  # no use waiting for this one again
+                self._stuck = rows[0][-1]  # do not wait for this transaction again
                 return rows
             time.sleep(_NAP)
 
@@ -161,16 +173,20 @@ def _placed(row: Any) -> tuple[Cursor, Event]:
     return ".".join(map(str, row[-5:-2])), event_from(row)
 
 
-#: How often to look without having been told.
+#: How often to look for events without a NOTIFY, in seconds.
 POLL_SECONDS = 0.5
 _LISTEN_SECONDS = 0.25
 
-# All that was committed by transactions that were still open at the last look, or came later.
+# Events of transactions that were still open at the last look, or began later.
 _SINCE = "SELECT pos, thread, era, xid::text FROM event WHERE (era, xid, pos) >= (?, ?::xid8, 0)"
 
 
 class Watcher(threading.Thread):
-    """Tells a hub which threads moved, for as long as the hub has listeners."""
+    """Publishes to a hub which threads other processes changed, while the hub has listeners.
+
+    NOTIFY says that something happened; the events say what. Where no NOTIFY gets through, as
+    behind a pooler, polling is enough.
+    """
 
     def __init__(
         self,
@@ -187,7 +203,7 @@ class Watcher(threading.Thread):
         self._hub = hub
         self._channel = channel
         self._horizon = horizon
-        self._told: set[int] = set()
+        self._published: set[int] = set()
         self._is_ours = is_ours
 
     def run(self) -> None:
@@ -196,9 +212,7 @@ class Watcher(threading.Thread):
                 with self._connect() as connection:
                     self._watch(connection)
             except (psycopg.Error, StoreError, OSError):
-                time.sleep(
-                    _LISTEN_SECONDS
-                )  # the server is away: nothing can have been committed meanwhile
+                time.sleep(_LISTEN_SECONDS)  # while the server is away, nothing is committed
 
     def _watch(self, connection: Connection) -> None:
         connection.execute(f"LISTEN {self._channel}".encode())
@@ -207,7 +221,7 @@ class Watcher(threading.Thread):
             end = time.monotonic() + POLL_SECONDS
             while time.monotonic() < end and self._hub.wanted():
                 notes = list(connection.notifies(timeout=_LISTEN_SECONDS, stop_after=1))
-                # Of its own commits a store tells by itself, and at once.
+                # The store publishes its own commits at once.
                 if not all(self._is_ours(note.pid) for note in notes):
                     break
 
@@ -215,30 +229,32 @@ class Watcher(threading.Thread):
         horizon = horizon_of(connection.execute(self._translate(HORIZON)).fetchone())
         era, xid = self._horizon
         since = connection.execute(self._translate(_SINCE), (era, str(xid))).fetchall()
-        moved = {thread for pos, thread, _, _ in since if pos not in self._told}
-        # A transaction that is still open may be older than what was told already.
-        self._told = {pos for pos, _, era, xid in since if (era, int(xid)) >= horizon}
+        moved = {thread for pos, thread, _, _ in since if pos not in self._published}
+        # A transaction that is still open may be older than events published already.
+        self._published = {pos for pos, _, era, xid in since if (era, int(xid)) >= horizon}
         self._horizon = horizon
         if moved:
             self._hub.publish(moved)
 
 
-# Events are read in the order of transactions, and a chain must not be read backwards.
+# Events are read in transaction order, so a thread's chain must be written in that order too.
 _OVERTAKEN = (
     "SELECT xid > pg_current_xact_id() FROM event WHERE thread = ? ORDER BY seq DESC LIMIT 1"
 )
 
 
 class JoinedTransaction(SqlReads):
-    """A store whose every change waits for the commit of a connection that was handed in."""
+    """The store inside a transaction of yours: ask and write your own rows atomically.
+
+    Every change takes effect when your transaction commits, and other processes hear of it then.
+    """
 
     _dialect = POSTGRES
 
     def __init__(self, store: PostgresStore, connection: psycopg.Connection[Any]) -> None:
         if not isinstance(connection, psycopg.Connection):
             raise StoreError(
-                "a transaction is joined by a psycopg.Connection, which is not async: that is a "
-                f"{type(connection).__name__}"
+                f"pass a (synchronous) psycopg.Connection, not a {type(connection).__name__}"
             )
         self.url, self.keys, self.incarnation = store.url, store.keys, store.incarnation
         self.boundary: Boundary | None = None
@@ -248,18 +264,15 @@ class JoinedTransaction(SqlReads):
         self._store = store
         self._connection = connection
         self._stream = Stream(self._rows)
-        self._check()
-
-    def _check(self) -> None:
-        """It must be our database, or the change would go somewhere else."""
+        # The connection must lead to the same database, or the change would go elsewhere.
         try:
             rows = self._rows("SELECT value FROM meta WHERE key = 'incarnation'")
         except StoreError as error:
             raise StoreError(
-                f"that connection does not see the store {self.url}: {error}"
+                f"your connection does not see the store {self.url}: {error}"
             ) from error
         if rows != [(self.incarnation,)]:
-            raise StoreError(f"that connection leads to another store than {self.url}")
+            raise StoreError(f"your connection leads to another store than {self.url}")
 
     def _execute(self, text: str, values: Sequence[Any]) -> Reply:
         cursor = psycopg.RawCursor(self._connection, row_factory=tuple_row)
@@ -272,61 +285,59 @@ class JoinedTransaction(SqlReads):
             raise explained(error, self.url) from error
 
     def transact_now(self, *commands: Command) -> None:
-        """A database at the other end of a wire is never that quick."""
+        """Return ``None``: a database on the network is never that quick."""
 
     def transact(self, *commands: Command) -> list[Any]:
-        """Run commands of one thread; the surrounding transaction makes them durable."""
-        # Nobody comes back here after the commit, so that each one seals what came before it.
-        self._store.mind_seals(self.now())
-        results: list[Any] = self._inside(lambda session: self._carry_out(session, commands))
+        """Run commands of one thread; your transaction makes them durable."""
+        # Nothing runs here after your commit, so each call seals what came before it.
+        self._store.make_due_seal(self.now())
+        results: list[Any] = self._inside(lambda session: self._run(session, commands))
         return results
 
-    def _carry_out(self, session: Session, commands: Sequence[Command]) -> list[Any]:
-        # What is new here may be undone yet, so that nothing of it is remembered.
+    def _run(self, session: Session, commands: Sequence[Command]) -> list[Any]:
+        # The rows may still be rolled back, so none of them is cached.
         store = self._store
         session.lock(commands[0].thread)
         if self._rows(_OVERTAKEN, (commands[0].thread,)) == [(True,)]:
             raise Conflict(
-                f"thread {commands[0].thread} went on since your transaction began to write: roll "
-                "it back and do it again, or ask first and write then"
+                f"thread {commands[0].thread} changed after your transaction began to write: roll "
+                "back and try again, or ask before you write"
             )
         transaction = PgTransaction(session, ToolCache(), store._deps, self._decode, store._clock)
         results, work = run_commands(transaction, commands)
         _check_starts(work)
-        news(session.execute, work, store._channel)
+        notify(session.execute, work, store._channel)
         store.has_reached(transaction.last_pos())
         return results
 
     def _inside(self, body: Callable[[Session], Any]) -> Any:
         status = self._connection.info.transaction_status
         if self._connection.autocommit and status != TransactionStatus.INTRANS:
-            raise StoreError(
-                "there is no transaction to be part of: use `with connection.transaction():`"
-            )
+            raise StoreError("no transaction is open: use `with connection.transaction():`")
         try:
             with self._connection.transaction():
-                place, clock = self._store._database, self._store._time
-                session = Session(self._execute, self.incarnation, place.lineage, clock)
+                database, clock = self._store._database, self._store._time
+                session = Session(self._execute, self.incarnation, database.lineage, clock)
                 result = body(session)
                 if not session.xid:
                     session.facts()
-                place.check(session.lineage)
+                database.check(session.lineage)
                 return result
         except psycopg.errors.UniqueViolation as error:
-            # Your snapshot may be older than the lock: what it does not see is no forgery.
+            # Your snapshot may be older than the lock, so an unseen event is no forgery here.
             raise Conflict(f"another live run or call is in the way: {error}") from error
         except psycopg.Error as error:
             raise explained(error, self.url) from error
 
     def now(self) -> Micros:
-        """The database's clock."""
+        """Return the database's time."""
         return self._store.now()
 
-    def _said_now(self) -> tuple[str, tuple[Micros, ...]]:
-        return self._store._said_now()
+    def _sql_now(self) -> tuple[str, tuple[Micros, ...]]:
+        return self._store._sql_now()
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
-        """Move a named reader of the events, if the surrounding transaction is committed."""
+        """Move a named cursor when your transaction commits."""
         return bool(self._inside(lambda at: move_cursor(at.execute, name, to, expected)))
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
@@ -339,7 +350,7 @@ class JoinedTransaction(SqlReads):
         return self._store.tail()
 
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
-        """Hear of commits, as everybody does."""
+        """Call ``listener`` after commits on that thread."""
         return self._store.subscribe(thread, listener)
 
     def restored(self) -> bool:
@@ -358,23 +369,23 @@ class JoinedTransaction(SqlReads):
         raise _not_here()
 
     def close(self) -> None:
-        """Nothing to let go of: connection and store belong to others."""
+        """Do nothing: you own the connection and the store."""
 
 
 def _check_starts(work: UnitOfWork) -> None:
-    """A start that is rolled back would be forgotten, and what it started would run again."""
+    """Raise ``StoreError`` if a call with an effect starts here: after a rollback it would start
+    again."""
     started = [work.the_call(event.call) for event in work.events if event.type == "started"]
-    # A yes to a text starts nothing of ours: it is written down when it is asked for.
+    # An approved text starts no tool.
     if wrong := [call.tool for call in started if call.tool and call.terms.effect == "once"]:
         raise StoreError(
-            f"{wrong[0]} cannot run inside a transaction of yours, which may be rolled back: "
-            "commit first, and run it at a gate on the store itself (or declare "
-            'effect="idempotent")'
+            f"{wrong[0]} cannot run inside your transaction, which may be rolled back: commit "
+            'first, then run it at a gate on the store itself (or declare effect="idempotent")'
         )
 
 
 def _not_here() -> StoreError:
-    return StoreError("that is a transaction of its own: do it on the store itself")
+    return StoreError("this needs a transaction of its own: call it on the store itself")
 
 
 T = TypeVar("T")
@@ -382,8 +393,8 @@ T = TypeVar("T")
 log = logging.getLogger("sayso.stores")
 
 _NOW = "(extract(epoch FROM {}_timestamp()) * 1000000)::bigint"
-#: How long a database that is away is waited for at the end, in seconds.
-_FAREWELL = 2.0
+#: How many seconds ``close`` waits for a database that is away.
+_CLOSE_SECONDS = 2.0
 _SEALING = "SELECT pg_advisory_xact_lock(hashtext('sayso seal'), hashtext(?))"
 _MAY_SEAL = "SELECT pg_try_advisory_xact_lock(hashtext('sayso seal'), hashtext(?))"
 
@@ -405,13 +416,13 @@ class PostgresStore(SqlReads):
         patience: float = 30.0,
         prepare: bool = True,
     ) -> None:
-        """Open the store; a server that goes away later is waited for as long as ``patience``.
+        """Open the store. Calls wait up to ``patience`` seconds for a server that goes away later.
 
-        ``prepare=False`` uses no prepared statements. An old pooler needs that; it is also found
-        out when the first of them fails.
+        ``prepare=False`` uses no prepared statements. An old pooler needs that; the store also
+        switches to it when a prepared statement fails.
         """
-        self.url = shown(url)
-        self._address, named = split(url)
+        self.url = without_password(url)
+        self._address, named = split_schema(url)
         self.schema = schema or named or "sayso"
         self.boundary = boundary
         self.quick_reads = False
@@ -443,14 +454,14 @@ class PostgresStore(SqlReads):
         self._pos = 0
 
     def _open(self) -> None:
-        """Make the schema ready. A server that cannot be reached is an error at once; one that let
-        us in and then goes away is waited for, as later."""
-        end, nap, seen = time.monotonic() + self._patience, FIRST_NAP, False
+        """Create or migrate the schema. A server that cannot be reached is an error at once; one
+        that goes away after accepting a connection is waited for."""
+        end, nap, connected = time.monotonic() + self._patience, FIRST_NAP, False
         while True:
-            lost = seen
+            lost = connected
             try:
                 with connect(self._address, prepare=False) as connection:
-                    lost = seen = True
+                    lost = connected = True
                     try:
                         self._database.set_up(connection, self.keys)
                     except psycopg.Error as error:
@@ -474,11 +485,11 @@ class PostgresStore(SqlReads):
         return connection
 
     def now(self) -> Micros:
-        """The database's clock, as it is known here."""
+        """Return the database's time, as known here."""
         return self._time.now() if self._clock is None else self._clock()
 
-    def _said_now(self) -> tuple[str, tuple[Micros, ...]]:
-        return (_NOW.format("statement"), ()) if self._clock is None else super()._said_now()
+    def _sql_now(self) -> tuple[str, tuple[Micros, ...]]:
+        return (_NOW.format("statement"), ()) if self._clock is None else super()._sql_now()
 
     def _ask_time(self) -> Micros:
         return int(self._rows(f"SELECT {_NOW.format('clock')}")[0][0])
@@ -492,7 +503,7 @@ class PostgresStore(SqlReads):
             transaction = self._transaction(attempt)
             results, work = run_commands(transaction, commands)
             attempt.probe = probe_of(work)
-            news(attempt.execute, work, self._channel)
+            notify(attempt.execute, work, self._channel)
             return results, work, transaction
 
         name = "+".join(c.name for c in commands if c.name)
@@ -502,17 +513,17 @@ class PostgresStore(SqlReads):
         )
         self._hub.publish({event.thread for event in work.events})
         self.has_reached(transaction.last_pos())
-        self.mind_seals(work.now)
+        self.make_due_seal(work.now)
         return results
 
     def _transaction(self, attempt: Attempt) -> PgTransaction:
         return PgTransaction(attempt, self._tool_cache, self._deps, self._decode, self._clock)
 
     def transact_now(self, *commands: Command) -> None:
-        """A database at the other end of a wire is never that quick."""
+        """Return ``None``: a database on the network is never that quick."""
 
     def _write(self, name: str, body: Callable[[Attempt], T], *, brief: bool = False) -> T:
-        """Try until it is known to be done, or known not to be."""
+        """Retry until the write is known to be committed, or known not to be."""
 
         def before(attempt: Attempt) -> None:
             self._check_lineage(attempt)
@@ -523,7 +534,7 @@ class PostgresStore(SqlReads):
         while True:
             with self._pool.connection(end) as connection:
                 if self._database.behind and not knew:
-                    raise restored(self.url)  # so says the connection that was just made
+                    raise restored(self.url)  # the new connection noticed it
                 attempt = self._attempt(connection)
                 attempt.brief = brief
                 try:
@@ -531,21 +542,23 @@ class PostgresStore(SqlReads):
                     break
                 except psycopg.Error as error:
                     again = self._may_try_again(error, connection, attempt)
-                    again = again or is_cut_short(error)
+                    again = again or is_timeout(error)
                     late = time.monotonic() > end and not attempt.sent
                     if not again or late:
                         raise explained(error, self.url) from error
             if attempt.sent and self._was_committed(attempt, end):
                 result = attempt.result
                 break
-            time.sleep(nap)  # who may only read is refused at once, and would be again
+            time.sleep(nap)  # a read-only server refuses at once, and would again
             nap = min(max(2 * nap, FIRST_NAP), LONGEST_NAP)
         self._cross(name, "after")
         return result
 
     def _attempt(self, connection: Connection) -> Attempt:
-        place = self._database
-        return Attempt(connection, self._translate, place.incarnation, place.lineage, self._time)
+        database = self._database
+        return Attempt(
+            connection, self._translate, database.incarnation, database.lineage, self._time
+        )
 
     def _check_lineage(self, attempt: Attempt) -> None:
         try:
@@ -566,19 +579,18 @@ class PostgresStore(SqlReads):
             self._pool.renew()
         lost = is_lost(error, connection)
         if lost:
-            self._pool.renew()  # most likely the others are lost as well
+            self._pool.renew()  # most likely the others are lost too
         else:
-            attempt.sent = False  # the server has spoken: it refused, and nothing was changed
-        return lost or is_unprepared(error) or is_passing(error)
+            attempt.sent = False  # the server refused, so nothing changed
+        return lost or is_unprepared(error) or is_transient(error)
 
     def _was_committed(self, attempt: Attempt, end: float) -> bool:
-        """Read back what became of a commit whose answer was lost."""
-
+        """Read back the outcome of a commit whose answer was lost."""
         while True:
             try:
                 with self._pool.connection(end) as connection:
                     is_over(connection, attempt)
-                    with Pipe(connection, self._translate) as pipe:
+                    with Pipeline(connection, self._translate) as pipe:
                         return attempt.probe(lambda *read: pipe.send(*read).fetchall())
             except (psycopg.Error, StoreError) as error:
                 lost = isinstance(error, psycopg.Error) and is_lost(error, connection)
@@ -586,7 +598,7 @@ class PostgresStore(SqlReads):
                     raise unknown(self.url) from error
 
     def on(self, connection: psycopg.Connection[Any]) -> JoinedTransaction:
-        """The same store inside a transaction of yours: what is asked there, your commit asks.
+        """Return this store inside your open transaction: requests appear when you commit.
 
         A refused command leaves your transaction as it was.
         """
@@ -595,21 +607,21 @@ class PostgresStore(SqlReads):
     # -- sealing, pruning, cursors
 
     def has_reached(self, pos: int) -> None:
-        """Note the position of an event that this process has written; 0 if it wrote none."""
+        """Note the position of the last event that this process wrote; 0 if it wrote none."""
         if pos:
             self._pos, self._has_written = max(pos, self._pos), True
 
-    def mind_seals(self, now: Micros) -> None:
-        """Make a seal if the schedule says that one may be due, and it is."""
+    def make_due_seal(self, now: Micros) -> None:
+        """Make a seal if one is due."""
         if self.keys.can_sign and self._schedule.wants_look(self._pos, now):
             self._try_to_seal(self.seal_if_due)
 
     def _try_to_seal(self, seal: Callable[[], object]) -> None:
-        """Seal, or leave it to the next committer: what was committed is committed."""
+        """Seal, or leave it to the next process that commits."""
         try:
             seal()
         except StoreError as error:
-            log.warning("not sealed now, which the next seal makes good: %s", error)
+            log.warning("not sealed yet; the next seal covers it: %s", error)
 
     def seal(self) -> Seal | None:
         """Sign the heads of all chains that moved."""
@@ -622,9 +634,9 @@ class PostgresStore(SqlReads):
         return newest
 
     def seal_if_due(self) -> Seal | None:
-        """Make a seal if the unsealed events in the database demand one, and nobody else is at it.
+        """Make a seal if one is due and no other process is making it.
 
-        Other writers do not wait for it, unless they write to a thread that it holds.
+        Only writers of the threads being sealed wait for it.
         """
         if not self.keys.can_sign:
             return None
@@ -656,7 +668,7 @@ class PostgresStore(SqlReads):
         return at if self._clock is None else self._clock()
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
-        """Forget the contents of what ended before then."""
+        """Delete the contents of runs that ended before then."""
 
         def body(attempt: Attempt) -> dict[str, int]:
             attempt.lock(SYSTEM_THREAD)
@@ -673,7 +685,7 @@ class PostgresStore(SqlReads):
         return counts
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
-        """Move a named reader of the events, unless somebody else has moved it."""
+        """Move a named cursor if it is still at ``expected``."""
 
         def body(attempt: Attempt) -> bool:
             statement = "SELECT pos FROM cursor WHERE name = ?"
@@ -689,7 +701,7 @@ class PostgresStore(SqlReads):
         while True:
             with self._pool.connection(end) as connection:
                 try:
-                    with Pipe(connection, self._translate) as pipe:
+                    with Pipeline(connection, self._translate) as pipe:
                         return pipe.send(statement, values).fetchall()
                 except psycopg.Error as error:
                     again = self._may_try_again(error, connection, self._attempt(connection))
@@ -697,7 +709,7 @@ class PostgresStore(SqlReads):
                         raise explained(error, self.url) from error
 
     def overdue(self, limit: int = 100) -> list[Due]:
-        """What is overdue, without the threads that somebody holds: nobody waits for those."""
+        """Return what is overdue, without threads that are locked right now."""
         found = super().overdue(limit)
         if found:
             names = sorted({due.thread for due in found})
@@ -716,10 +728,11 @@ class PostgresStore(SqlReads):
     def tail(self) -> Cursor:
         return self._stream.tail()
 
-    # -- hearing of other processes
+    # -- commits of other processes
 
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
-        """Hear of commits: of this process at once, of others by NOTIFY, or by looking."""
+        """Call ``listener`` after commits: of this process at once, of others after a NOTIFY or
+        the next poll."""
         return self._hub.subscribe(thread, listener)
 
     def _start_watching(self) -> None:
@@ -731,23 +744,23 @@ class PostgresStore(SqlReads):
     # -- the rest
 
     def restored(self) -> bool:
-        """Whether the database is not the one that it was: restored, copied or taken over."""
+        """Return whether the database was restored, copied or taken over by a standby."""
         if not self._database.behind:
             return False
         with self._pool.connection(time.monotonic() + self._patience) as connection:
             return self._database.still_behind(connection)
 
     def mark_recovered(self) -> None:
-        """Everything that may have run is in doubt now: go on from here."""
+        """Allow calls to start again after a recovery."""
         with self._pool.connection(time.monotonic() + self._patience) as connection:
             self._database.recovered(connection)
 
     def close(self) -> None:
-        """Seal what moved and let go of the connections."""
+        """Seal what moved and close the connections. Idempotent."""
         if self._pool.closed:
             return
         self._leaving = True
-        self._patience = min(self._patience, _FAREWELL)
+        self._patience = min(self._patience, _CLOSE_SECONDS)
         try:
             if self._has_written:
                 self._try_to_seal(self.seal)

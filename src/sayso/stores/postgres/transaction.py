@@ -25,21 +25,25 @@ from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.command import Needs
 from sayso.errors import StoreError
 from sayso.rows import SYSTEM_THREAD
-from sayso.stores.postgres.connections import Answer, Connection, Pipe, Translate
+from sayso.stores.postgres.connections import Answer, Connection, Pipeline, Translate
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.dialect import POSTGRES, Execute, Reply
 from sayso.stores.sql.rowcodec import run_from
-from sayso.stores.sql.tool_cache import ToolCache
-from sayso.stores.sql.transaction import SqlTransaction
+from sayso.stores.sql.statements import POSTGRES, Execute, Reply
+from sayso.stores.sql.transaction import SqlTransaction, ToolCache
 from sayso.types import Micros
 
-#: How long a look is good for: clocks are set, and standbys have their own.
-_SURE = 1_000_000
+#: How many microseconds a reading is good for: clocks are set, and standbys have their own.
+_CLOCK_VALID = 1_000_000
 
 
 class Clock:
-    """Tells the database's time; ``ask`` is how to look at it."""
+    """The database's clock, carried forward between two readings by this machine's monotonic one.
+
+    Rows get their time from the database itself, inside the transaction. Everyone else asks for the
+    time often, sometimes on an event loop, and must not wait for the network. The time told here is
+    late by the latency of an answer, and never early. ``ask`` reads the database's clock.
+    """
 
     def __init__(self, ask: Callable[[], Micros]) -> None:
         self._ask = ask
@@ -47,51 +51,50 @@ class Clock:
         self._until = 0
 
     def now(self) -> Micros:
-        """The time, asked for once in a while."""
-        steady = _steady()
-        if steady >= self._until:
+        """Return the time; ask the database once in a while."""
+        monotonic = _monotonic()
+        if monotonic >= self._until:
             self.learn(self._ask())
-            steady = _steady()
-        return steady + self._ahead
+            monotonic = _monotonic()
+        return monotonic + self._ahead
 
     def learn(self, at: Micros) -> None:
-        """The database has just said what time it is: the answer that came fastest counts."""
-        steady = _steady()
-        ahead = at - steady
-        if ahead > self._ahead or steady >= self._until:
-            self._ahead, self._until = ahead, steady + _SURE
+        """Take a reading of the database's clock. The answer with the least latency counts."""
+        monotonic = _monotonic()
+        ahead = at - monotonic
+        if ahead > self._ahead or monotonic >= self._until:
+            self._ahead, self._until = ahead, monotonic + _CLOCK_VALID
 
 
-def _steady() -> Micros:
+def _monotonic() -> Micros:
     return time.monotonic_ns() // 1000
 
 
-#: The time, and who we are: read after the lock.
+#: The time and the identity of this transaction, read after the lock.
 FACTS = (
     "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint, "
     "pg_current_xact_id()::text, pg_backend_pid(), {}"
 )
 LOCK = "pg_advisory_xact_lock(hashtextextended(? || ':' || ?, 0))"
-#: Which of these threads nobody holds at this moment.
+#: Which of these threads are not locked at this moment.
 FREE = (
     "SELECT name FROM json_array_elements_text(?::json) AS name "
     "WHERE pg_try_advisory_xact_lock(hashtextextended(? || ':' || name, 0))"
 )
-#: Who waits for a thread looks up from time to time, and a client that is frozen in the middle
-#: lets go of it: the session is ended, and the client finds out when it wakes up. In the middle of
-#: a pipeline it does not count as idle, and only newer servers (17) know an end for that.
+#: Waiting for a locked thread is cut into pieces of ``LOCK_MS``. A client that freezes while it
+#: holds one loses its session after ``FROZEN_MS``. Inside a pipeline it does not count as idle, and
+#: only PostgreSQL 17 and later has a timeout for that.
 LOCK_MS = 5_000
 FROZEN_MS = 30_000
-_IDLE = "idle_in_transaction_session_timeout"
-_KNOWS_WHOLE = 170_000
-_OVER_AFTER = 5.0
+_HAS_TRANSACTION_TIMEOUT = 170_000
+_END_AFTER_SECONDS = 5.0
 
-#: Looks for what a transaction wrote; true if it is there.
+#: Returns whether the rows that a transaction wrote are there.
 Probe = Callable[[Callable[[str, Sequence[Any]], list[Any]]], bool]
 
 
 class Session:
-    """An open transaction: a way to send statements, and what the server says of it."""
+    """An open transaction: sends its statements, and knows its server-side identity."""
 
     def __init__(self, execute: Execute, store: str, lineage: str, clock: Clock) -> None:
         self.execute = execute
@@ -100,31 +103,32 @@ class Session:
         self._lineage = lineage
         self.xid = ""
         self.pid = 0
-        #: Which tables these are, for ``Database.check``.
+        #: Identifies the tables, for ``Database.check``.
         self.lineage = ""
 
     def lock(self, *threads: str) -> None:
-        """Take these threads, before the transaction gets its number.
+        """Lock these threads before the transaction gets its id.
 
-        So the numbers of transactions on one thread are in the order of its chain, and readers of
-        the events find it in order. A lock on the row would come too late: who waits for that has
-        its number already. It also holds threads that are not there yet.
+        So the ids of transactions on one thread are in the order of its chain, and readers of the
+        events find it in order. A row lock would come too late: a transaction that waits for one
+        has its id already. An advisory lock also works for threads that do not exist yet.
         """
         self._locked(threads)
 
     def _locked(self, threads: Sequence[str], *first: str) -> Reply:
-        """One statement, whose columns are made from left to right: the time is that of after."""
+        """Send one statement. Columns are computed left to right, so the time is read after the
+        locks are taken."""
         facts = FACTS.format(self._lineage)
         columns = ", ".join((*first, *[LOCK] * len(threads), facts))
         values = [value for thread in threads for value in (self._store, thread)]
         return self.execute(f"SELECT {columns}", values)
 
     def ask_facts(self) -> Reply:
-        """Ask for the time, and for what names this transaction."""
+        """Ask for the time and the identity of this transaction."""
         return self._locked(())
 
     def facts(self, reply: Reply | None = None) -> Micros:
-        """The time, once everything is locked."""
+        """Return the time, read after everything was locked."""
         row = (reply or self.ask_facts()).fetchone()
         at, self.xid, self.pid, self.lineage = row[-4:]
         self._clock.learn(at)
@@ -132,7 +136,7 @@ class Session:
 
 
 class Attempt(Session):
-    """A transaction of our own, and what is known of its outcome."""
+    """A transaction on a pooled connection, and what is known of its outcome."""
 
     def __init__(
         self,
@@ -142,27 +146,27 @@ class Attempt(Session):
         lineage: str,
         clock: Clock,
     ) -> None:
-        self._pipe = Pipe(connection, translate)
+        self._pipe = Pipeline(connection, translate)
         super().__init__(self._pipe.send, store, lineage, clock)
-        #: Whether it takes moments, so that one which takes long is of a client that is frozen.
+        #: Whether the transaction is short, so that a long one means a frozen client.
         self.brief = False
         self._connection = connection
-        self._told: Reply | None = None
+        self._locked_facts: Reply | None = None
         self.sent = False
         self.result: Any = None
         self.probe: Probe = lambda rows: False
 
     def lock(self, *threads: str) -> None:
-        """Take these threads; the time and the rest is told with it."""
-        self._told = self._locked(threads, *self._limits())
+        """Lock these threads, and ask for the facts in the same statement."""
+        self._locked_facts = self._locked(threads, *self._limits())
 
     def ask_facts(self) -> Reply:
-        """What was told with the last lock, if there was one."""
-        told, self._told = self._told, None
-        return told or self._locked((), *self._limits())
+        """Return the facts asked for with the last lock, or ask for them."""
+        facts, self._locked_facts = self._locked_facts, None
+        return facts or self._locked((), *self._limits())
 
     def run(self, body: Callable[[Attempt], Any], before: Callable[[Attempt], None]) -> Any:
-        """Carry out a body and commit; ``before`` is called when only the commit is left."""
+        """Run a body and commit. Calls ``before`` when only the commit is left."""
         with self._pipe:
             self.execute("BEGIN", ())
             self.result = body(self)
@@ -175,14 +179,14 @@ class Attempt(Session):
         return self.result
 
     def _limits(self) -> list[str]:
-        limits = {"lock_timeout": LOCK_MS, _IDLE: FROZEN_MS}
-        if self.brief and self._connection.info.server_version >= _KNOWS_WHOLE:
+        limits = {"lock_timeout": LOCK_MS, "idle_in_transaction_session_timeout": FROZEN_MS}
+        if self.brief and self._connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
             limits["transaction_timeout"] = FROZEN_MS
         return [f"set_config('{name}', '{ms}', true)" for name, ms in limits.items()]
 
 
 def probe_of(work: UnitOfWork) -> Probe:
-    """How to see whether the changes of a work were committed."""
+    """Return a probe for whether a unit of work was committed."""
 
     def probe(rows: Callable[[str, Sequence[Any]], list[Any]]) -> bool:
         if work.events:
@@ -194,8 +198,8 @@ def probe_of(work: UnitOfWork) -> Probe:
             statement = f"SELECT {sql.MESSAGE} FROM message WHERE thread = ? AND seq = ?"
             return rows(statement, (message.thread, message.seq)) == [tuple(message)]
         if work.run is not None and work.run_touched:
-            # Only a new run, a lease or a snapshot is written without a word. If another change
-            # covers it by now, doing it again does no harm.
+            # Only a new run, a lease or a snapshot is written without an event or a message. If
+            # another change has overwritten it by now, a retry does no harm.
             stored = [run_from(row) for row in rows(sql.LOAD_RUN, (work.run.id,))]
             new = [run for run in stored if work.new_run and run.created == work.run.created]
             return bool(new) or stored == [work.run]
@@ -211,33 +215,29 @@ def is_over(connection: Connection, attempt: Attempt) -> bool:
         try:
             row = connection.execute("SELECT pg_xact_status($1::xid8)", (attempt.xid,)).fetchone()
         except errors.InvalidParameterValue:
-            return True  # no such transaction yet: it was lost with the server
+            return True  # the id was not handed out yet: the transaction was lost in a crash
         if row is None or row[0] != "in progress":
             return True
-        if time.monotonic() - began > _OVER_AFTER:
-            _end(connection, attempt)
+        if time.monotonic() - began > _END_AFTER_SECONDS:
+            # End the session that still holds the transaction: we lost our end of it.
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid = $1 AND backend_xid = $2::xid8::xid",
+                (attempt.pid, attempt.xid),
+            )
         time.sleep(0.02)
 
 
-def _end(connection: Connection, attempt: Attempt) -> None:
-    """End the session that still holds the transaction: its client, we, cannot come back to it."""
-    connection.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        "WHERE pid = $1 AND backend_xid = $2::xid8::xid",
-        (attempt.pid, attempt.xid),
-    )
-
-
 def unknown(url: str) -> StoreError:
-    """What to say when an outcome cannot be found out."""
+    """Return the error for a commit whose outcome cannot be found out."""
     return StoreError(
-        f"the connection to {url} broke while a change was being committed, and the database "
-        "cannot be asked whether it was: look at what is there before doing it again"
+        f"the connection to {url} broke during a commit, and the database cannot be asked whether "
+        "it succeeded: check what is stored before you try again"
     )
 
 
-#: Facts at the rate of machines. NOTIFY is for people: all commits with one wait for each other.
-_QUIET = frozenset(
+#: Frequent events, sent without NOTIFY: commits with a NOTIFY are serialized by the server.
+_NO_NOTIFY = frozenset(
     {
         *("allowed", "claimed", "started", "recorded"),
         *("read_started", "read_stopped", "read_recorded"),
@@ -245,21 +245,21 @@ _QUIET = frozenset(
 )
 
 
-#: What may be written together, because none of it looks at what another one writes.
-_TOGETHER = frozenset(
+#: Writes that can be combined, because none of them reads what another one writes.
+_COMBINABLE = frozenset(
     {
         *(sql.ADD_THREAD, sql.SAVE_THREAD, sql.OWN_THREAD, sql.ADD_RUN, sql.SAVE_RUN),
         *(sql.MOVE_RUN, sql.ADD_CALL, sql.SAVE_CALL, sql.MOVE_CALL, sql.ADD_MESSAGE),
         *(sql.ADD_EVENT, sql.SAVE_GRANT, sql.SAVE_PRINCIPAL),
     }
 )
-#: Added with a number of their own, in the order in which they are given.
+#: Rows that get a number in the order in which they are added.
 _NUMBERED = frozenset({sql.ADD_CALL, sql.ADD_EVENT})
-_MOST = 40
+_MAX_COMBINED = 40
 
 
-class _Nothing:
-    """The reply to what has not been sent yet, which nobody may read."""
+class _NotSent:
+    """The reply to a write that was not sent yet, which nobody may read."""
 
     rowcount = -1
 
@@ -269,11 +269,11 @@ class _Nothing:
     fetchall = fetchone
 
 
-_NOTHING = _Nothing()
+_NOT_SENT = _NotSent()
 
 
 class PgTransaction(SqlTransaction):
-    """Reads the time together with the rows, after the lock."""
+    """A transaction that reads the database's clock with the rows, after the lock."""
 
     def __init__(
         self,
@@ -294,24 +294,24 @@ class PgTransaction(SqlTransaction):
         return super().load(thread, needs)
 
     def save(self, work: UnitOfWork) -> None:
-        """Write what changed, in one statement: each one sent costs more than what it writes."""
+        """Write what changed, combined: sending a statement costs more than running it."""
         pending: list[tuple[str, Sequence[Any]]] = []
         send = self._execute
 
         def flush() -> None:
             if pending:
-                reply = send(*_together(pending))
+                reply = send(*_combined(pending))
                 if any(text == sql.ADD_EVENT for text, _ in pending):
                     self._added = reply
                 pending.clear()
 
         def gather(text: str, values: Sequence[Any]) -> Reply:
-            if text not in _TOGETHER:
+            if text not in _COMBINABLE:
                 return send(text, values)
-            if text == sql.OWN_THREAD or len(pending) == _MOST:
-                flush()  # one statement changes a row once
+            if text == sql.OWN_THREAD or len(pending) == _MAX_COMBINED:
+                flush()  # one statement can change a row only once
             pending.append((text, values))
-            return _NOTHING
+            return _NOT_SENT
 
         self._execute = gather
         try:
@@ -338,16 +338,15 @@ class PgTransaction(SqlTransaction):
         return now if self._has_clock else super()._read_time(reply)
 
 
-def _together(writes: Sequence[tuple[str, Sequence[Any]]]) -> tuple[str, list[Any]]:
-    """One statement that makes them all.
+def _combined(writes: Sequence[tuple[str, Sequence[Any]]]) -> tuple[str, list[Any]]:
+    """Combine writes into one statement, which returns the position of its last event, if any.
 
-    Parts of a statement are carried out in no order of ours, but the rows of one INSERT are; so
-    what is numbered as it is added (events, calls) is added by one. Its one row is the position of
-    the last event among them, if there are any.
+    The parts of such a statement run in no defined order, but the rows of one INSERT do; so rows
+    that are numbered as they are added (events, calls) are added by one INSERT.
     """
     parts: list[str] = []
     values: list[Any] = []
-    gives = "SELECT 1"
+    returns = "SELECT 1"
     rest = list(writes)
     while rest:
         text = rest[0][0]
@@ -357,14 +356,14 @@ def _together(writes: Sequence[tuple[str, Sequence[Any]]]) -> tuple[str, list[An
         part = text + f", {row}" * (len(rows) - 1)
         if text == sql.ADD_EVENT:
             part += " RETURNING pos"
-            gives = f"SELECT max(pos) FROM w{len(parts)}"
+            returns = f"SELECT max(pos) FROM w{len(parts)}"
         parts.append(part)
         values += [value for row_ in rows for value in row_]
     named = ", ".join(f"w{n} AS ({part})" for n, part in enumerate(parts))
-    return f"WITH {named} {gives}", values
+    return f"WITH {named} {returns}", values
 
 
-def news(execute: Execute, work: UnitOfWork, channel: str) -> None:
-    """Tell the other processes, when the transaction is committed."""
-    if any(event.type not in _QUIET for event in work.events):
+def notify(execute: Execute, work: UnitOfWork, channel: str) -> None:
+    """Send a NOTIFY to other processes with the commit."""
+    if any(event.type not in _NO_NOTIFY for event in work.events):
         execute("SELECT pg_notify(?, '')", (channel,))

@@ -1,9 +1,22 @@
-"""The reads of every SQL store: small SELECTs in the common dialect, mapped to values."""
+"""The reads of every SQL store: small SELECTs in the common dialect, mapped to values.
+
+``RequestPage`` builds the pages of requests: every list is a few short walks along an index.
+
+- A page without a search takes its rows from each list status, in order.
+- A search finds the search keys first. If they are few, the first calls of each are merged; if they
+  are many, so are the calls, and a walk along the list meets enough of them soon.
+- The requests of one run or thread are few, and all of them are read.
+
+Statements are split so that no planner has a choice to get wrong. Limits are written as literals: a
+planner that does not know a limit assumes a tenth of all rows, and plans again each time.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from heapq import nlargest, nsmallest
 from typing import Any
 
 from sayso.rows import (
@@ -17,13 +30,30 @@ from sayso.rows import (
     Thread,
     Tool,
 )
-from sayso.stores.base import NEVER, Cursor, Due, ListedCall, Query, age_key, age_start
-from sayso.stores.listing import OPEN, after_prefix
-from sayso.stores.row_checks import UNCHECKED, RowDecoder, tampered
+from sayso.stores.base import (
+    NEVER,
+    Cursor,
+    Due,
+    ListedCall,
+    Query,
+    age_key,
+    age_start,
+    page_key,
+    page_start,
+)
+from sayso.stores.listing import (
+    OPEN,
+    Wanted,
+    after_prefix,
+    fits,
+    list_status_of,
+    list_statuses_of,
+    short,
+    wanted,
+)
+from sayso.stores.row_checks import UNCHECKED, RowDecoder, log, tampered
 from sayso.stores.seals import Seal
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.dialect import Dialect, Execute
-from sayso.stores.sql.pages import END, WAITS, Pages
 from sayso.stores.sql.rowcodec import (
     call_from,
     conversation_from,
@@ -35,8 +65,271 @@ from sayso.stores.sql.rowcodec import (
     run_from,
     thread_from,
 )
-from sayso.stores.sql.tool_cache import ToolCache
+from sayso.stores.sql.statements import Dialect, Execute
+from sayso.stores.sql.transaction import ToolCache
 from sayso.types import Grant, Micros
+
+Rows = Callable[[str, Sequence[Any]], list[Any]]
+#: SQL text and its values.
+Piece = tuple[str, list[Any]]
+
+#: With more matching search keys than this, a walk along the list finds enough calls soon.
+FEW_SEARCH_KEYS = 1000
+#: This many calls are too many to sort for one page.
+MANY_CALLS = 2000
+
+_ENDS = sql.CALL.split(", ").index("expires_at")
+END = f"coalesce(expires_at, {NEVER})"
+WAITS = f"list_status IN ({', '.join(repr(name) for name in OPEN)})"
+_ORDER = {"oldest": "n", "newest": "n DESC", "expiring": f"{END}, n"}
+_BEGINS = "search_word WHERE word >= ? AND word < ?"
+
+
+class RequestPage:
+    """Builds and runs the statements for one page of requests."""
+
+    def __init__(self, rows: Rows, dialect: Dialect, decode: RowDecoder, query: Query) -> None:
+        self._rows = rows
+        self._dialect = dialect
+        self._decode = decode
+        self._query = query
+        self._statuses = list_statuses_of(query)
+        self._wanted = wanted(query.text) if query.text else None
+
+    def page(self) -> list[tuple[int, Call]]:
+        """Return the calls of the page, each with the key to continue after."""
+        query = self._query
+        numbers = self._numbers() if self._statuses else None
+        if numbers is None:
+            return []
+        text, values = numbers
+        statement = (
+            f"SELECT {sql.CALL}, n FROM call WHERE n IN ({text}) "
+            f"ORDER BY {_ORDER[query.sort]} LIMIT {query.limit:d}"
+        )
+        rows = self._rows(statement, values)
+        numbers_of = {row[0]: row[-1] for row in rows}
+        calls = [c for c in self._decode.listed(call_from, rows) if self._belongs(c)]
+        found = [(page_key(query, numbers_of[c.id], c.expires_at), c) for c in calls]
+        if len(found) < len(rows) == query.limit:
+            # Rows that were left out do not shorten the page: read on.
+            last = page_key(query, rows[-1][-1], rows[-1][_ENDS])
+            more = replace(query, after=last, limit=query.limit - len(found))
+            found += RequestPage(self._rows, self._dialect, self._decode, more).page()
+        return found
+
+    def _belongs(self, call: Call) -> bool:
+        """Return whether a row matches the query: no MAC covers the columns of the index."""
+        query = self._query
+        if list_status_of(call) in self._statuses and fits(call, query):
+            return True
+        log.warning("left out of a list: request %s is indexed as something else", call.id)
+        return False
+
+    def _numbers(self) -> Piece | None:
+        """Select the numbers of the page's rows, and perhaps some more."""
+        query = self._query
+        if query.run is not None or query.thread is not None:
+            return self._among(self._of_run_or_thread(), self._matches())
+        shows = self._shows()
+        if shows is None:
+            return self._walk(None)
+        found = self._of_search_keys() if self._search_keys_are_few() else None
+        if found is None:
+            return _union_of([self._walk(self._shows()), self._by_id()])
+        return (", ".join("?" * len(found)), found) if found else None
+
+    # -- one run or thread
+
+    def _of_run_or_thread(self) -> Piece:
+        query, parts, values = self._query, [], []
+        if query.run is not None:
+            parts.append("run = ?")
+            values.append(query.run)
+        if query.thread is not None:
+            parts.append("run IN (SELECT id FROM run WHERE thread = ?)")
+            values.append(query.thread)
+        return " AND ".join(parts), values
+
+    def _matches(self) -> Piece | None:
+        """Match a call by its search key or its id."""
+        shows, like = self._shows(), self._id_is_like()
+        if shows is None or like is None:
+            return shows
+        text, values = _all_of([like, self._shows(without_text=True)])
+        return f"({shows[0]} OR ({text}))", [*shows[1], *values]
+
+    def _among(self, few: Piece, matches: Piece | None) -> Piece:
+        """Read a few calls and select those that are on our lists, later, and match."""
+        text, values = _all_of([self._on(self._statuses), self._later(), matches])
+        columns = "n, id, list_status, search_key, created, expires_at"
+        here = f"SELECT {columns} FROM call WHERE {few[0]}"
+        found = f"WITH here AS MATERIALIZED ({here}) SELECT n FROM here AS call WHERE {text}"
+        return f"SELECT n FROM ({found}) AS found", [*few[1], *values]
+
+    # -- along the lists
+
+    def _walk(self, shows: Piece | None) -> Piece:
+        """Select the first calls of each list, in order."""
+        if self._query.sort == "expiring":
+            return self._cut(self._on(self._statuses), shows)
+        return _union_of(
+            [self._cut(self._on([list_status]), shows) for list_status in self._statuses]
+        )
+
+    def _cut(self, on: Piece, shows: Piece | None) -> Piece:
+        text, values = _all_of([on, self._later(), shows])
+        order = _ORDER[self._query.sort]
+        inner = f"SELECT n FROM call WHERE {text} ORDER BY {order} LIMIT {self._query.limit:d}"
+        return f"SELECT n FROM ({inner}) AS walked", values
+
+    def _on(self, list_statuses: Sequence[str]) -> Piece:
+        """Name the lists, in the words that let the planner use a partial index."""
+        names = ", ".join(repr(name) for name in list_statuses)
+        text = f"list_status IN ({names})" if len(list_statuses) > 1 else f"list_status = {names}"
+        if self._query.sort == "expiring":
+            return (f"{WAITS} AND {text}" if set(list_statuses) <= set(OPEN) else text), []
+        return f"list_status <> '' AND {text}", []
+
+    def _later(self) -> Piece | None:
+        """Continue after the previous page, and leave out what is too old."""
+        query, parts, values = self._query, [], []
+        if query.created_after is not None:
+            parts.append("created >= ?")
+            values.append(query.created_after)
+        if query.after is not None:
+            end, n = page_start(query)
+            if query.sort == "expiring":
+                parts.append(f"{END} >= ? AND ({END} > ? OR n > ?)")
+                values += [end, end, n]
+            else:
+                parts.append("n > ?" if query.sort == "oldest" else "n < ?")
+                values.append(n)
+        return (" AND ".join(parts), values) if parts else None
+
+    # -- through the search keys
+
+    def _shows(self, *, without_text: bool = False) -> Piece | None:
+        """Match a call's search key; ``None`` if the query does not restrict it."""
+        text, values = self._search_key_is(None if without_text else self._wanted)
+        if not text:
+            return None
+        found = f"SELECT 1 FROM search_key WHERE search_key.id = call.search_key AND {text}"
+        return f"EXISTS ({found})", values
+
+    def _search_key_is(self, words: Wanted | None) -> Piece:
+        query, parts, values = self._query, [], []
+        for name in ("agent", "tool", "risk"):
+            value = getattr(query, name)
+            if value is not None:
+                parts.append(f"{name} = ?")
+                values.append(short(value))
+        if query.agents is not None:
+            marks = ", ".join("?" * len(query.agents))
+            parts.append(f"agent IN ({marks})" if marks else "1 = 0")
+            values += [short(agent) for agent in query.agents]
+        if query.kind not in (None, "in_doubt"):
+            parts.append("kind = ?")
+            values.append(query.kind)
+        if words is not None:
+            parts += ["1 = 0"] if not words.words else []
+            for word in words.words:
+                parts.append("words LIKE ?")
+                values.append(f"% {word}%")
+        return " AND ".join(parts), values
+
+    def _search_keys_are_few(self) -> bool:
+        """Count up to the limit. With words, the rarest one decides, and is moved to the front."""
+        words = self._wanted
+        if words is None or not words.words:
+            text, values = self._search_key_is(words)
+            counted = f"SELECT 1 FROM search_key WHERE {text} LIMIT {FEW_SEARCH_KEYS + 1}"
+            counts = self._rows(f"SELECT count(*) FROM ({counted}) AS counted", values)[0]
+        else:
+            counted = (
+                f"(SELECT count(*) FROM (SELECT 1 FROM {_BEGINS} LIMIT {FEW_SEARCH_KEYS + 1}) AS c)"
+            )
+            ranges = [end for word in words.words for end in (word, after_prefix(word))]
+            counts = self._rows(f"SELECT {', '.join([counted] * len(words.words))}", ranges)[0]
+            ordered = [word for _, word in sorted(zip(counts, words.words, strict=True))]
+            self._wanted = Wanted(tuple(ordered), words.ids)
+        return bool(min(counts) <= FEW_SEARCH_KEYS)
+
+    def _of_search_keys(self) -> list[int] | None:
+        """Merge the first calls of a few search keys; ``None`` if that would cost too much."""
+        query = self._query
+        if query.sort == "expiring" and not self._calls_are_few():
+            return None
+        limit = MANY_CALLS if query.sort == "expiring" else query.limit
+        lists = [text.split(",") for text in self._first_of_search_keys(limit)]
+        found = {int(n) for numbers in lists for n in numbers}
+        by_id = self._by_id()
+        if by_id is not None:
+            found.update(row[0] for row in self._rows(*by_id))
+        if query.sort == "expiring":
+            return sorted(found)
+        return (nlargest if query.sort == "newest" else nsmallest)(limit, found)
+
+    def _calls_are_few(self) -> bool:
+        """Return whether all calls of the search keys can be sorted by expiry for one page."""
+        search_keys, values = self._search_keys()
+        on, _ = self._on(self._statuses)
+        some = f"SELECT 1 FROM call WHERE search_key IN ({search_keys}) AND {on} LIMIT {MANY_CALLS}"
+        counted = self._rows(f"SELECT count(*) FROM ({some}) AS counted", values)
+        return bool(counted[0][0] < MANY_CALLS)
+
+    def _first_of_search_keys(self, limit: int) -> Iterable[str]:
+        """Read the numbers of the first calls of each search key and list, joined by commas."""
+        later, values = _all_of([self._later()])
+        columns, all_values = [], []
+        for list_status in self._statuses:
+            first = (
+                "SELECT n FROM call WHERE call.search_key = search_key.id "
+                f"AND list_status = '{list_status}' AND {later} "
+                f"ORDER BY {'n DESC' if self._query.sort == 'newest' else 'n'} LIMIT {limit:d}"
+            )
+            columns.append(f"(SELECT {self._dialect.numbers} FROM ({first}) AS first)")
+            all_values += values
+        search_keys, search_key_values = self._search_keys()
+        statement = f"SELECT {', '.join(columns)} FROM search_key WHERE id IN ({search_keys})"
+        for row in self._rows(statement, [*all_values, *search_key_values]):
+            yield from filter(None, row)
+
+    def _search_keys(self) -> Piece:
+        """Select the ids of the search keys that match the query."""
+        text, values = self._search_key_is(self._wanted)
+        if self._wanted is not None and self._wanted.words:
+            rarest = self._wanted.words[0]
+            text = f"id IN (SELECT search_key FROM {_BEGINS}) AND {text}"
+            values = [rarest, after_prefix(rarest), *values]
+        return f"SELECT id FROM search_key WHERE {text}", values
+
+    # -- by id
+
+    def _by_id(self) -> Piece | None:
+        """Select calls whose id starts with the text and that match the rest of the query."""
+        like = self._id_is_like()
+        return None if like is None else self._among(like, self._shows(without_text=True))
+
+    def _id_is_like(self) -> Piece | None:
+        ids = () if self._wanted is None else self._wanted.ids
+        text = " OR ".join(["(id >= ? AND id < ?)"] * len(ids))
+        values = [end for start in ids for end in (start, after_prefix(start))]
+        return (f"({text})", values) if ids else None
+
+
+def _all_of(pieces: Iterable[Piece | None]) -> Piece:
+    """Join conditions with AND."""
+    there = [piece for piece in pieces if piece is not None]
+    text = " AND ".join(text for text, _ in there) or "1 = 1"
+    return text, [value for _, values in there for value in values]
+
+
+def _union_of(pieces: Iterable[Piece | None]) -> Piece:
+    there = [piece for piece in pieces if piece is not None]
+    text = " UNION ALL ".join(text for text, _ in there)
+    return text, [value for _, values in there for value in values]
+
 
 _RUN_CREATED = sql.RUN.split(", ").index("created")
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
@@ -44,7 +337,7 @@ _THREADS = sql.LOAD_THREAD.removesuffix(" WHERE id = ?")
 
 
 class SqlReads:
-    """Everything that a SQL store can be asked; ``_rows`` is the store's own way to ask."""
+    """The reads of a SQL store, over the store's own ``_rows``."""
 
     _dialect: Dialect
     _tool_cache: ToolCache
@@ -59,8 +352,8 @@ class SqlReads:
     def unchecked(self) -> UncheckedReads:
         return UncheckedReads(self)
 
-    def _said_now(self) -> tuple[str, tuple[Micros, ...]]:
-        """The time as a statement says it, and its values: who has just heard of a row finds it."""
+    def _sql_now(self) -> tuple[str, tuple[Micros, ...]]:
+        """Return the time as SQL and its values."""
         return "?", (self.now(),)
 
     def _row(self, statement: str, *values: Any) -> Any:
@@ -128,10 +421,10 @@ class SqlReads:
     def _said(
         self, thread: str, kept: Callable[[Thread], list[int]], statement: str, *values: Any
     ) -> list[StoredMessage]:
-        """Read some messages with their thread's row, from one moment.
+        """Read messages together with their thread's row, from one snapshot.
 
-        The row proves which numbers ``kept`` there must be. If a message is missing, or is one too
-        many, they are refused together.
+        The row proves which numbers (``kept``) must be there. Raises ``Tampered`` if a message is
+        missing or was added.
         """
         rows = self._rows(statement, (*values, thread))
         if not rows:
@@ -161,10 +454,10 @@ class SqlReads:
         ]
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
-        return Pages(self._rows, self._dialect, self._decode, query).page()
+        return RequestPage(self._rows, self._dialect, self._decode, query).page()
 
     def waiting(self) -> dict[str, int]:
-        # Said so that the partial index knows itself in it: the rows are not read.
+        # In these words the partial index answers the query, and no row is read.
         counted = (
             "SELECT list_status, count(*) FROM call "
             f"WHERE list_status <> '' AND {WAITS} GROUP BY list_status"
@@ -186,7 +479,7 @@ class SqlReads:
             if value is not None:
                 place += f" AND {column} = ?"
                 wanted.append(value)
-        # A short walk for each status, along its index; one thread has few runs.
+        # A short walk along the index of each status; one thread has few runs.
         if status is not None:
             statuses = [f"status = '{RunStatus(status)}'"]
         elif thread is not None:
@@ -204,7 +497,7 @@ class SqlReads:
         runs = self._decode.listed(run_from, rows)
         found = [(age_key(run.created, run.id), run) for run in runs]
         if len(found) < len(rows) == limit:
-            # Rows that were left out do not shorten the list: what comes after them is there.
+            # Rows that were left out do not shorten the page: read on.
             last, rest = age_key(rows[-1][_RUN_CREATED], rows[-1][0]), limit - len(found)
             found += self.runs(status=status, agent=agent, thread=thread, after=last, limit=rest)
         return found
@@ -245,7 +538,7 @@ class SqlReads:
         return None if row is None else self._decode.one(principal_from, row)
 
     def overdue(self, limit: int = 100) -> list[Due]:
-        now, said = self._said_now()
+        now, said = self._sql_now()
         expired = (
             f"SELECT thread, run, id FROM call WHERE {WAITS} AND list_status = 'asked' "
             f"AND {END} <= {now} ORDER BY {END}, n LIMIT {limit:d}"
@@ -254,7 +547,7 @@ class SqlReads:
             f"SELECT thread, id, NULL FROM run WHERE ready_at <= {now} AND owner IS NOT NULL "
             f"ORDER BY ready_at LIMIT {limit:d}"
         )
-        return [Due(*row) for row in self._rows(_both(expired, lapsed), (*said, *said))]
+        return [Due(*row) for row in self._rows(_chained(expired, lapsed), (*said, *said))]
 
     def next_due(self, after: Micros = 0) -> Micros | None:
         ends = (
@@ -262,15 +555,15 @@ class SqlReads:
             f"AND {END} < {NEVER} ORDER BY {END}, n LIMIT 1"
         )
         dues = "SELECT ready_at FROM run WHERE ready_at > ? ORDER BY ready_at LIMIT 1"
-        found = self._rows(_both(ends, dues), (after, after))
+        found = self._rows(_chained(ends, dues), (after, after))
         return min((row[0] for row in found), default=None)
 
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
         if not agents:
             return []
         marks = ", ".join("?" * len(agents))
-        agent = f"{self._dialect.no_index}agent"  # few runs are due, of many that an agent had
-        now, said = self._said_now()
+        agent = f"{self._dialect.no_index}agent"  # an agent has many runs, and few are due
+        now, said = self._sql_now()
         statement = (
             f"{_RUNS} WHERE ready_at <= {now} AND {agent} IN ({marks}) "
             f"ORDER BY ready_at LIMIT ? OFFSET ?{self._dialect.lock_free}"
@@ -281,7 +574,7 @@ class SqlReads:
             rows = self._rows(statement, (*said, *agents, limit, passed))
             found += self._decode.listed(run_from, rows)
             passed += len(rows)
-            # Runs that nobody may use do not keep workers from those behind them.
+            # Runs that fail their check do not hide those behind them from workers.
             if len(found) >= limit or len(rows) < limit:
                 return found[:limit]
 
@@ -294,6 +587,13 @@ class SqlReads:
             f"SELECT {sql.EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
         )
         return [event_from(row) for row in self._rows(statement, (thread, after, limit))]
+
+    def call_events(self, call_id: str, limit: int = 1000) -> list[Event]:
+        # The second condition lets the planner use the partial index.
+        statement = (
+            f"SELECT {sql.EVENT} FROM event WHERE call = ? AND call <> '' ORDER BY seq LIMIT ?"
+        )
+        return [event_from(row) for row in self._rows(statement, (call_id, limit))]
 
     def thread(self, thread: str) -> Thread | None:
         row = self._row(sql.LOAD_THREAD, thread)
@@ -318,7 +618,7 @@ class SqlReads:
 
 
 class UncheckedReads(SqlReads):
-    """The reads of a store, with the rows as they are."""
+    """The reads of a store, without checking any MAC."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -351,13 +651,13 @@ class UncheckedReads(SqlReads):
         return bool(self._store.restored())
 
 
-def _both(first: str, second: str) -> str:
-    """The rows of two ordered statements, in one."""
+def _chained(first: str, second: str) -> str:
+    """Return the rows of one ordered statement, then those of another."""
     return f"SELECT * FROM ({first}) AS a UNION ALL SELECT * FROM ({second}) AS b"
 
 
 def move_cursor(execute: Execute, name: str, to: str, expected: str) -> bool:
-    """Move a named reader from where it is expected; the one write that no command makes."""
+    """Move a named cursor if it is at ``expected``: the one write that is not a command."""
     statement = "UPDATE cursor SET pos = ? WHERE name = ? AND pos = ?"
     moved = execute(statement, (to, name, expected)).rowcount
     if not moved and not expected:

@@ -1,4 +1,4 @@
-"""Columns ⇄ values, in the order of the column lists in ``sayso.stores.sql.statements``."""
+"""Encode and decode rows, in the column order of ``sayso.stores.sql.statements``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ Row = Sequence[Any]
 
 
 def thread_from(row: Row) -> Thread:
-    """A thread row as a value."""
     return Thread(
         id=row[0],
         owner=row[1],
@@ -49,7 +48,6 @@ def thread_from(row: Row) -> Thread:
 
 
 def run_from(row: Row) -> Run:
-    """A run row as a value."""
     return Run(
         id=row[0],
         thread=row[1],
@@ -76,7 +74,6 @@ def run_from(row: Row) -> Run:
 
 
 def call_from(row: Row) -> Call:
-    """A call row as a value."""
     return Call(
         id=row[0],
         run=row[1],
@@ -118,7 +115,6 @@ def call_from(row: Row) -> Call:
 
 
 def grant_from(row: Row) -> Grant:
-    """A grant row as a value."""
     return Grant(
         id=row[0],
         agent=row[1],
@@ -136,12 +132,10 @@ def grant_from(row: Row) -> Grant:
 
 
 def effect_from(row: Row) -> EffectKey:
-    """The row of an effect's key as a value."""
     return EffectKey(*row)
 
 
 def event_from(row: Row) -> Event:
-    """An event row as a value."""
     return Event(
         pos=row[0],
         thread=row[1],
@@ -158,7 +152,6 @@ def event_from(row: Row) -> Event:
 
 
 def principal_from(row: Row) -> Principal:
-    """A token row as a value."""
     return Principal(
         id=row[0],
         token_hash=row[1],
@@ -174,14 +167,13 @@ def principal_from(row: Row) -> Principal:
 
 
 def message_from(row: Row) -> StoredMessage:
-    """A message row as a value."""
     return StoredMessage(*row)
 
 
 def conversation_from(
     decode: RowDecoder, rows: Sequence[Row]
 ) -> tuple[Thread, list[StoredMessage]]:
-    """Rows of a thread joined with some of its messages, all of them checked."""
+    """Decode and check a thread joined with some of its messages."""
     width = sql.THREAD.count(",") + 1
     thread = decode.one(thread_from, rows[0][:width])
     said = [row[width:] for row in rows if row[width] is not None]
@@ -189,7 +181,7 @@ def conversation_from(
 
 
 def _picked(columns: str, some: str) -> itemgetter[Any]:
-    """Pick some of the values of a row, in another order."""
+    """Return a function that picks some columns of a row."""
     names = columns.split(", ")
     return itemgetter(*(names.index(name) for name in some.split(", ")))
 
@@ -200,16 +192,14 @@ thread_changes = _picked(sql.THREAD, sql.THREAD_CHANGES)
 
 
 def thread_values(thread: Thread) -> tuple[Any, ...]:
-    """A thread as the values of its columns."""
     place = (thread.messages, thread.messages_pruned, thread.seq, thread.head)
     return (thread.id, thread.owner, *place, thread.created, thread.mac, thread.sealed)
 
 
 def run_values(run: Run) -> tuple[Any, ...]:
-    """A run as the values of its columns."""
     return (
         *(run.id, run.thread, run.agent, run.agent_digest, run.requester, run.parent_call),
-        run.status.value,  # plain text binds at once, an enum is adapted first
+        run.status.value,  # a plain str binds faster than an enum
         *(run.stop, run.wake, run.token, run.owner, run.ready_at),
         *(run.asked, run.ready, run.running, run.in_doubt, run.snapshot, run.output),
         *(run.created, run.seq, run.mac),
@@ -217,7 +207,6 @@ def run_values(run: Run) -> tuple[Any, ...]:
 
 
 def call_values(call: Call) -> tuple[Any, ...]:
-    """A call as the values of its columns."""
     return (
         *(call.id, call.run, call.thread, call.key, call.kind, call.agent, call.tool),
         *(call.tool_digest, call.args, call.args_hash, call.nonce, call.rev, call.digest),
@@ -230,14 +219,12 @@ def call_values(call: Call) -> tuple[Any, ...]:
 
 
 def grant_values(grant: Grant) -> tuple[Any, ...]:
-    """A grant as the values of its columns."""
     what = (grant.id, grant.agent, grant.tool, grant.tool_digest, grant.scope, grant.by)
     state = (grant.uses_left, grant.ends, grant.revoked, grant.created)
     return (*what, *state, grant.signature, grant.mac)
 
 
 def principal_values(principal: Principal) -> tuple[Any, ...]:
-    """A token as the values of its columns."""
     who = (principal.id, principal.token_hash, principal.person, principal.role)
     groups = json.dumps(list(principal.groups))
     ended = (principal.ends, principal.revoked, principal.created)
@@ -245,6 +232,5 @@ def principal_values(principal: Principal) -> tuple[Any, ...]:
 
 
 def event_values(event: Event) -> tuple[Any, ...]:
-    """An event as the values of its columns."""
     what = (event.thread, event.seq, event.at, event.type, event.run, event.call, event.actor)
     return (*what, event.body, event.digest, event.hash)

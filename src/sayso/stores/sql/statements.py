@@ -1,9 +1,58 @@
-"""Every statement of the SQL stores that commands need, in the common dialect.
+"""The statements of the SQL stores, in the common dialect, and where SQLite and PostgreSQL differ.
 
-Placeholders are written ``?``; a store whose driver wants another mark translates them once.
+Placeholders are written ``?``; a store whose driver wants another mark translates each text once.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Reply(Protocol):
+    """The part of a database cursor that is used here."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+
+
+Execute = Callable[[str, Sequence[Any]], Reply]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """What one database spells in its own way."""
+
+    name: str
+    #: The column ``n`` of many rows, joined by commas.
+    numbers: str
+    #: A SELECT of the strings in a JSON array, its only parameter.
+    strings: str
+    #: Appended to a SELECT to lock its rows; empty where the whole file is locked.
+    lock: str = ""
+    #: The same, skipping rows that another transaction has locked.
+    lock_free: str = ""
+    #: Written before a column to keep the planner from using its index.
+    no_index: str = ""
+
+
+SQLITE = Dialect(
+    name="sqlite",
+    numbers="group_concat(n)",
+    strings="SELECT value FROM json_each(?)",
+    no_index="+",
+)
+POSTGRES = Dialect(
+    name="postgres",
+    numbers="string_agg(n::text, ',')",
+    strings="SELECT json_array_elements_text(?::json)",
+    lock=" FOR UPDATE",
+    lock_free=" FOR UPDATE SKIP LOCKED",
+)
+
 
 THREAD = "id, owner, messages, messages_pruned, seq, head, created, mac, sealed"
 RUN = (
@@ -25,8 +74,8 @@ PRINCIPAL = "id, token_hash, person, role, groups, ends, revoked, created, signa
 MESSAGE = "thread, seq, run, body, mac"
 EFFECT = "key, call, run, thread, agent, requester, created, mac"
 
-# Columns of a call that a command may change after the row is there. Those that an index holds
-# are written only when they change, or every index would be touched by every change.
+# Columns of a call that a command may change. Indexed columns are separate and written only when
+# they change, or every change would touch every index.
 CALL_CHANGES = (
     "tool_digest, args, args_hash, rev, digest, terms, binds, title, preview, status, asked, "
     "original, votes, decision, valid_until, grant_id, attempt, token, result, effect_key, doubt, "
@@ -56,7 +105,7 @@ LOAD_CALL_BY_KEY = f"SELECT {CALL} FROM call WHERE run = ? AND key = ?"
 LOAD_CALLS_OF_RUN = f"SELECT {CALL} FROM call WHERE run = ? ORDER BY n"
 LOAD_CALLS_AMONG = f"SELECT {CALL} FROM call WHERE run = ? AND key IN ({{}}) ORDER BY n"
 LOAD_CALLS_IN = f"SELECT {CALL} FROM call WHERE run = ? AND status IN ({{}}) ORDER BY n"
-# A conversation is read together with its thread, which says which messages there must be.
+# A conversation is read with its thread's row, which proves which messages there must be.
 _OF_THREAD = ", ".join(f"thread.{name}" for name in THREAD.split(", "))
 _OF_MESSAGE = ", ".join(f"said.{name}" for name in MESSAGE.split(", "))
 _CONVERSATION = (
@@ -123,8 +172,8 @@ SAVE_PRINCIPAL = (
     "ON CONFLICT (id) DO UPDATE SET revoked = excluded.revoked, signature = excluded.signature, "
     "mac = excluded.mac"
 )
-# Two calls that want one key meet at its row: the second waits until the first has committed. So
-# there must be a row before anybody looks; one that was not taken goes again with its transaction.
+# Two calls with the same effect key meet at its row: the second waits until the first commits. So a
+# row must exist before it is read; a row that was not taken is deleted in the same transaction.
 HOLD_EFFECT = (
     f"INSERT INTO effect ({EFFECT}) VALUES (?, '', '', '', '', '', 0, '') "
     "ON CONFLICT (key) DO NOTHING"
@@ -135,7 +184,7 @@ TAKE_EFFECT = (
 )
 FREE_EFFECT = "DELETE FROM effect WHERE key = ? AND call = ?"
 
-#: Reads nothing, and fails where a table or a column is missing that the stores use.
+#: Reads no rows, and fails if a table or column that the stores use is missing.
 CHECK_TABLES = "SELECT count(*) FROM " + ", ".join(
     f"(SELECT {columns} FROM {table} LIMIT 0) AS of_{table}"
     for table, columns in {

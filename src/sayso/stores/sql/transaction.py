@@ -1,4 +1,4 @@
-"""Rows ⇄ SQL, once for every SQL store.
+"""Rows to SQL and back, once for every SQL store.
 
 ``SqlTransaction`` is what ``run_commands`` needs of a database: it loads the rows of a command and
 saves those of a ``UnitOfWork``. A store adds its connection, its locking and its commit.
@@ -6,16 +6,16 @@ saves those of a ``UnitOfWork``. A store adds its connection, its locking and it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 
 from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.command import Needs
 from sayso.engine.unit_of_work import check_not_put_back
-from sayso.rows import SYSTEM_THREAD, Call, Run, Thread
+from sayso.rows import SYSTEM_THREAD, Call, Run, Thread, Tool
 from sayso.stores.listing import SearchKey, list_status_of, search_key_of
 from sayso.stores.row_checks import RowDecoder, event_taken
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.dialect import Dialect, Execute, Reply
 from sayso.stores.sql.rowcodec import (
     call_changes,
     call_from,
@@ -34,15 +34,83 @@ from sayso.stores.sql.rowcodec import (
     thread_from,
     thread_values,
 )
-from sayso.stores.sql.tool_cache import ToolCache, add_search_keys, add_tools
+from sayso.stores.sql.statements import Dialect, Execute, Reply
 from sayso.types import Micros
+
+ADD_TOOL = (
+    f"INSERT INTO tool ({sql.TOOL}) VALUES (?, ?, ?, ?, ?, ?) "
+    # This also repairs a row that something else changed.
+    "ON CONFLICT (digest) DO UPDATE SET name = excluded.name, schema = excluded.schema, "
+    "description = excluded.description, version = excluded.version, title = excluded.title "
+    "WHERE (tool.name, tool.schema, tool.description, tool.version, tool.title) <> "
+    "(excluded.name, excluded.schema, excluded.description, excluded.version, excluded.title)"
+)
+ADD_SEARCH_KEY = (
+    "INSERT INTO search_key (id, kind, agent, tool, risk, words) VALUES (?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (id) DO NOTHING"
+)
+ADD_WORDS = (
+    "INSERT INTO search_word (word, search_key) VALUES {} ON CONFLICT (word, search_key) DO NOTHING"
+)
+
+#: Pruning deletes search keys without calls, so a cached one expires.
+_SEARCH_KEY_SECONDS = 600.0
+_MAX_CACHED = 20_000
+
+
+class ToolCache:
+    """Tools and search keys that are in the database, so they need not be written again.
+
+    Many calls name the same tool and search key. Filled after commits.
+    """
+
+    def __init__(self) -> None:
+        #: A tool never changes under its digest, so readers are served from here too.
+        self.tools: dict[str, Tool] = {}
+        self.search_keys: dict[int, float] = {}
+
+    def has_search_key(self, number: int) -> bool:
+        return time.monotonic() < self.search_keys.get(number, 0.0)
+
+    def learn(self, tools: Iterable[Tool], search_keys: Iterable[int]) -> None:
+        """Remember what was committed just now."""
+        if len(self.tools) + len(self.search_keys) > _MAX_CACHED:
+            self.forget()
+        self.tools.update((tool.digest, tool) for tool in tools)
+        until = time.monotonic() + _SEARCH_KEY_SECONDS
+        self.search_keys.update(dict.fromkeys(search_keys, until))
+
+    def forget(self) -> None:
+        """Empty the cache: rows were deleted."""
+        self.tools, self.search_keys = {}, {}
+
+
+def add_tools(execute: Execute, tools: Iterable[Tool], tool_cache: ToolCache) -> None:
+    """Store new tools, always in the same order, so that two writers cannot deadlock."""
+    for tool in sorted(set(tools)):
+        if tool.digest not in tool_cache.tools:
+            execute(ADD_TOOL, tool)
+
+
+def add_search_keys(
+    execute: Execute, search_keys: Iterable[SearchKey], tool_cache: ToolCache
+) -> None:
+    """Store new search keys with their words."""
+    for key in sorted(set(search_keys)):
+        if not tool_cache.has_search_key(key.id):
+            words = "".join(f" {word}" for word in key.words)
+            execute(ADD_SEARCH_KEY, (key.id, key.kind, key.agent, key.tool, key.risk, words))
+            if key.words:
+                marks = ", ".join(["(?, ?)"] * len(key.words))
+                pairs = [value for word in key.words for value in (word, key.id)]
+                execute(ADD_WORDS.format(marks), pairs)
 
 
 class SqlTransaction:
-    """One open transaction: loads what a command needs, saves what became of it.
+    """One open transaction: loads the rows of commands, and saves the changed ones.
 
-    All that a command needs is asked for before the first answer is read: a database at the other
-    end of a wire answers in one go.
+    All queries are sent before the first answer is read, so a database on the network answers in
+    one round trip.
     """
 
     def __init__(
@@ -67,7 +135,7 @@ class SqlTransaction:
         self._read: dict[str, Call] = {}
         self._read_run: Run | None = None
         self._later: Reply | None = None
-        #: The keys of effects that were locked, each with a row that may say of no call yet.
+        #: The effect keys that were locked, each with a row that may not name a call yet.
         self._held: list[str] = []
         self.search_keys: set[SearchKey] = set()
 
@@ -78,7 +146,7 @@ class SqlTransaction:
         run = ask(sql.LOAD_RUN + lock, (needs.run,)) if needs.run is not None else None
         calls = self._ask_calls(needs)
         if needs.spends and needs.calls:
-            # What is to start was decided, and its run claimed since: there are later events.
+            # A call that starts was decided, and its run claimed, so there are later events.
             marks = ", ".join("?" * len(needs.calls))
             self._later = ask(sql.LOAD_EVENTS_SINCE_CALLS.format(marks), (thread, *needs.calls))
         grants = [ask(sql.LOAD_GRANTS_FOR + lock, pair) for pair in needs.grants_for]
@@ -115,14 +183,14 @@ class SqlTransaction:
         return self._clock()
 
     def _thread(self, thread_id: str, reply: Reply) -> Thread:
-        """A thread as it is stored; one that is not there yet is an empty one."""
+        """Return the stored thread, or an empty one if it does not exist yet."""
         row = reply.fetchone()
         thread = None if row is None else self._decode.one(thread_from, row)
         self._threads[thread_id] = thread
         return thread or Thread(id=thread_id)
 
     def _ask_spent(self, work: UnitOfWork, needs: Needs) -> list[Reply]:
-        """Which grants the calls of a start use is known only when these are loaded."""
+        """Ask for the grants that starting calls use: known only once the calls are loaded."""
         if not needs.spends:
             return []
         spent = {call.grant for call in work.calls.values() if call.grant is not None}
@@ -130,7 +198,7 @@ class SqlTransaction:
         return [self._execute(sql.LOAD_GRANT + lock, (grant,)) for grant in sorted(spent)]
 
     def _load_effects(self, work: UnitOfWork, needs: Needs) -> None:
-        """Hold the keys of the effects that may begin here, always in the same order."""
+        """Lock the keys of the effects that may start here, always in the same order."""
         wanted = set(needs.effects)
         if needs.spends:
             wanted |= {call.effect_key for call in work.calls.values() if call.effect_key}
@@ -171,7 +239,7 @@ class SqlTransaction:
         return replies
 
     def save(self, work: UnitOfWork) -> None:
-        """Write what changed: a constant number of rows, whatever the length of the thread."""
+        """Write what changed: a constant number of rows, however long the thread is."""
         self._check_not_put_back(work)
         if work.moves_thread:
             self._save_thread(work.thread)
@@ -194,7 +262,7 @@ class SqlTransaction:
             self._execute(sql.ADD_EVENT, event_values(event))
 
     def _check_not_put_back(self, work: UnitOfWork) -> None:
-        """Check what changes against the events since it was written."""
+        """Raise ``Tampered`` if a row that changes is older than the events after it allow."""
         thread = self._threads[work.thread.id] or Thread(id=work.thread.id)
         rows: list[Call | Run] = [
             row for name, row in self._read.items() if name in work.touched_calls
@@ -244,7 +312,7 @@ class SqlTransaction:
             self._execute(sql.MOVE_CALL, (*call_changes(values), *place, call.id))
 
     def _stays(self, call: Call, list_status: str) -> bool:
-        """Whether all that an index holds of a call is as it was."""
+        """Return whether no indexed column of a call changes."""
         was = self._calls.get(call.id)
         return (
             was is not None
@@ -262,7 +330,7 @@ class SqlTransaction:
         return search_key.id
 
     def _described(self, call: Call, work: UnitOfWork) -> str:
-        """What the call's tool says of itself."""
+        """Return the description of the call's tool."""
         for tool in work.tools:
             if tool.digest == call.tool_digest:
                 return tool.description

@@ -1,13 +1,12 @@
-"""SQLite: one file, many threads, many processes.
+"""SQLite: one file, many OS threads, many processes.
 
-Writers combine. A caller queues its commands and takes the writer's lock; whoever holds it commits
-everything that has queued up so far in one transaction (a SAVEPOINT each), so that ten threads
-share one fsync and a lone caller pays for no hand-over. Between processes a ``flock`` on a sidecar
-file stands around each batch and each checkpoint: SQLite's own busy loop starves somebody, a queue
-in the kernel does not.
+Writers combine. A caller queues its operation and takes the writer's lock; whoever holds it commits
+everything queued so far in one transaction (a SAVEPOINT each), so ten OS threads share one fsync
+and a lone caller pays for no hand-over. Between processes, a ``flock`` on a lock file surrounds
+each batch and each checkpoint: SQLite's busy loop can starve a process, the kernel's queue cannot.
 
-A second sidecar remembers how far the events had come. A file that is behind its mark has been
-restored from a copy, and nothing starts until ``sayso recover`` was run.
+A mark file remembers the position of the newest event. A database that is behind its mark was
+restored from a copy, and nothing starts until you run ``sayso recover``.
 """
 
 from __future__ import annotations
@@ -23,30 +22,36 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sayso.engine import Command
-from sayso.errors import StoreError
+from sayso.engine import Command, EngineDeps, UnitOfWork
+from sayso.engine.command import Needs
+from sayso.engine.unit_of_work import COUNTERS
+from sayso.errors import Conflict, StoreError
 from sayso.forking import generation, no_fork, renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import SYSTEM_THREAD, Event, Tool
+from sayso.rows import SYSTEM_THREAD, Call, Event, Run, Thread, Tool
 from sayso.stores.base import (
     Boundary,
     Cursor,
+    Hub,
+    Listener,
     engine_deps,
+    position_of,
     run_commands,
 )
-from sayso.stores.hub import Hub, Listener
-from sayso.stores.row_checks import RowDecoder
+from sayso.stores.row_checks import MOST_TEXT, RowDecoder, event_taken
 from sayso.stores.seals import Seal, SealSchedule, is_full
-from sayso.stores.sql.dialect import SQLITE
+from sayso.stores.sql import statements as sql
+from sayso.stores.sql.maintenance import find_unsealed, prune, seal_moved
 from sayso.stores.sql.migrate import another, read_meta
-from sayso.stores.sql.prune import prune
 from sayso.stores.sql.reads import SqlReads, move_cursor
-from sayso.stores.sql.seal import find_unsealed, seal_moved
-from sayso.stores.sql.tool_cache import ToolCache
-from sayso.stores.sql.transaction import SqlTransaction
-from sayso.stores.sqlite.opening import (
+from sayso.stores.sql.rowcodec import event_from, principal_from
+from sayso.stores.sql.statements import SQLITE, Execute, Reply
+from sayso.stores.sql.transaction import SqlTransaction, ToolCache
+from sayso.stores.sqlite.files import (
+    PATIENCE,
     Connection,
     OpenFiles,
+    Sidecar,
     brought_up_to_date,
     check_alone,
     check_usable,
@@ -55,12 +60,274 @@ from sayso.stores.sqlite.opening import (
     last_pos,
     roll_back,
 )
-from sayso.stores.sqlite.operation import Operation
-from sayso.stores.sqlite.row_cache import RowCache, SqliteTransaction
-from sayso.stores.sqlite.sidecar import PATIENCE, Sidecar
-from sayso.stores.sqlite.stream import Stream
-from sayso.stores.sqlite.watcher import OwnCommits, Watcher
 from sayso.types import Micros
+
+_AFTER = f"SELECT {sql.EVENT} FROM event WHERE pos > ? ORDER BY pos LIMIT ?"
+_BEFORE = f"SELECT {sql.EVENT} FROM event WHERE pos < ? ORDER BY pos DESC LIMIT ?"
+_LAST = "SELECT max(pos) FROM event"
+_END = 1 << 62
+
+
+class Stream:
+    """The events of one store, read through ``rows``."""
+
+    def __init__(self, rows: Callable[[str, Sequence[Any]], list[Any]]) -> None:
+        self._rows = rows
+
+    def events(self, after: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
+        """The next events."""
+        return self._read(_AFTER, position_of(after), limit)
+
+    def newest(self, before: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
+        """The events before a place, the newest first."""
+        return self._read(_BEFORE, position_of(before) if before else _END, limit)
+
+    def tail(self) -> Cursor:
+        """The place of the last event."""
+        return str(self._rows(_LAST, ())[0][0] or 0)
+
+    def _read(self, statement: str, place: int, limit: int) -> list[tuple[Cursor, Event]]:
+        rows = self._rows(statement, (place, limit))
+        return [(str(row[0]), event_from(row)) for row in rows]
+
+
+#: How often to look. ``data_version`` costs some microseconds, and changes with any commit.
+POLL_SECONDS = 0.004
+#: The same when nothing has happened for a while.
+IDLE_SECONDS = 0.008
+_A_WHILE = 500
+
+
+class OwnCommits:
+    """Which events this process wrote, and tells of by itself; between writer and watcher."""
+
+    def __init__(self) -> None:
+        #: What is forgotten because nobody watches would only be told twice.
+        self._spans: deque[tuple[int, int]] = deque(maxlen=1000)
+
+    def add(self, first: int, last: int) -> None:
+        """Before the commit, which the watcher may see at once."""
+        self._spans.append((first, last))
+
+    def undo(self) -> None:
+        """That commit failed: its numbers will be given to others."""
+        self._spans.pop()
+
+    def others(self, rows: list[tuple[int, str]]) -> set[str]:
+        """The threads of these rows, in their order, that somebody else moved."""
+        moved = set()
+        for pos, thread in rows:
+            while self._spans and self._spans[0][1] < pos:
+                self._spans.popleft()
+            if not self._spans or pos < self._spans[0][0]:
+                moved.add(thread)
+        return moved
+
+
+class Watcher(threading.Thread):
+    """Tells a hub which threads moved, for as long as the hub has listeners."""
+
+    def __init__(
+        self, connection: Connection, files: OpenFiles, hub: Hub, own: OwnCommits, seen: int
+    ) -> None:
+        super().__init__(name="sayso-watch", daemon=True)
+        self._connection = connection
+        self._files = files
+        self._hub = hub
+        self._own = own
+        self._seen = seen
+
+    def run(self) -> None:
+        version, quiet = None, 0
+        try:
+            while self._hub.wanted():
+                self._files.check()
+                with no_fork():
+                    current = self._connection.execute("PRAGMA data_version").fetchone()[0]
+                quiet += 1
+                if current != version:
+                    version, quiet = current, 0
+                    self._tell()
+                time.sleep(POLL_SECONDS if quiet < _A_WHILE else IDLE_SECONDS)
+        except (sqlite3.Error, StoreError):
+            self._hub.unwatched()
+            self._hub.publish_to_all()  # each finds out what is wrong when it looks
+        finally:
+            self._connection.close()
+
+    def _tell(self) -> None:
+        statement = "SELECT pos, thread FROM event WHERE pos > ? ORDER BY pos"
+        with no_fork():
+            rows = self._connection.execute(statement, (self._seen,)).fetchall()
+        if rows:
+            self._seen = rows[-1][0]
+            others = self._own.others(rows)
+            if others:
+                self._hub.publish(others)
+
+
+_MOST_ROWS = 1000
+
+
+class RowCache:
+    """Threads, runs and calls by their ids."""
+
+    def __init__(self) -> None:
+        self.threads: dict[str, Thread] = {}
+        self.runs: dict[str, Run] = {}
+        self.calls: dict[str, Call] = {}
+        self._version: int | None = None
+
+    def check(self, writer: sqlite3.Connection) -> bool:
+        """Forget everything if another process has written since the last look, and return whether
+        it has. Call it inside the transaction."""
+        (version,) = writer.execute("PRAGMA data_version").fetchone()
+        if version == self._version:
+            return False
+        self.forget()
+        self._version = version
+        return True
+
+    def keep(self, work: UnitOfWork) -> None:
+        """Remember what a command has just written."""
+        if len(self.threads) + len(self.runs) + len(self.calls) > _MOST_ROWS:
+            self.forget()
+        if work.moves_thread:
+            self.threads[work.thread.id] = work.thread
+        if work.system is not None:
+            self.threads.pop(work.system.id, None)
+        if work.run is not None and work.run_touched:
+            self.runs[work.run.id] = work.run
+        for call in work.touched_calls.values():
+            if call.size < MOST_TEXT:
+                self.calls[call.id] = call
+            else:
+                self.calls.pop(call.id, None)
+
+    def forget(self) -> None:
+        """Read everything again, and look at the store as if another process had written."""
+        self.threads, self.runs, self.calls = {}, {}, {}
+        self._version = None
+
+
+class _Fetched:
+    """A reply that was read to its end.
+
+    A statement that was not read to its end keeps the snapshot that it reads, as long as anything
+    refers to it, a traceback too. The connection could not write once another process has.
+    """
+
+    __slots__ = ("_rows", "rowcount")
+
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = rows
+        self.rowcount = -1
+
+    def fetchone(self) -> Any:
+        return self._rows[0] if self._rows else None
+
+    def fetchall(self) -> list[Any]:
+        return self._rows
+
+
+def fetching(writer: sqlite3.Connection) -> Execute:
+    """Execute statements on a connection, and leave none of them open."""
+
+    def execute(text: str, values: Sequence[Any] = ()) -> Reply:
+        cursor = writer.execute(text, values)
+        return cursor if cursor.description is None else _Fetched(cursor.fetchall())
+
+    return execute
+
+
+class SqliteTransaction(SqlTransaction):
+    """A transaction that reads only what it does not remember."""
+
+    def __init__(
+        self,
+        writer: sqlite3.Connection,
+        tool_cache: ToolCache,
+        deps: EngineDeps,
+        decode: RowDecoder,
+        clock: Callable[[], Micros],
+        row_cache: RowCache,
+    ) -> None:
+        super().__init__(fetching(writer), tool_cache, SQLITE, deps, decode, clock)
+        self._row_cache = row_cache
+
+    def load(self, thread: str, needs: Needs) -> UnitOfWork:
+        """The rows that the commands need, remembered or read."""
+        return self._remembered(thread, needs) or super().load(thread, needs)
+
+    def save(self, work: UnitOfWork) -> None:
+        """Write what changed, and remember it."""
+        super().save(work)
+        self._row_cache.keep(work)
+
+    def _remembered(self, thread: str, needs: Needs) -> UnitOfWork | None:
+        cache = self._row_cache
+        its, run = cache.threads.get(thread), cache.runs.get(needs.run or "")
+        if its is None or run is None or _wants_more(needs):
+            return None
+        if any(getattr(run, COUNTERS[status]) for status in needs.statuses):
+            return None
+        calls = {name: cache.calls.get(name) for name in needs.calls}
+        found = {name: call for name, call in calls.items() if call is not None}
+        if len(found) < len(calls) or (needs.spends and any(c.grant for c in found.values())):
+            return None
+        work = UnitOfWork(now=self._clock(), deps=self._deps, thread=its, run=run, calls=found)
+        if needs.person is not None:
+            rows = self._execute(sql.LOAD_PEOPLE, (needs.person,)).fetchall()
+            work.people = tuple(self._decode.genuine(principal_from, rows))
+        self._load_effects(work, needs)
+        self._threads[thread], self._run, self._calls = its, run, dict(found)
+        return work
+
+
+def _wants_more(needs: Needs) -> bool:
+    """Whether rows are wanted that are not remembered by name."""
+    return bool(needs.keys or needs.grants_for or needs.grants or needs.system or needs.principal)
+
+
+#: What SQLite says against the values of one operation; all else concerns the whole batch.
+ITS_OWN = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
+
+
+class Operation:
+    """Something queued for the next commit, and what came of it."""
+
+    __slots__ = ("body", "done", "error", "names", "result")
+
+    def __init__(self, names: Sequence[str], body: Callable[[SqlTransaction], Any]) -> None:
+        self.names = names
+        self.body = body
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self, execute: Callable[..., Any], transaction: SqlTransaction, *, alone: bool) -> None:
+        """Do it inside an open transaction, which it leaves as it was if it is refused."""
+        self.error = None
+        if not alone:
+            execute("SAVEPOINT operation")
+        try:
+            self.result = self.body(transaction)
+        except Exception as error:
+            if isinstance(error, sqlite3.Error) and not isinstance(error, ITS_OWN):
+                raise  # it is the disk
+            execute("ROLLBACK" if alone else "ROLLBACK TO operation")
+            self.error = _explained(error)
+        if not alone:
+            execute("RELEASE operation")
+
+
+def _explained(error: Exception) -> Exception:
+    if isinstance(error, sqlite3.IntegrityError) and "event.thread, event.seq" in str(error):
+        return event_taken()
+    if isinstance(error, sqlite3.IntegrityError):
+        return Conflict(f"another live run or call is in the way: {error}")
+    return StoreError(f"that cannot be kept: {error}") if isinstance(error, ITS_OWN) else error
+
 
 log = logging.getLogger("sayso.stores")
 
@@ -466,7 +733,7 @@ class SqliteStore(SqlReads):
             if self._has_written and self._sidecar.lets_in(self._writer_lock, PATIENCE):
                 self.seal()
         except StoreError as error:
-            log.warning("not sealed now, which the next seal makes good: %s", error)
+            log.warning("not sealed yet; the next seal covers it: %s", error)
         finally:
             self._closed = True
             # If it is not free, one of our threads waits in there, and has the rest to the end.

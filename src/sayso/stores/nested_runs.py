@@ -1,4 +1,7 @@
-"""Runs within runs: an agent that is a tool has a thread of its own, under the call."""
+"""Nested runs: an agent that is used as a tool runs in a thread of its own, under the call.
+
+These functions cancel, expire and release runs together with the runs nested in them.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,7 @@ log = logging.getLogger("sayso.stores")
 
 
 def call_off(store: Store, run: Run, by: str, reason: str, *, superseded: bool = False) -> None:
-    """Stop a run, and before it the runs of agents that are tools in it; the run that it is itself
-    a part of hears of that."""
+    """Cancel a run after the runs nested in it, and wake the run that it is nested in."""
     _stop(store, run, by, reason, superseded)
     if run.parent_call is not None:
         wake_outer(store, run.parent_call)
@@ -31,7 +33,7 @@ def _stop(store: Store, run: Run, by: str, reason: str, superseded: bool = False
 
 
 def close_due(store: Store, due: Due) -> tuple[Call, ...]:
-    """Close what is overdue, or show what a lost process left in doubt; the calls that it was."""
+    """Expire an overdue request or release a lapsed run; return the calls that changed."""
     if due.call is not None:
         call = store.call(due.call)
         return () if call is None else (expire(store, call),)
@@ -39,14 +41,17 @@ def close_due(store: Store, due: Due) -> tuple[Call, ...]:
 
 
 def release_lapsed(store: Store, thread: str, run: str) -> tuple[Call, ...]:
-    """Free a run whose lease has lapsed; the calls that are in doubt now."""
+    """Release a run whose lease has lapsed; return the calls that are in doubt now."""
     doubted: tuple[Call, ...]
     (doubted,) = store.transact(ReleaseLapsed(thread=thread, run=run))
     return doubted
 
 
 def close_overdue(store: Store, limit: int, most: int) -> Iterator[tuple[Call, ...]]:
-    """Close up to ``most`` batches of what is overdue; a row that is refused is passed over."""
+    """Close up to ``most`` batches of overdue requests and runs. Skips rows that fail their check.
+
+    Yields the calls that changed.
+    """
     refused: set[Due] = set()
     for _ in range(most):
         found = store.overdue(limit + len(refused))
@@ -55,19 +60,19 @@ def close_overdue(store: Store, limit: int, most: int) -> Iterator[tuple[Call, .
                 yield close_due(store, due)
             except (Tampered, KeyMissing) as error:
                 refused.add(due)
-                log.warning("overdue, and left as it is: %s", error)
+                log.warning("overdue, but left unchanged: %s", error)
         if len(found) - len(refused) < limit:
             return
 
 
 def expire(store: Store, call: Call) -> Call:
-    """Close a request that is overdue; where that stops its run, the runs within it first."""
+    """Expire an overdue request; if that cancels its run, cancel the runs nested in it first."""
     over = call.status is CallStatus.ASKED and (call.expires_at or 0) <= store.now()
     run = store.run(call.run) if over and call.terms.on_expiry == "cancel" else None
     if run is not None:
         for inner in inner_runs(store, run):
             _stop(store, inner, "clock", f"{call.id} expired")
-        if run.parent_call is not None:  # before it: who comes too early finds it overdue, too
+        if run.parent_call is not None:  # first: an outer run that wakes early expires it itself
             wake_outer(store, run.parent_call)
     (closed,) = store.transact(Expire(thread=call.thread, run=call.run, call=call.id))
     expired: Call = closed
@@ -75,7 +80,7 @@ def expire(store: Store, call: Call) -> Call:
 
 
 def wake_outer(store: Store, call: str) -> None:
-    """The run of an agent that is a tool is over: the run that has called it is due."""
+    """Make the run of a call due, because the run nested under it is over."""
     row = store.call(call)
     outer = store.run(row.run) if row is not None else None
     if outer is not None and outer.status in LIVE:
@@ -83,19 +88,18 @@ def wake_outer(store: Store, call: str) -> None:
 
 
 def inner_runs(store: Store, run: Run) -> list[Run]:
-    """The live runs of agents that are tools in this one."""
+    """Return the live runs nested in a run."""
     open_ids = [call.id for call in store.calls_of(run.id) if call.status in OPEN]
     found = [(id, store.live_run(inner_thread(run.thread, id))) for id in open_ids]
     return [inner for id, inner in found if inner is not None and inner.parent_call == id]
 
 
 def still_needed(ended: Iterable[Run], calls: Mapping[str, Call]) -> set[str]:
-    """The runs whose end the call that began them has yet to hear of: without them, it would begin
-    anew."""
+    """Return the ended runs whose parent call is still open: without them it would start again."""
     begun = ((run.id, calls.get(run.parent_call or "")) for run in ended)
     return {id for id, call in begun if call is not None and call.status in OPEN}
 
 
 def inner_thread(thread: str, call: str) -> str:
-    """The thread of an agent that is a tool: under the call, so that a new start finds it."""
+    """Return the thread of a run nested under a call; a retry of the call finds it again."""
     return f"{thread}/{call}"

@@ -1,4 +1,4 @@
-"""The events of a store, handed on in order: each at least once, by one process at a time."""
+"""Deliver the events of a store in order, at least once, from one process at a time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from sayso.types import Micros
 log = logging.getLogger("sayso.stores")
 
 _PAGE = 100
-#: How long a process that hands events on is left alone with them.
-_HELD: Micros = 30_000_000
-_LOOK_AGAIN = 5.0
+#: How long a process holds the cursor while it delivers a batch.
+_LEASE: Micros = 30_000_000
+_POLL_SECONDS = 5.0
 _FIRST_TRY, _LAST_TRY = 0.5, 10.0
 
 
-class Follower:
-    """Reads on from a place that the store keeps under ``name``, whoever reads there next.
+class EventFollower:
+    """Delivers events from a cursor that the store keeps under ``name``, shared by all processes.
 
-    ``hand_on`` gets those that are wanted; what it raises is logged, and it gets them again later.
+    ``deliver`` receives the events that ``wants`` selects. If it raises, the error is logged and it
+    receives them again later.
     """
 
     def __init__(
@@ -32,24 +33,24 @@ class Follower:
         store: Store,
         name: str,
         wants: Callable[[Event], bool],
-        hand_on: Callable[[Sequence[Event]], Awaitable[None]],
+        deliver: Callable[[Sequence[Event]], Awaitable[None]],
     ) -> None:
         self._store = store
         self._name = name
         self._wants = wants
-        self._hand_on = hand_on
+        self._deliver = deliver
         self._failed = 0
-        #: The stored place that was last looked at, and how far nothing was wanted after it.
-        self._looked: tuple[str, Cursor] = ("", "")
+        #: The stored cursor last read, and how far no event after it was wanted.
+        self._scanned: tuple[str, Cursor] = ("", "")
 
     async def begin(self) -> None:
-        """The very first time: from now on, and not from the beginning of time."""
+        """Start a new cursor at the end of the stream. Does nothing if it exists."""
         if not await hop(self._store.cursor, self._name):
             tail = _written(self._store.tail(), 0)
             await hop(lambda: self._store.move_cursor(self._name, tail, expected=""))
 
     async def run(self) -> None:
-        """Hand on until cancelled."""
+        """Deliver events until cancelled."""
         with closing(News(self._store, None)) as news:
             while True:
                 try:
@@ -58,42 +59,46 @@ class Follower:
                 except Exception as error:
                     rest = min(_FIRST_TRY * 2**self._failed, _LAST_TRY)
                     self._failed = min(self._failed + 1, 10)
-                    said = f"{type(error).__name__}: {error}"
-                    log.warning("%s: again in %.1f s: %s", self._name, rest, said)
+                    reason = f"{type(error).__name__}: {error}"
+                    log.warning("%s: retrying in %.1f s: %s", self._name, rest, reason)
                     await asyncio.sleep(rest)
                     continue
                 if rest is None:
-                    await news.wait(_LOOK_AGAIN)
+                    await news.wait(_POLL_SECONDS)
                 elif rest > 0:
                     await asyncio.sleep(rest)
 
     async def _step(self) -> float | None:
-        """One batch; how long somebody else is at it, 0 for more, or nothing left to read."""
+        """Deliver one batch.
+
+        Returns the seconds for which another process holds the cursor, 0 if there may be more, or
+        ``None`` if there is nothing left to read.
+        """
         raw = await hop(self._store.cursor, self._name)
         at, held = _read(raw)
         now = self._store.now()
         if held > now:
-            return min((held - now) / 1_000_000, _LOOK_AGAIN)
-        seen, looked = self._looked
-        batch = await hop(self._store.events, looked if seen == raw else at, _PAGE)
+            return min((held - now) / 1_000_000, _POLL_SECONDS)
+        seen, scanned = self._scanned
+        batch = await hop(self._store.events, scanned if seen == raw else at, _PAGE)
         if not batch:
             return None
         wanted = [event for _, event in batch if self._wants(event)]
         if not wanted:
             to = raw
             if len(batch) == _PAGE and await self._move(raw, ahead := _written(batch[-1][0], 0)):
-                to = ahead  # so that a restart need not read all of it again
-            self._looked = to, batch[-1][0]
+                to = ahead  # a restart need not read all of it again
+            self._scanned = to, batch[-1][0]
             return 0.0
-        taken = _written(at, now + _HELD)
+        taken = _written(at, now + _LEASE)
         if not await self._move(raw, taken):
             return 0.0
         reached = at
         try:
-            await self._hand_on(wanted)
+            await self._deliver(wanted)
             reached = batch[-1][0]
         finally:
-            # Also when it failed or is cancelled: the next need not wait until it is let go.
+            # Release the cursor also after an error or a cancellation.
             await asyncio.shield(asyncio.ensure_future(self._move(taken, _written(reached, 0))))
         return 0.0
 

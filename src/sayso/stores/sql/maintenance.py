@@ -1,0 +1,129 @@
+"""Sealing and pruning, inside a transaction of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sayso import codec
+from sayso.engine import EngineDeps
+from sayso.engine.commands import Note
+from sayso.engine.row_macs import row_mac
+from sayso.keys import Keyring
+from sayso.rows import SYSTEM_THREAD, Thread
+from sayso.stores import seals
+from sayso.stores.base import pruned_note
+from sayso.stores.row_checks import RowDecoder
+from sayso.stores.seals import Seal, Unsealed, next_seal
+from sayso.stores.sql import statements as sql
+from sayso.stores.sql.rowcodec import thread_from
+from sayso.stores.sql.statements import SQLITE, Dialect, Execute
+from sayso.types import Micros
+
+# The system thread comes first: a pruning counts, under plain links, once it is sealed.
+_MOVED = (
+    "SELECT id, seq, head FROM thread WHERE seq > sealed "
+    f"ORDER BY id <> '{SYSTEM_THREAD}', id LIMIT ?"
+)
+_LAST = "SELECT n, at, heads, prev, hash, signature FROM seal ORDER BY n DESC LIMIT 1"
+_ADD = "INSERT INTO seal (n, at, heads, prev, hash, signature) VALUES (?, ?, ?, ?, ?, ?)"
+_REACH = "UPDATE thread SET sealed = seq WHERE id IN ({})"
+
+# Each thread that moved has at least one unsealed event, so a seal's worth of threads is enough to
+# know that a seal is due.
+_UNSEALED = (
+    "SELECT coalesce(sum(t.seq - t.sealed), 0), min(e.at), (SELECT max(pos) FROM event) "
+    "FROM (SELECT id, seq, sealed FROM thread WHERE seq > sealed LIMIT ?) t "
+    "LEFT JOIN event e ON e.thread = t.id AND e.seq = t.sealed + 1"
+)
+
+
+def find_unsealed(rows: Callable[[str, Sequence[Any]], list[Any]]) -> Unsealed:
+    """Read how much no seal covers yet."""
+    ((count, oldest, pos),) = rows(_UNSEALED, (seals.SEAL_EVENTS,))
+    return Unsealed(int(count), oldest, pos or 0)
+
+
+def seal_moved(
+    execute: Execute, keys: Keyring, at: Micros, dialect: Dialect = SQLITE
+) -> Seal | None:
+    """Seal chains that moved, up to ``MOST_HEADS``, inside the caller's transaction.
+
+    A chain that another writer has locked is left for the next seal.
+    """
+    if not keys.can_sign:
+        return None
+    moved = execute(_MOVED + dialect.lock_free, (seals.MOST_HEADS,)).fetchall()
+    if not moved:
+        return None
+    row = execute(_LAST, ()).fetchone()
+    names = ("n", "at", "heads", "prev", "hash", "signature")
+    last = None if row is None else Seal(**dict(zip(names, row, strict=True)))
+    seal = next_seal(keys, last, [(row[0], row[1], row[2]) for row in moved], at)
+    execute(_ADD, (seal.n, seal.at, seal.heads, seal.prev, seal.hash, seal.signature))
+    # The rows are locked in this transaction, so ``seq`` is what was signed.
+    execute(_REACH.format(dialect.strings), (codec.dumps([row[0] for row in moved]),))
+    return seal
+
+
+# A run can be pruned when it ended, its thread had no event since the limit, and no open call waits
+# for its end: that call would start the run again.
+_OVER = (
+    "SELECT thread, id FROM run WHERE status IN ('done', 'failed', 'cancelled') "
+    "AND NOT EXISTS (SELECT 1 FROM event WHERE event.thread = run.thread AND event.at >= ?) "
+    "AND NOT EXISTS (SELECT 1 FROM call WHERE call.id = run.parent_call "
+    "AND call.status IN ('asked', 'ready', 'running', 'in_doubt'))"
+)
+_SAID = "SELECT seq FROM message WHERE thread = ? AND run = ?"
+_UNSAY = "DELETE FROM message WHERE thread = ? AND run = ?"
+_FORGET = {
+    "bodies": "UPDATE event SET body = NULL WHERE thread = ? AND run = ? AND body IS NOT NULL",
+    "calls": "DELETE FROM call WHERE thread = ? AND run = ?",
+    "runs": "DELETE FROM run WHERE thread = ? AND id = ?",
+}
+# A search key goes with the last call that used it.
+_ORPHANS = (
+    "DELETE FROM search_key "
+    "WHERE NOT EXISTS (SELECT 1 FROM call WHERE call.search_key = search_key.id)",
+    "DELETE FROM search_word "
+    "WHERE NOT EXISTS (SELECT 1 FROM search_key WHERE search_key.id = search_word.search_key)",
+)
+
+
+def prune(
+    execute: Execute,
+    deps: EngineDeps,
+    decode: RowDecoder,
+    before: Micros,
+    by: str,
+    dialect: Dialect = SQLITE,
+) -> tuple[dict[str, int], Note]:
+    """Null event bodies and delete rows; return the counts, and the note that makes it legal.
+
+    Skips threads that a writer has locked, and threads whose row was tampered with: their rows are
+    evidence.
+    """
+    counts = dict.fromkeys((*_FORGET, "messages"), 0)
+    threads: dict[str, Thread] = {}
+    for name in sorted({thread for thread, _ in _over(execute, before)}):
+        rows = execute(sql.LOAD_THREAD + dialect.lock_free, (name,)).fetchall()
+        threads.update({row.id: row for row in decode.listed(thread_from, rows)})
+    # Look again now that the threads are locked.
+    forgotten = [pair for pair in _over(execute, before) if pair[0] in threads]
+    for pair in forgotten:
+        said = [row[0] for row in execute(_SAID, pair).fetchall()]
+        if said:
+            threads[pair[0]] = threads[pair[0]].without_messages(said)
+            counts["messages"] += execute(_UNSAY, pair).rowcount
+        for name, statement in _FORGET.items():
+            counts[name] += execute(statement, pair).rowcount
+    for name in sorted({thread for thread, _ in forgotten}):
+        mac = row_mac(threads[name], deps.mac)
+        execute(sql.SAVE_PRUNED, (threads[name].messages_pruned, mac, name))
+    for statement in _ORPHANS:
+        execute(statement, ())
+    return counts, pruned_note(before, by, forgotten, counts)
+
+
+def _over(execute: Execute, before: Micros) -> list[tuple[str, str]]:
+    return [(row[0], row[1]) for row in execute(_OVER, (before,)).fetchall()]
