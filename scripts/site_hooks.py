@@ -51,7 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=text))
         summary = code.partition('"""')[2].partition("\n")[0].removesuffix('"""')
         lines.append(f"| [{name}]({page}) | {summary} |")
-    intro = "# Examples\n\nEach file runs without an API key: `python examples/guard_function.py`.\n"
+    intro = "# Examples\n\nEach file runs without an API key, in an empty folder.\n"
     table = "\n".join(["", "| file | what it shows |", "|---|---|", *lines, ""])
     files.append(File.generated(config, "examples.md", content=intro + table))
     return files
