@@ -11,7 +11,7 @@ LIGHT := .venv/.light
 STATIC := src/sayso/server/static
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check lint types imports pages pictures bench chaos ui docs update clean help
+.PHONY: demo test check lint types imports pages pictures bench chaos ui docs site update clean help
 
 demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
 	$(BIN)/sayso demo $(ARGS)
@@ -21,7 +21,7 @@ test: $(READY) ## run all tests, and every snippet of the documentation
 	@[ -z "$$CI" ] || $(BIN)/python scripts/programs.py pgbouncer >/dev/null || true
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-check: lint types imports pages ## lint, types, imports, the web app, and whether generated pages are up to date
+check: lint types imports pages site ## lint, types, imports, the web app, the documentation site, and whether generated pages are up to date
 	$(BIN)/python scripts/state_chart.py --check
 	$(BIN)/python scripts/cli_page.py --check
 	$(BIN)/python scripts/adapter_table.py --check
@@ -55,13 +55,16 @@ ui/node_modules/.ready: ui/package-lock.json
 	cd ui && npm install --no-save --silent --no-audit --no-fund
 	@touch $@
 
-docs: $(READY) ## write the generated pages anew
+docs: $(READY) ## rewrite the generated pages
 	$(BIN)/python scripts/state_chart.py
 	$(BIN)/python scripts/cli_page.py
 	$(BIN)/python scripts/adapter_table.py
 	$(BIN)/python scripts/tamper_table.py
 
-pictures: $(READY) ## make the pictures of the documentation anew
+site: $(READY) ## build the documentation site into build/site; a broken link or a warning fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+pictures: $(READY) ## render the screenshots of the documentation again
 	@mkdir -p docs/images
 	SAYSO_PICTURES=$(CURDIR)/docs/images $(BIN)/pytest -q tests/pages/test_pages_people.py -k pictures
 

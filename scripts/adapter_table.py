@@ -1,8 +1,7 @@
-"""Write the table of frameworks and behaviours into the README, from the story and its stages.
+"""Write the table of frameworks and behaviours into docs/adapters/behaviour.md.
 
-A cell stands for a test that ran: the row names the test of the story, the column the file that
-plays the whole story for that framework. What a framework cannot do is in its ``cannot``, with the
-reason.
+Each row is a test of the adapter suite, and each column the file that runs the whole suite for one
+framework. A subclass lists the tests that its framework cannot pass in ``cannot``, with the reason.
 """
 
 from __future__ import annotations
@@ -12,21 +11,22 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+PAGE = ROOT / "docs/adapters/behaviour.md"
+UP = "../.."  # from the page to the root
 SUITE = Path("src/sayso/testing/adapter_suite.py")
 TESTS = Path("tests/adapters")
 BEGIN, END = "<!-- adapters: made by scripts/adapter_table.py -->\n", "<!-- /adapters -->\n"
 
-#: The columns: what it is called, its page, the file of tests that plays the story for it.
+#: The columns: the name of a framework, its page, and the test file that runs the suite for it.
 FRAMEWORKS = (
-    ("LangChain, LangGraph", "docs/adapters/langchain.md", "test_story_langchain.py"),
-    ("OpenAI Agents SDK", "docs/adapters/openai-agents.md", "test_story_openai_agents.py"),
-    ("Agent Framework", "docs/adapters/agent-framework.md", "test_story_agent_framework.py"),
-    ("DSPy", "docs/adapters/dspy.md", "test_story_dspy.py"),
-    ("pydantic-ai", "docs/adapters/pydantic-ai.md", "test_story_pydantic_ai.py"),
-    ("`sayso.Agent`", "docs/agent.md", "test_story_agent.py"),
+    ("LangChain, LangGraph", "langchain.md", "test_story_langchain.py"),
+    ("OpenAI Agents SDK", "openai-agents.md", "test_story_openai_agents.py"),
+    ("Agent Framework", "agent-framework.md", "test_story_agent_framework.py"),
+    ("DSPy", "dspy.md", "test_story_dspy.py"),
+    ("pydantic-ai", "pydantic-ai.md", "test_story_pydantic_ai.py"),
+    ("`sayso.Agent`", "../agent.md", "test_story_agent.py"),
 )
-#: The rows: a behaviour, and the tests of the story that prove it.
+#: The rows: a behaviour and the tests of the suite that prove it.
 BEHAVIOURS = (
     ("approve", ("test_approve",)),
     ("edit", ("test_edit",)),
@@ -54,17 +54,16 @@ BEHAVIOURS = (
 
 
 def places() -> dict[str, str]:
-    """Where each test of the story stands."""
+    """Map each test of the suite to its file and line."""
     found = {}
-    path = ROOT / SUITE
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse((ROOT / SUITE).read_text())):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            found[node.name] = f"{SUITE}#L{node.lineno}"
+            found[node.name] = f"{UP}/{SUITE}#L{node.lineno}"
     return found
 
 
 def cannot(file: str) -> set[str]:
-    """The tests that a framework says it cannot pass."""
+    """Return the tests that a framework declares it cannot pass."""
     names: set[str] = set()
     for node in ast.walk(ast.parse((ROOT / TESTS / file).read_text())):
         targets = node.targets if isinstance(node, ast.Assign) else ()
@@ -75,7 +74,7 @@ def cannot(file: str) -> set[str]:
 
 
 def table() -> str:
-    """The table, as Markdown."""
+    """Return the table as Markdown."""
     where = places()
     refused = {file: cannot(file) for _, _, file in FRAMEWORKS}
     head = " | ".join(f"[{name}]({page})" for name, page, _ in FRAMEWORKS)
@@ -84,23 +83,23 @@ def table() -> str:
         cells = []
         for _, _, file in FRAMEWORKS:
             word = "cannot" if refused[file] & set(tests) else "✓"
-            cells.append(f"[{word}]({TESTS / file})")
+            cells.append(f"[{word}]({UP}/{TESTS / file})")
         lines.append(f"| [{behaviour}]({where[tests[0]]}) | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    """Write it, or with ``--check`` say whether it is up to date."""
-    text = README.read_text()
+    """Write the table; with ``--check``, exit with 1 if the page is out of date."""
+    text = PAGE.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     fresh = f"{before}{BEGIN}\n{table()}\n{END}{after}"
     if "--check" in sys.argv:
         if fresh != text:
-            print("README.md is not up to date: run `make docs`", file=sys.stderr)
+            print("docs/adapters/behaviour.md is not up to date: run `make docs`", file=sys.stderr)
             return 1
         return 0
-    README.write_text(fresh)
+    PAGE.write_text(fresh)
     return 0
 
 
