@@ -24,7 +24,7 @@ import typer
 import yaml
 
 from sayso.cli.main import app
-from sayso.cli.serving import PORT
+from sayso.cli.serve import PORT
 from sayso.keys import new_key
 from sayso.server import create_app, serving
 from sayso.server.access.guards import MOST_BYTES

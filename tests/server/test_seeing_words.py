@@ -71,9 +71,9 @@ async def test_words_go_with_the_calls_that_they_are_about(
     check("Again, and tell ana", "It is paid, ana is next.")
     decide(ana, mail_request)
     await agent.resume("c1")
-    check("Again, and tell ana", "It is paid, ana is next.", "may tell of a call")
+    check("Again, and tell ana", "It is paid, ana is next.", "may describe a call")
     assert "DE-payee is paid" in fin.get(f"/api/runs/{run}").json()["output"]
-    assert "may tell" in ana.get(f"/api/runs/{run}").json()["output"]
+    assert "may describe" in ana.get(f"/api/runs/{run}").json()["output"]
     await said("Thanks")
     check("Thanks", "You are welcome.")
     monkeypatch.setattr(about, "_TAIL", 3)  # where only the end of an exchange is read

@@ -235,9 +235,7 @@ class Prompt:
         """Return a line of text, or a paste of several; empty if the person goes back."""
         typed = self.read_line(question)
         if len(typed.text) >= LONGEST_LINE and not typed.pasted:
-            self.say(
-                f"Terminals cut lines after {LONGEST_LINE:,} characters. Put it in a file, and"
-            )
+            self.say(f"Terminals cut lines after {LONGEST_LINE:,} characters. Use a file instead:")
             self.say("use `sayso respond --value @file` or `sayso reject --message`.")
             return ""
         return typed.text.strip()
@@ -337,6 +335,7 @@ def _edit(prompt: Prompt) -> PromptResult | None:
         if not content.strip():
             prompt.say("The file is empty: nothing was changed.")
             return None
+        unseen = ""
         try:
             args = parsed(content, request.schema)
             if not isinstance(args, dict):
@@ -345,9 +344,6 @@ def _edit(prompt: Prompt) -> PromptResult | None:
             prompt.say(f"That is not valid: {text.inline(str(error))}")
             key = prompt.choose("[e]dit again, [b]ack >", ("e", "b"))
         else:
-            if codec.canonical(args) == codec.canonical(dict(request.args)):
-                prompt.say("You changed nothing. To approve it as it is, type a.")
-                return None
             key, unseen = _show_changes(prompt, args)
         if key == "a" and prompt.confirmed(unseen=unseen):
             return prompt.decide(Edit(args, request=request.id, seen_digest=request.digest))
@@ -357,6 +353,9 @@ def _edit(prompt: Prompt) -> PromptResult | None:
 
 def _show_changes(prompt: Prompt, args: dict[str, Json]) -> tuple[str, str]:
     """Show what an edit changes. Return the key that was typed, and what was not shown."""
+    if codec.canonical(args) == codec.canonical(dict(prompt.request.args)):
+        prompt.say("You changed nothing. To approve it as it is, type a.")
+        return "b", ""
     schema = prompt.request.schema
     before, after = declared(prompt.request.args, schema), declared(args, schema)
     whole = prompt.show([Line("Your changes", "bold"), *diff(before, after)])

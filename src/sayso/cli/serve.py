@@ -35,7 +35,7 @@ PORT = 8321
 
 Targets = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[MODULE:ATTRIBUTE]...", help="Agents, or functions that return one."),
+    typer.Argument(metavar="MODULE:ATTRIBUTE", help="Agents, or functions that return one."),
 ]
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")]
 Port = Annotated[
@@ -199,7 +199,7 @@ def open_browser(url: str) -> None:
 
 WorkerTargets = Annotated[
     list[str],
-    typer.Argument(metavar="MODULE:ATTRIBUTE...", help="Agents, or functions that return one."),
+    typer.Argument(metavar="MODULE:ATTRIBUTE", help="Agents, or functions that return one."),
 ]
 Concurrency = Annotated[
     int, typer.Option("--concurrency", metavar="N", help="How many runs to resume at once.")
