@@ -14,7 +14,7 @@ import sayso
 import sayso.demo
 from sayso import audit
 from sayso.adapters import ai_sdk
-from sayso.adapters.ai_sdk.stream import StreamWriter
+from sayso.adapters.ai_sdk.response import StreamWriter
 from sayso.stores.base import Store
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import ScriptedModel, call, say

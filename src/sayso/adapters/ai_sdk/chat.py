@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sayso.adapters.ai_sdk.live import AgentListener, RunTask, listener_of, resume_run, start_run
 from sayso.adapters.ai_sdk.request import ChatRequest, checked_id, decide, read_request
-from sayso.adapters.ai_sdk.stream import ChatResponse, StreamWriter, client_message
+from sayso.adapters.ai_sdk.response import ChatResponse, StreamWriter, client_message
 from sayso.adapters.ai_sdk.views import (
     RunView,
     asked_words,

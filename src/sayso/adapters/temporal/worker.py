@@ -37,7 +37,7 @@ from sayso.gate import Gate
 from sayso.gate.guard import Guard
 from sayso.gate.options import terms_from
 from sayso.rows import CallStatus, Event
-from sayso.stores.following import Follower
+from sayso.stores.event_follower import EventFollower
 from sayso.threads import off_loop
 from sayso.twin import hop, look
 from sayso.types import Risk
@@ -244,7 +244,7 @@ class SaysoPlugin(SimplePlugin):
         was down."""
         client = worker.client
         name = f"temporal:{client.namespace}:{self.gate.agent}"
-        follower = Follower(
+        follower = EventFollower(
             self.gate.store, name, _is_news, lambda events: self._tell(client, events)
         )
         await follower.begin()
