@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer
 
-from sayso.adapters.ai_sdk.reading import RunView
+from sayso.adapters.ai_sdk.views import RunView
 from sayso.errors import StoreError
 from sayso.server.wire.streamed import Streamed
 from sayso.testing import say

@@ -1,8 +1,8 @@
-"""A guarded agent as an agent of the framework itself: requests and answers are its contents.
+"""A guarded agent as an agent of the framework: requests and answers are its contents.
 
-A request is a ``function_approval_request`` whose id is that of our request. What it asks about
-stands in the store; of an answer only the id counts, the yes or no, and what ``edited``,
-``rejected`` and ``responded`` add to it.
+A request is a ``function_approval_request`` with the id of our request. What it asks about is in
+the store. Of an answer, only the id counts, whether it approves, and what ``edited``, ``rejected``
+and ``responded`` add.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ABOUT = "sayso"
 
 
 class Guarded(Protocol):
-    """A guarded agent, as far as it is needed here."""
+    """What is needed here of a guarded agent."""
 
     @property
     def name(self) -> str: ...
@@ -57,17 +57,17 @@ class Guarded(Protocol):
 
 
 def edited(request: Content, arguments: Mapping[str, Json]) -> Content:
-    """Yes, with these arguments in place of those that were asked about."""
+    """Approve a request with other arguments."""
     return _answer(request, True, {"arguments": dict(arguments)})
 
 
 def rejected(request: Content, reason: str) -> Content:
-    """No, and the model is told why."""
+    """Reject a request; the model is told the reason."""
     return _answer(request, False, {"reason": reason})
 
 
 def responded(request: Content, value: Json) -> Content:
-    """The result itself, or the answer to a question; nothing runs."""
+    """Give the result in the function's place, or the answer to a question. Nothing runs."""
     if request.type == "function_call":
         return Content.from_function_result(call_id=request.call_id or "", result=value)
     return _answer(request, False, {"value": value})
@@ -80,7 +80,7 @@ def _answer(request: Content, approved: bool, more: dict[str, Json]) -> Content:
     return answer
 
 
-class Waiting(BaseAgent):
+class ApprovalAgent(BaseAgent):
     """``agent.run("…", session=s)``, then ``agent.run(Message("user", [answer]), session=s)``."""
 
     def __init__(self, guarded: Guarded, *, by: str) -> None:
@@ -112,7 +112,7 @@ class Waiting(BaseAgent):
         if not answers:
             stands = await self.guarded.run(given, thread=thread, arguments=arguments)
         elif thread is None:
-            raise InvalidDecision("an answer needs the session in which it was asked for")
+            raise InvalidDecision("an answer needs the session in which the agent asked")
         else:
             decisions = [await self._decision(answer, thread) for answer in answers]
             words = " ".join(content.text for content in contents if content.text)
@@ -132,24 +132,27 @@ _RESULT = "function_result"
 
 
 def _with_words(decisions: Sequence[Decision], words: str) -> list[Decision]:
-    """Words beside a plain no are its reason; beside any other answer nobody would hear them."""
+    """Use text beside a plain rejection as its reason.
+
+    Raises ``InvalidDecision`` beside any other answer, where the text would be lost.
+    """
     plain = [d for d in decisions if isinstance(d, Reject) and not d.message]
     if not plain:
         raise InvalidDecision(
-            "words beside an answer would be lost: say them in a message of their own, when the "
-            "run has gone on"
+            "text beside this answer would be lost: send it in a message of its own, after the run "
+            "has continued"
         )
     return [replace(d, message=words) if d in plain else d for d in decisions]
 
 
 def decision_of(answer: Content, request: Request) -> Decision:
-    """The decision that an answer means; InvalidDecision if it means none."""
+    """Return the decision that an answer means. Raises ``InvalidDecision`` if it means none."""
     at = f"answer to {request.id}"
     if answer.type == _RESULT:
         return decision_from({"type": "respond", "value": answer.result}, request, at)
     more = answer.additional_properties.get(_ABOUT) or {}
     if more.get("digest", request.digest) != request.digest:
-        raise InvalidDecision(f"{at}: it was asked again since, so look at it as it is now", at)
+        raise InvalidDecision(f"{at}: the request has changed since; look at it again", at)
     if "value" in more:
         return decision_from({"type": "respond", "value": more["value"]}, request, at)
     if answer.approved is not True:
@@ -164,7 +167,7 @@ def decision_of(answer: Content, request: Request) -> Decision:
 
 
 def request_content(request: Request) -> Content:
-    """A request as a content: to be approved, or a call whose result is the answer."""
+    """Return a request as content: an approval request, or a call whose result is the answer."""
     about = {"request": request.id, "digest": request.digest, "kind": request.kind}
     if request.kind == "question":
         assert request.question is not None

@@ -1,4 +1,4 @@
-"""What workflow and activities say to each other: plain JSON, since it stays in histories."""
+"""What workflow and activities send each other. It is plain JSON, because it stays in histories."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from sayso import errors
 from sayso.errors import SaysoError
 
 ASK, CONFIRM, SETTLE, CALL_OFF = "sayso.ask", "sayso.confirm", "sayso.settle", "sayso.call_off"
-#: The signal that says: look again. Its one argument is the name of a run.
+#: The signal to check again. Its only argument is the name of a run.
 NEWS = "sayso.news"
 _PREFIX = "temporal:"
 
 
-class Wanted(TypedDict, total=False):
+class ActivityInput(TypedDict, total=False):
     """What a workflow asks for; ``run`` is the name that finds it again."""
 
     run: str
@@ -23,35 +23,35 @@ class Wanted(TypedDict, total=False):
     reason: str
 
 
-class Answer(TypedDict, total=False):
-    """Where it stands: a value, an error, or nothing yet."""
+class ActivityOutput(TypedDict, total=False):
+    """A value, an error, or nothing yet."""
 
     value: Any
     error: str
     message: str
-    #: Seconds until something of it ends by the clock.
+    #: Seconds until a request expires.
     ends_in: float | None
 
 
 def activity_of(tool: str) -> str:
-    """The activity that runs a tool."""
+    """Return the name of the activity that runs a tool."""
     return f"sayso/{tool}"
 
 
 def run_name(workflow_id: str, execution: str, number: int) -> str:
-    """The run in the store of the n-th thing that one execution of a workflow asked for."""
+    """Return the name of the run for the n-th request of one execution of a workflow."""
     return f"{_PREFIX}{workflow_id}:{execution[-12:]}:{number}"
 
 
 def workflow_of(run: str) -> str | None:
-    """The workflow that a run belongs to; nothing if it belongs to none."""
+    """Return the workflow that a run belongs to; None if it belongs to none."""
     if not run.startswith(_PREFIX) or run.count(":") < 3:
         return None
     return run.removeprefix(_PREFIX).rsplit(":", 2)[0]
 
 
-def raised(answer: Answer) -> SaysoError:
-    """The error that an answer stands for."""
+def raised(answer: ActivityOutput) -> SaysoError:
+    """Return the error that an output stands for."""
     kind = getattr(errors, answer["error"], SaysoError)
     message = answer.get("message", "")
     error: SaysoError = kind(message)

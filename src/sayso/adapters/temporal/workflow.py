@@ -1,7 +1,7 @@
-"""The workflow's side: deterministic, without a clock, a disk or a network of its own.
+"""The workflow's side: deterministic, without a clock, a disk or a network.
 
-A workflow that is paused here today is replayed by the code of next month. So the order of
-activities and timers below must not change; ``tests/temporal`` replays a recorded history.
+A workflow that pauses here today may be replayed by next month's code. So the order of activities
+and timers below must not change; ``tests/temporal`` replays a recorded history.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-from sayso.adapters.temporal._wire import (
+from sayso.adapters.temporal.wire import (
     ASK,
     CALL_OFF,
     CONFIRM,
     NEWS,
     SETTLE,
-    Answer,
-    Wanted,
+    ActivityInput,
+    ActivityOutput,
     activity_of,
     raised,
     run_name,
@@ -33,28 +33,28 @@ from sayso.policy.rule import seconds
 from sayso.types import Json, Question, Risk
 from sayso.views import question_json
 
-#: How long a workflow trusts the news before it looks by itself; longer each time, up to the last.
+#: Seconds until a workflow checks without a signal; longer each time, up to the last.
 _FIRST_LOOK, _LAST_LOOK = 60.0, 3600.0
-#: How long it waits before it tries again what broke.
+#: Seconds until it retries a failed attempt; longer each time, up to the last.
 _FIRST_TRY, _LAST_TRY = 1.0, 300.0
 _LONGEST_ID = 160
 _SHORT = timedelta(seconds=60)
-#: A worker that is silent for so long is gone.
+#: The heartbeat timeout: a worker that is silent for longer is gone.
 _SILENCE = timedelta(seconds=30)
 _ONCE = RetryPolicy(maximum_attempts=1)
-#: What Temporal calls an activity that the worker does not have, and how often that is believed to
-#: pass. Histories from before it was counted have no such mark.
+#: Temporal's error for an activity that the worker does not have, and how often that is taken to be
+#: temporary. The last is a patch id, because older histories did not count it.
 _UNREGISTERED, _MOST_MISSES, _NAMES_CHECKED = "NotFoundError", 4, "sayso.names"
 
 
 async def ask(
     question: Question | str, *, requester: str = "", **options: Unpack[AskOptions]
 ) -> Any:
-    """Ask a person something, in a workflow; ``Rejected`` if they will not answer."""
+    """Ask a person something, in a workflow. Raises ``Rejected`` if they will not answer."""
     if isinstance(question, str):
         question = Question(question)
     if not isinstance(question, Question):
-        raise InvalidCall(f"ask() takes a text or a Question, not {type(question).__name__}")
+        raise InvalidCall(f"ask() takes text or a Question, not {type(question).__name__}")
     wanted = _wanted(requester, question_json(question), options)
     return await _until_settled(wanted, lambda: _short(ASK, wanted))
 
@@ -66,7 +66,7 @@ async def confirm(
     requester: str = "",
     **options: Unpack[AskOptions],
 ) -> bool:
-    """Ask a person yes or no about a text and its details, in a workflow."""
+    """Ask a person to confirm a text and its details, in a workflow. Return whether they did."""
     content = {"text": text, "details": _mapping(details, "details")}
     wanted = _wanted(requester, content, options)
     return bool(await _until_settled(wanted, lambda: _short(CONFIRM, wanted)))
@@ -79,11 +79,11 @@ async def run_once(
     timeout: timedelta | float | str,
     requester: str = "",
 ) -> Any:
-    """Run a tool of the plugin, in a workflow, once somebody has said yes where one must.
+    """Run a tool of the plugin, in a workflow, after approval if the policy asks for it.
 
-    It is an activity with one attempt. When that takes longer than ``timeout`` (a timedelta,
-    seconds, or ``"5m"``), or its worker goes away, nobody knows how it ended: the call is in
-    doubt, and a person says how it goes on.
+    It is an activity with one attempt. If that takes longer than ``timeout`` (a timedelta, seconds,
+    or ``"5m"``), or its worker goes away, its outcome is unknown: the call is in doubt, and a
+    person settles it.
     """
     guard = getattr(tool, "guard", None)
     name = tool if isinstance(tool, str) else tool.__name__ if guard is None else guard.tool.name
@@ -92,28 +92,28 @@ async def run_once(
     return await _until_settled(wanted, _Attempts(name, wanted, length).once)
 
 
-async def _short(activity: str, wanted: Wanted) -> Answer | None:
-    """An activity that may be repeated as often as it takes."""
-    answer: Answer | None = await workflow.execute_activity(
+async def _short(activity: str, wanted: ActivityInput) -> ActivityOutput | None:
+    """Run an activity that may be retried as often as necessary."""
+    answer: ActivityOutput | None = await workflow.execute_activity(
         activity, wanted, start_to_close_timeout=_SHORT
     )
     return answer
 
 
 class _Attempts:
-    """Attempts of one tool, each an activity of its own."""
+    """Attempts to run one tool, each an activity of its own."""
 
-    def __init__(self, tool: str, wanted: Wanted, timeout: timedelta) -> None:
+    def __init__(self, tool: str, wanted: ActivityInput, timeout: timedelta) -> None:
         self._tool = tool
         self._wanted = wanted
         self._timeout = timeout
-        #: How often no worker had such a tool; nothing once one had it.
+        #: How often no worker had the tool; None once one had it.
         self._misses: int | None = 0
 
-    async def once(self) -> Answer | None:
-        """One of them; nothing if nobody knows what came of it."""
+    async def once(self) -> ActivityOutput | None:
+        """Make one attempt; None if its outcome is unknown."""
         try:
-            answer: Answer = await workflow.execute_activity(
+            answer: ActivityOutput = await workflow.execute_activity(
                 activity_of(self._tool),
                 self._wanted,
                 start_to_close_timeout=self._timeout,
@@ -131,7 +131,10 @@ class _Attempts:
         return None
 
     def _count(self, cause: BaseException) -> None:
-        """While workers are replaced some may not have it yet; if none has, the name is wrong."""
+        """Raise ``NotFound`` if no worker has the tool.
+
+        While workers are replaced, some may not have it yet.
+        """
         if not (isinstance(cause, ApplicationError) and cause.type == _UNREGISTERED):
             self._misses = None
         if self._misses is None:
@@ -139,18 +142,20 @@ class _Attempts:
         self._misses += 1
         if self._misses >= _MOST_MISSES and workflow.patched(_NAMES_CHECKED):
             raise NotFound(
-                f"no worker has a tool {self._tool!r}: correct the name, or give the tool to "
+                f"no worker has a tool {self._tool!r}: correct the name, or pass the tool to "
                 f"SaysoPlugin(tools=...). {cause}"
             )
 
 
-async def _until_settled(wanted: Wanted, look: Callable[[], Awaitable[Answer | None]]) -> Any:
-    """Look, and again when there are news, when something ends, and now and then."""
-    run, ears = wanted["run"], _ears()
+async def _until_settled(
+    wanted: ActivityInput, look: Callable[[], Awaitable[ActivityOutput | None]]
+) -> Any:
+    """Check again and again: when there is a signal, when something expires, and now and then."""
+    run, signals = wanted["run"], _signals()
     patience, again = _FIRST_LOOK, _FIRST_TRY
     try:
         while True:
-            heard = ears.heard[run]
+            heard = signals.heard[run]
             answer = await look()
             if answer is None:
                 seconds, again = again, min(again * 2, _LAST_TRY)
@@ -162,17 +167,17 @@ async def _until_settled(wanted: Wanted, look: Callable[[], Awaitable[Answer | N
                 ends_in = answer.get("ends_in")
                 seconds = patience if ends_in is None else min(patience, max(ends_in, 0.1))
                 patience, again = min(patience * 2, _LAST_LOOK), _FIRST_TRY
-            await ears.listen(run, heard, seconds)
+            await signals.listen(run, heard, seconds)
     except BaseException as error:
         if is_cancelled_exception(error):
             await _short(CALL_OFF, {"run": run, "reason": "the workflow was cancelled"})
         raise
     finally:
-        del ears.heard[run]
+        del signals.heard[run]
 
 
-class _Ears:
-    """What one workflow has asked for and heard; it lives and is replayed with the workflow."""
+class _Signals:
+    """The requests and signals of one workflow. It lives, and is replayed, with the workflow."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -183,36 +188,39 @@ class _Ears:
         self.heard[run] += 1
 
     async def listen(self, run: str, heard: int, seconds: float) -> None:
-        """Until there are news that were not heard before, or the time is over."""
+        """Wait for a new signal about a run, at most ``seconds``."""
         try:
             await workflow.wait_condition(lambda: self.heard[run] > heard, timeout=seconds)
         except TimeoutError:
             return
 
 
-def _ears() -> _Ears:
-    """Kept on the workflow's own object, so that two workflows in a process share nothing."""
+def _signals() -> _Signals:
+    """Return the signals of this workflow, kept on its own object, so that workflows share
+    nothing."""
     kept = vars(workflow.instance())
     if "__sayso" not in kept:
-        kept["__sayso"] = _Ears()
-    ears: _Ears = kept["__sayso"]
-    return ears
+        kept["__sayso"] = _Signals()
+    signals: _Signals = kept["__sayso"]
+    return signals
 
 
-def _wanted(requester: str, content: dict[str, Any], options: AskOptions) -> Wanted:
+def _wanted(requester: str, content: dict[str, Any], options: AskOptions) -> ActivityInput:
     check_known(options, AskOptions)
     for name in ("wait", "key"):
         if name in options:
-            raise InvalidCall(f"{name}= has no place in a workflow, which waits and counts itself")
-    info, ears = workflow.info(), _ears()
+            raise InvalidCall(
+                f"{name}= does not apply in a workflow, which waits and counts itself"
+            )
+    info, signals = workflow.info(), _signals()
     if len(info.workflow_id) > _LONGEST_ID:
         raise InvalidCall(
-            f"this workflow's id has {len(info.workflow_id)} characters: to be found again by "
-            f"people it may have {_LONGEST_ID}"
+            f"this workflow's id has {len(info.workflow_id)} characters: use at most "
+            f"{_LONGEST_ID}, so that its requests can be found"
         )
-    ears.asked += 1
-    # The original execution: after a reset the same request is found, not made again.
-    run = run_name(info.workflow_id, info.original_execution_run_id, ears.asked)
+    signals.asked += 1
+    # The original execution, so that after a reset the same request is found again.
+    run = run_name(info.workflow_id, info.original_execution_run_id, signals.asked)
     plain = {name: _plain(value) for name, value in options.items()}
     return {"run": run, "requester": requester, "content": content, "options": plain}
 
@@ -231,7 +239,7 @@ def _mapping(given: Mapping[str, Json] | None, name: str) -> dict[str, Json]:
     if given is None or isinstance(given, Mapping):
         return dict(given or {})
     kind = type(given).__name__
-    raise InvalidCall(f"{name} are given by their names, as a dict, not as {kind}", name)
+    raise InvalidCall(f"pass {name} as a dict by name, not as {kind}", name)
 
 
 def _plain(value: Any) -> Any:
