@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from sayso.demo import agent
 from sayso.demo.effects import Effects
-from sayso.server import AChatter, JsonAnswer, create_app
+from sayso.server import CurrentChatUser, JsonResponse, create_app
 
 
 def demo_app(url: str, *, auth: bool = True) -> FastAPI:
@@ -16,12 +16,12 @@ def demo_app(url: str, *, auth: bool = True) -> FastAPI:
     app = create_app([agent(None, effects)], store=url, auth=auth, environment="demo", demo=True)
 
     @app.get("/demo/effects", tags=["demo"], summary="What really ran")
-    def ran(who: AChatter) -> JsonAnswer:
+    def ran(who: CurrentChatUser) -> JsonResponse:
         """One row per real execution of a tool, as the tools themselves wrote it down."""
-        return JsonAnswer(effects.all())
+        return JsonResponse(effects.all())
 
     @app.delete("/demo/effects", tags=["demo"], summary="Forget what ran", status_code=204)
-    def forget(who: AChatter) -> Response:
+    def forget(who: CurrentChatUser) -> Response:
         """Response the log; the record of the store stays."""
         effects.clear()
         return Response(status_code=204)

@@ -11,8 +11,8 @@ from sayso.adapters.ai_sdk.card import card_of
 from sayso.adapters.ai_sdk.reading import Exchange, Reply, Slot
 from sayso.adapters.ai_sdk.recipe import DENIED
 from sayso.adapters.ai_sdk.wire import Chunk, approval_id
-from sayso.hiding import hidden
 from sayso.inbox.people import WORDS_FOR_OTHERS, asks, may_see, words_for_others
+from sayso.redaction import redact
 from sayso.rows import OPEN, Call, CallStatus
 from sayso.types import Json, Reviewer
 from sayso.views import content_of
@@ -80,7 +80,7 @@ def words_of(replies: Sequence[Reply], guest: Reviewer | None) -> list[str]:
         return [reply.text for reply in replies]
     veiled = words_for_others(guest, map(_calls_of, replies))
     return [
-        WORDS_FOR_OTHERS if others and reply.text else str(hidden(reply.text).value)
+        WORDS_FOR_OTHERS if others and reply.text else str(redact(reply.text).value)
         for reply, others in zip(replies, veiled, strict=True)
     ]
 
@@ -99,10 +99,10 @@ def _calls_of(reply: Reply) -> list[Call]:
 
 
 def _masked(face: Face) -> Face:
-    input, end, card = (hidden(value).value for value in (face.input, face.end, face.card))
+    input, end, card = (redact(value).value for value in (face.input, face.end, face.card))
     if "shown" in (card or {}):
         card["shown"] = text.lines(input)
-    return replace(face, input=input, end=end, card=card, reason=hidden(face.reason).value)
+    return replace(face, input=input, end=end, card=card, reason=redact(face.reason).value)
 
 
 def _veiled(call: Call) -> Face:

@@ -16,7 +16,7 @@ from sayso.adapters.ai_sdk import card
 from sayso.adapters.ai_sdk.faces import Face, faces_of, words_of
 from sayso.adapters.ai_sdk.reading import Reply
 from sayso.adapters.ai_sdk.wire import Chunk
-from sayso.hiding import hidden
+from sayso.redaction import redact
 from sayso.rows import Call
 from sayso.types import Json, Reviewer
 
@@ -123,7 +123,7 @@ class Painter:
             yield {"type": "tool-output-error", "toolCallId": name, "errorText": _UNKNOWN}
         if self._stepping:
             yield {"type": "finish-step"}
-        yield chunk if self._guest is None else hidden(chunk).value
+        yield chunk if self._guest is None else redact(chunk).value
 
     # -- steps and text
 

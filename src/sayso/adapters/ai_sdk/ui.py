@@ -8,7 +8,7 @@ from typing import Any
 from sayso.adapters.ai_sdk import card
 from sayso.adapters.ai_sdk.faces import Face, faces_of, words_of
 from sayso.adapters.ai_sdk.reading import Exchange, Reply
-from sayso.hiding import hidden
+from sayso.redaction import redact
 from sayso.types import Reviewer
 
 _STATES = {
@@ -20,7 +20,7 @@ _STATES = {
 
 def user_message(run: str, words: str, *, guest: Reviewer | None = None) -> dict[str, Any]:
     """What the user said."""
-    text = words if guest is None else hidden(words).value
+    text = words if guest is None else redact(words).value
     return {
         "id": f"{run}.user",
         "role": "user",
