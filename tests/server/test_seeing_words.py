@@ -10,7 +10,7 @@ from served import Serve, opened
 from test_seeing import SECRETS, decide, people, requests
 
 import sayso
-from sayso.server import details as about
+from sayso.server import details
 from sayso.testing import ScriptedModel, call, say
 from sayso.types import Reviewer
 
@@ -76,7 +76,7 @@ async def test_words_go_with_the_calls_that_they_are_about(
     assert "may describe" in ana.get(f"/api/runs/{run}").json()["output"]
     await said("Thanks")
     check("Thanks", "You are welcome.")
-    monkeypatch.setattr(about, "_TAIL", 3)  # where only the end of an exchange is read
+    monkeypatch.setattr(details, "_LAST_MESSAGES", 3)  # where only the end of an exchange is read
     tail = ana.get(places[0]).json()["conversation"]
     assert [turn.get("veiled", False) for turn in tail] == [True, False, False]
     check()

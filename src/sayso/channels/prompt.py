@@ -32,8 +32,8 @@ from sayso.errors import (
     InvalidDecision,
     SaysoError,
 )
-from sayso.hiding import declared, referred
 from sayso.inbox import Inbox
+from sayso.redaction import redact_declared, resolve_ref
 from sayso.rows import Event
 from sayso.stores.base import Subscription
 from sayso.types import Decision, Edit, Json, Question, Request, Reviewer
@@ -357,7 +357,7 @@ def _show_changes(prompt: Prompt, args: dict[str, Json]) -> tuple[str, str]:
         prompt.say("You changed nothing. To approve it as it is, type a.")
         return "b", ""
     schema = prompt.request.schema
-    before, after = declared(prompt.request.args, schema), declared(args, schema)
+    before, after = redact_declared(prompt.request.args, schema), redact_declared(args, schema)
     whole = prompt.show([Line("Your changes", "bold"), *diff(before, after)])
     key = prompt.choose("[a]pprove with these changes, [e]dit again, [b]ack >", ("a", "e", "b"))
     return key, "" if whole else "you did not see all of your changes"
@@ -672,7 +672,7 @@ def _empty(rules: Json, root: Json, depth: int) -> Json:
     if rules.get("enum"):
         return rules["enum"][0]
     if "$ref" in rules:
-        return _empty(referred(root, rules["$ref"]), root, depth - 1)
+        return _empty(resolve_ref(root, rules["$ref"]), root, depth - 1)
     if rules.get("type") == "object":
         fields = rules.get("properties", {}).items()
         return {key: _empty(part, root, depth - 1) for key, part in fields}

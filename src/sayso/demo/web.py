@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from sayso.demo import agent
 from sayso.demo.tools import Effects
-from sayso.server import AChatter, JsonAnswer, create_app
+from sayso.server import CurrentChatUser, JsonResponse, create_app
 
 
 def demo_app(url: str, *, auth: bool = True) -> FastAPI:
@@ -16,12 +16,12 @@ def demo_app(url: str, *, auth: bool = True) -> FastAPI:
     app = create_app([agent(None, effects)], store=url, auth=auth, environment="demo", demo=True)
 
     @app.get("/demo/effects", tags=["demo"], summary="What really ran")
-    def ran(who: AChatter) -> JsonAnswer:
+    def ran(who: CurrentChatUser) -> JsonResponse:
         """Return one row per real execution of a tool, from the tools' own log."""
-        return JsonAnswer(effects.all())
+        return JsonResponse(effects.all())
 
     @app.delete("/demo/effects", tags=["demo"], summary="Empty the log", status_code=204)
-    def forget(who: AChatter) -> Response:
+    def forget(who: CurrentChatUser) -> Response:
         """Empty the log. The store's record stays."""
         effects.clear()
         return Response(status_code=204)

@@ -27,7 +27,7 @@ from sayso.adapters.ai_sdk.live import (
 from sayso.adapters.ai_sdk.views import CARD_TYPE, Reply, RunView, ToolView, tool_views, words_of
 from sayso.adapters.ai_sdk.wire import DONE, KEEP_ALIVE, KEEP_ALIVE_SECONDS, Chunk, frame
 from sayso.errors import SaysoError
-from sayso.hiding import hidden
+from sayso.redaction import redact
 from sayso.rows import LIVE, Call, RunStatus
 from sayso.twin import look
 from sayso.types import Json, Reviewer
@@ -258,7 +258,7 @@ class StreamWriter:
             yield {"type": "tool-output-error", "toolCallId": name, "errorText": _UNKNOWN}
         if self._stepping:
             yield {"type": "finish-step"}
-        yield chunk if self._guest is None else hidden(chunk).value
+        yield chunk if self._guest is None else redact(chunk).value
 
     # -- steps and text
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from sayso import codec, text
 from sayso.adapters.ai_sdk.wire import DENIED, Chunk, approval_id
-from sayso.hiding import hidden
 from sayso.inbox.people import WORDS_FOR_OTHERS, asks, may_see, words_for_others
+from sayso.redaction import redact
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
 from sayso.types import Json, Reviewer, moment
@@ -256,7 +256,7 @@ def words_of(replies: Sequence[Reply], guest: Reviewer | None) -> list[str]:
         return [reply.text for reply in replies]
     veiled = words_for_others(guest, map(_calls_of, replies))
     return [
-        WORDS_FOR_OTHERS if others and reply.text else str(hidden(reply.text).value)
+        WORDS_FOR_OTHERS if others and reply.text else str(redact(reply.text).value)
         for reply, others in zip(replies, veiled, strict=True)
     ]
 
@@ -275,10 +275,10 @@ def _calls_of(reply: Reply) -> list[Call]:
 
 
 def _masked(view: ToolView) -> ToolView:
-    input, end, card = (hidden(value).value for value in (view.input, view.end, view.card))
+    input, end, card = (redact(value).value for value in (view.input, view.end, view.card))
     if "shown" in (card or {}):
         card["shown"] = text.lines(input)
-    return replace(view, input=input, end=end, card=card, reason=hidden(view.reason).value)
+    return replace(view, input=input, end=end, card=card, reason=redact(view.reason).value)
 
 
 def _veiled(call: Call) -> ToolView:
@@ -432,7 +432,7 @@ _STATES = {
 
 def user_message(run: str, words: str, *, guest: Reviewer | None = None) -> dict[str, Any]:
     """Return what the user said as a UIMessage."""
-    text = words if guest is None else hidden(words).value
+    text = words if guest is None else redact(words).value
     return {
         "id": f"{run}.user",
         "role": "user",

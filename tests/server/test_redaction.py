@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer, opened
 
-from sayso.hiding import declared, hidden
+from sayso.redaction import redact, redact_declared
 from sayso.testing import call, say
 from sayso.text import fingerprint
 
@@ -38,7 +38,7 @@ PLAIN: list[Any] = [
 
 @pytest.mark.parametrize("args", SECRETS)
 def test_what_looks_like_a_secret_is_hidden(args: dict[str, Any]) -> None:
-    view = hidden(args)
+    view = redact(args)
     assert view.masked
     assert "sha256:" in str(view.value)
     for secret in ("hunter2", "a" * 36, "b" * 40, "AKIAAAAA", "eyJzdWIi", "Basic abc", "471147"):
@@ -47,15 +47,15 @@ def test_what_looks_like_a_secret_is_hidden(args: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("args", PLAIN)
 def test_what_does_not_is_shown(args: dict[str, Any]) -> None:
-    assert hidden(args) == (args, False)
+    assert redact(args) == (args, False)
 
 
 def test_what_the_tool_declares_secret_counts_as_shown() -> None:
     schema = {"properties": {"code": {"type": "string", "writeOnly": True}}}
-    assert hidden({"code": "1234"}, schema) == ({"code": fingerprint("1234")}, False)
+    assert redact({"code": "1234"}, schema) == ({"code": fingerprint("1234")}, False)
     args = {"code": "1234", "api_key": "sk-" + "a" * 30}
-    assert declared(args, schema) == {**args, "code": fingerprint("1234")}
-    assert declared(args, None) == args
+    assert redact_declared(args, schema) == {**args, "code": fingerprint("1234")}
+    assert redact_declared(args, None) == args
 
 
 SECRET = {"type": "string", "writeOnly": True}
@@ -76,7 +76,7 @@ def test_a_declared_secret_is_found_wherever_the_schema_declares_it(said: dict[s
     plain: dict[str | None, Any] = {"object": {"a": "hush"}, "array": ["hush"], "integer": 4711}
     args = {"code": plain.get(said.get("type"), "hush")}
     schema = {"properties": {"code": said}, "$defs": {"Code": SECRET}}
-    shown, masked = hidden(args, schema)
+    shown, masked = redact(args, schema)
     assert ("sha256:" in str(shown), masked) == (True, False)
     assert "hush" not in str(shown)
     assert "4711" not in str(shown)
@@ -84,7 +84,7 @@ def test_a_declared_secret_is_found_wherever_the_schema_declares_it(said: dict[s
 
 def test_a_schema_that_refers_to_itself_is_read_once() -> None:
     loop = {"properties": {"a": {"$ref": "#/properties/a"}, "b": {"$ref": "#"}}}
-    assert hidden({"a": "x", "b": {"a": "y"}}, loop) == ({"a": "x", "b": {"a": "y"}}, False)
+    assert redact({"a": "x", "b": {"a": "y"}}, loop) == ({"a": "x", "b": {"a": "y"}}, False)
 
 
 def test_secrets_in_what_came_of_it_are_hidden_as_well(serve: Serve) -> None:
@@ -192,7 +192,7 @@ def test_secrets_stay_out_of_runs_history_and_logs(
 )
 def test_a_secret_is_known_by_its_shape_in_any_text(secret: str) -> None:
     for text in (secret, f"see {secret}, please", f'{{"x":"{secret}"}}'):
-        view = hidden(text)
+        view = redact(text)
         assert view.masked
         assert secret not in view.value
 
@@ -203,7 +203,7 @@ def test_a_secret_is_known_by_its_shape_in_any_text(secret: str) -> None:
 def test_a_long_text_is_looked_through_in_time(unit: str) -> None:
     text = unit * (400_000 // len(unit))
     began = time.process_time()
-    hidden({"a": text})
+    redact({"a": text})
     assert time.process_time() - began < 5  # it took minutes where each place was tried to the end
 
 

@@ -1,40 +1,42 @@
-"""Agents on other machines: they ask, wait, claim and report through us, and run it themselves.
+"""Requests of agents on other machines: open, wait, claim, renew, report.
 
-A claim is the start of the call: from then on it is recorded or in doubt, as anywhere else. Who
-claims holds a lease; one that shows no sign of life until it lapses leaves the call in doubt.
+The agent runs the call itself. A claim starts the call: from then on it is recorded or in doubt,
+like any other call. The claimant holds a lease, and a call whose lease lapses without a renewal is
+in doubt. Requests that were opened over HTTP are bound to the body that opened them.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from sayso import codec, schema
+from sayso.agent import Agent
+from sayso.agent.resumable import Resumable
 from sayso.engine.commands import Finish, Propose, Renew, Reopen
-from sayso.engine.effects import first_request
+from sayso.engine.effects import first_request, is_remote
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
+from sayso.gate import Gate
 from sayso.gate.backend import Cleared, begun
-from sayso.gate.judge import judge
+from sayso.gate.judge import judge, judge_sync
 from sayso.gate.options import checked_words, fixed_title, terms_from
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
 from sayso.gate.scope import RunScope
-from sayso.policy import tightened
+from sayso.inbox.inbox import Judge
+from sayso.policy import Judging, tightened
 from sayso.rows import LIVE, Call, CallStatus, Run, Tool
-from sayso.server.service import Service
-from sayso.server.showing.judging import body_binds, came_from_elsewhere, judging
-from sayso.server.wire.shapes import (
+from sayso.server.schemas import (
     ClaimBody,
     OpenBody,
-    OptionBody,
     QuestionBody,
     ResultBody,
 )
+from sayso.server.service import Service
 from sayso.stores.base import Query, Store
 from sayso.stores.nested_runs import expire, release_lapsed
 from sayso.stores.row_checks import request_in
@@ -44,7 +46,6 @@ from sayso.types import (
     Micros,
     Option,
     Question,
-    Request,
     Risk,
     Terms,
     ToolCall,
@@ -54,40 +55,47 @@ from sayso.types import (
 )
 from sayso.views import kept_question
 
-_OWN = (
+_TERM_FIELDS = (
     *("allowed", "reviewers", "quorum", "expires_in", "valid_for", "effect"),
     *("effect_key", "on_duplicate"),
 )
-#: What can be said to something that is asked about for its own sake.
-_ANSWERS = {"question": ("respond", "reject"), "approval": ("approve", "reject")}
+#: The decisions that a request without a tool allows.
+_DECISIONS_WITHOUT_TOOL = {"question": ("respond", "reject"), "approval": ("approve", "reject")}
 _MICROS = 1_000_000
 _WAITING = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
-#: For a claim of an older version, whose owner does not say how long it asked for.
-_LEASE = 60.0
+#: The lease of a claim whose owner string does not record one.
+_DEFAULT_LEASE = 60.0
 
 
 async def open_call(
     service: Service, agent: str, body: OpenBody, key: str | None
 ) -> tuple[Call, bool]:
-    """Put a call to people, or find it under its key; also whether it is new."""
-    # To check a value against a schema of somebody else's may take a while.
+    """Open a request, or find the one with the same key. Also return whether it is new.
+
+    Raises ``Conflict`` if the key was used with another body.
+    """
+    # Checking a value against an agent's own schema may be slow: do it off the event loop.
     kind, args = _content(body) if body.schema_ is None else await hop(_content, body)
     fields = body.model_dump(by_alias=True, exclude_defaults=True)
-    # The same key with another body is a mistake, whatever differs: the digest covers this hash.
-    bound = body_binds(codec.sha256(codec.canonical(fields)), body.binds)
+    # Any difference in the body makes reuse of the key an error; the digest covers this hash.
+    bound = remote_binds(codec.sha256(codec.canonical(fields)), body.binds)
     name = key or secrets.token_hex(16)
     run = body.run or (f"{agent}/thread/{body.thread}" if body.thread else f"{agent}/{name}")
-    known, call, now = await look(service.store, _before, service, agent, body, run, name)
+    known, call, now = await look(service.store, _existing, service, agent, body, run, name)
     terms = await _terms(service, agent, body, kind, args, now)
-    tool = _face(body) if kind == "approval" and body.tool is not None else None
+    tool = _tool_spec(body) if kind == "approval" and body.tool is not None else None
     fresh = False
     if call is None:
+
+        async def fixed_terms(_: dict[str, Any]) -> Terms:
+            return terms
+
         plan = Plan(
             key=_row_key(name),
             kind=kind,
             args=codec.canonical(args).decode(),
             agent=agent,
-            terms=_fixed(terms),
+            terms=fixed_terms,
             tool=tool,
             tool_name=body.tool or "",
             binds=lambda: bound,
@@ -108,32 +116,32 @@ async def open_call(
             requester=body.requester,
         )
         ((call,),) = (await write(service.store, reopen, propose))[1:]
-        fresh = call.id == new.id  # else another of its kind was a moment faster
+        fresh = call.id == new.id  # otherwise a concurrent post with the same key won
     assert call is not None
     if call.binds != bound:
         raise Conflict(
-            f"the key {name!r} was used before with another body (request {call.id}): "
-            "use another key for another call"
+            f"the key {name!r} was already used with another body (request {call.id}): "
+            "use a new key for a new call"
         )
     return call, fresh
 
 
 def _row_key(name: str) -> str:
-    """The key of the row: no other door of the store makes keys like it."""
+    """Return the call's key within its run. The prefix keeps it apart from other callers' keys."""
     return f"remote={name}"
 
 
-def _before(
+def _existing(
     service: Service, agent: str, body: OpenBody, run: str, key: str
 ) -> tuple[Run | None, Call | None, Micros]:
-    """The run of that name and its call under this key, if they are there already; and the time.
+    """Return the existing run and call of this key, if any, and the store's time.
 
-    A call that is new has to be in the right place, and the agent may not have too many open.
+    For a new call, check the run and the thread, and the agent's limit of open requests.
     """
     store = service.store
     for field, given in (("run", body.run), ("thread", body.thread)):
         if given is not None and given.startswith("@"):
-            raise InvalidCall("names that begin with @ are kept for the store itself", field)
+            raise InvalidCall("names that begin with @ are reserved", field)
     known = store.run(run)
     if known is not None and known.agent != agent:
         raise Conflict(f"run {run!r} belongs to another agent: use another name")
@@ -143,37 +151,42 @@ def _before(
     if known is None and (body.thread or body.run):
         _check_thread(store, body.thread or run, run, agent)
     if call is None:
-        service.limits.enter(agent, partial(_open_requests, store, agent))
+        service.limits.count_open_request(
+            agent, lambda most: len(store.page(Query(status="pending", agent=agent, limit=most)))
+        )
     return known, call, store.now()
 
 
 def _check_thread(store: Store, thread: str, run: str, agent: str) -> None:
-    """Refuse a thread that is somebody's chat, another agent's, or has another run going on."""
+    """Raise ``Conflict`` if a thread is a chat, another agent's, or has another live run."""
     if store.thread(thread) is None:
-        return  # it begins here, as nearly always
+        return  # a new thread, as nearly always
     first, last = store.chain(thread, 0, 1), store.last_run(thread)
     if (first and first[0].type == "opened") or (last is not None and last.agent != agent):
-        raise Conflict(f"thread {thread!r} belongs to somebody else: use another name")
+        raise Conflict(f"thread {thread!r} belongs to another user or agent: use another name")
     live = store.live_run(thread)
-    # It may be the same post, a moment faster; or everything was decided and nobody came back.
-    if live is not None and live.id != run and not _end_if_over(store, live):
+    # The live run may be this one, opened by a concurrent post, or one that nobody will finish.
+    if live is not None and live.id != run and not _finish_run_if_over(store, live):
         raise Conflict(
-            f"in thread {thread!r} the run {live.id!r} is not over: go on in that run, or use "
+            f"run {live.id!r} is still active in thread {thread!r}: continue that run, or use "
             "another thread"
         )
 
 
 def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
+    """Return the kind of request that a body opens, and its arguments."""
     given = [name for name in ("tool", "question", "text") if getattr(body, name) is not None]
     if len(given) != 1:
-        raise InvalidCall("give one of: tool (with args), question, or text (with details)", "tool")
+        raise InvalidCall("send one of: tool (with args), question, or text (with details)", "tool")
     if body.kind not in (None, "question" if body.question is not None else "approval"):
-        raise InvalidCall(f"{given[0]} is no {body.kind}: leave kind out, or say the other", "kind")
+        raise InvalidCall(
+            f"{given[0]} does not make a request of kind {body.kind!r}: omit kind", "kind"
+        )
     if body.question is not None:
         return "question", kept_question(_question(body.question))
     if body.text is not None:
         if not body.text.strip():
-            raise InvalidCall("say what is to be approved", "text")
+            raise InvalidCall("text is empty: say what is to be approved", "text")
         return "approval", {"text": body.text, "details": body.details}
     if body.schema_ is not None:
         wrong = schema.errors(schema.foreign_schema(body.schema_), body.args)
@@ -187,21 +200,20 @@ def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
 def _question(body: QuestionBody) -> Question:
     return Question(
         body.text,
-        tuple(_option(option) for option in body.options),
+        tuple(
+            Option(option)
+            if isinstance(option, str)
+            else Option(option.label, option.value, option.description)
+            for option in body.options
+        ),
         multiple=body.multiple,
         free_text=body.free_text,
         schema=None if body.schema_ is None else schema.foreign_schema(body.schema_),
     )
 
 
-def _option(body: OptionBody | str) -> Option:
-    if isinstance(body, str):
-        return Option(body)
-    return Option(body.label, body.value, body.description)
-
-
-def _face(body: OpenBody) -> Tool:
-    """The tool as the agent describes it: any object, where it gives no schema."""
+def _tool_spec(body: OpenBody) -> Tool:
+    """Return the tool as the agent describes it. Without a schema it accepts any object."""
     name = checked_words(body.tool, "tool", 200)
     if not name.strip():
         raise InvalidCall("a tool needs a name", "tool")
@@ -216,15 +228,16 @@ def _description(body: OpenBody) -> str:
 async def _terms(
     service: Service, agent: str, body: OpenBody, kind: str, args: dict[str, Json], now: Micros
 ) -> Terms:
-    """The policy's terms, made stricter by what the agent wants for itself."""
-    wanted = {name: getattr(body, name) for name in _OWN}
+    """Return the policy's terms, tightened by the terms that the agent sent."""
+    wanted = {name: getattr(body, name) for name in _TERM_FIELDS}
     if body.risk is not None:
         wanted["risk"] = Risk(body.risk.level, tuple(body.risk.reasons))
     try:
         own = terms_from(wanted, rule="agent")
         if body.tool is None:
-            wanted["allowed"] = _fitting(own.allowed, _ANSWERS[kind])
-            # To carry out a yes to a text changes nothing: after a crash it is done again.
+            possible = _DECISIONS_WITHOUT_TOOL[kind]
+            wanted["allowed"] = tuple(d for d in own.allowed if d in possible) or possible
+            # Approving a text runs nothing here, so a crash leaves no doubt: claim it again.
             wanted["effect"] = body.effect or "idempotent"
             own = terms_from(wanted, rule="agent")
             return replace(own, description=_description(body))
@@ -236,7 +249,7 @@ async def _terms(
             ToolCall(body.tool, args),
             agent=agent,
             now=moment(now),
-            # An agent cannot lower what its tool is: where the policy is silent, that is "once".
+            # Without a policy rule the effect is "once": an agent cannot lower it.
             own=replace(own, effect="once"),
             needs_approval=True,
         )
@@ -255,24 +268,19 @@ async def _terms(
     return tightened(said, own)
 
 
-def _fitting(wanted: tuple[str, ...], possible: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in wanted if name in possible) or possible
+async def wait_for_decision(service: Service, call: Call, seconds: float) -> Call:
+    """Return the call once it is decided, or its current state after a timeout or on shutdown.
 
-
-def _open_requests(store: Store, agent: str, most: int) -> int:
-    return len(store.page(Query(status="pending", agent=agent, limit=most)))
-
-
-async def wait_for(service: Service, call: Call, seconds: float) -> Call:
-    """The call once somebody has decided it, or as it stands when the time is over, or the server
-    stops.
-
-    One in doubt waits for a person like any other; that it came to be in doubt is news, though.
+    A call that is in doubt at the start is waited for too, until it is settled; one that becomes
+    in doubt meanwhile is returned at once.
     """
     ends, doubted = time.monotonic() + seconds, call.status is CallStatus.IN_DOUBT
-    with closing(News(service.store, call.thread)) as news, service.feed.waking(news.wake):
+    with (
+        closing(News(service.store, call.thread)) as news,
+        service.feed.calling_on_close(news.wake),
+    ):
         while True:
-            call = await hop(settled, service, call.id)
+            call = await hop(apply_due, service, call.id)
             left = ends - time.monotonic()
             newly = call.status is CallStatus.IN_DOUBT and not doubted
             if call.status not in _WAITING or newly or left <= 0 or service.feed.closed:
@@ -283,9 +291,9 @@ async def wait_for(service: Service, call: Call, seconds: float) -> Call:
             await news.wait(max(min(due), 0.001))
 
 
-def settled(service: Service, call_id: str) -> Call:
-    """The row, after what only the clock decides; a run that nothing is left of is over."""
-    call = found(service, call_id)
+def apply_due(service: Service, call_id: str) -> Call:
+    """Return the call after applying what is due: expiry, a lapsed lease, the end of its run."""
+    call = get_call(service, call_id)
     now = service.store.now()
     if call.status is CallStatus.ASKED and call.expires_at is not None and call.expires_at <= now:
         expire(service.store, call)
@@ -294,48 +302,41 @@ def settled(service: Service, call_id: str) -> Call:
         if run is not None and run.lapsed(now):
             release_lapsed(service.store, call.thread, call.run)
     else:
-        let_end(service, call)
+        finish_if_over(service, call)
         return call
-    return found(service, call_id)
+    return get_call(service, call_id)
 
 
-def let_end(service: Service, call: Call) -> None:
-    """End the run of a call, if nothing is left of it: its agent may never come back."""
-    run = service.store.run(call.run) if came_from_elsewhere(call) else None
+def finish_if_over(service: Service, call: Call) -> None:
+    """Finish a remote call's run if nothing is left to do in it: its agent may never come back."""
+    run = service.store.run(call.run) if is_remote_call(call) else None
     if run is not None and run.status in LIVE:
-        _end_if_over(service.store, run)
+        _finish_run_if_over(service.store, run)
 
 
-def _end_if_over(store: Store, run: Run) -> bool:
-    """End a run of agents elsewhere of which nothing is left; whether it was so."""
+def _finish_run_if_over(store: Store, run: Run) -> bool:
+    """Finish a remote agent's run if all its calls have ended. Return whether it was finished."""
     if run.asked or run.ready or run.running or run.in_doubt:
         return False
     calls = store.calls_of(run.id)
-    over = bool(calls) and all(map(came_from_elsewhere, calls))
+    over = bool(calls) and all(map(is_remote_call, calls))
     if over:
         store.transact(Finish(thread=run.thread, run=run.id, status="done", token=run.token))
     return over
 
 
-def found(service: Service, call_id: str) -> Call:
-    """The call of that id."""
+def get_call(service: Service, call_id: str) -> Call:
+    """Return a call by id, or raise ``NotFound``."""
     call = service.store.call(call_id)
     if call is None:
         raise NotFound(f"no request {call_id!r:.80}: see `sayso inbox`")
     return call
 
 
-def _fixed(terms: Terms) -> Callable[[dict[str, Any]], Awaitable[Terms]]:
-    async def same(_: dict[str, Any]) -> Terms:
-        return terms
-
-    return same
-
-
-def _claimed(service: Service, call: Call, agent: str, body: ClaimBody) -> Plan:
-    """The agent's side of a claim: what it sent, and for the rest what is stored."""
+def _claim_plan(service: Service, call: Call, agent: str, body: ClaimBody) -> Plan:
+    """Return the call as its agent sees it now; omitted fields count as unchanged."""
     facts = codec.loads(call.binds)
-    bound = call.binds if body.binds is None else body_binds(facts["body"], body.binds)
+    bound = call.binds if body.binds is None else remote_binds(facts["body"], body.binds)
     own = call.terms
     if body.terms is not None:
         wanted = {"reviewers": body.terms.reviewers, "quorum": body.terms.quorum}
@@ -346,7 +347,7 @@ def _claimed(service: Service, call: Call, agent: str, body: ClaimBody) -> Plan:
     async def terms(args: dict[str, Any]) -> Terms:
         if not call.tool:
             return own
-        said = await judge(judging(service.gate, call._replace(terms=own), args))
+        said = await judge(judge_remote(service.gate, call._replace(terms=own), args))
         return tightened(own, said) if said.verdict is not Verdict.DENY else said
 
     return Plan(
@@ -361,38 +362,40 @@ def _claimed(service: Service, call: Call, agent: str, body: ClaimBody) -> Plan:
 
 
 async def claim(service: Service, call: Call, agent: str, body: ClaimBody) -> Call:
-    """Re-check an approved call with what its agent sent, and start it: once, under a lease."""
+    """Re-check an approved call against what its agent sent, and start it once, under a lease."""
     if call.status is CallStatus.ASKED:
-        raise Conflict(f"{call.id} cannot be claimed: it waits for a decision")
+        raise Conflict(f"{call.id} cannot be claimed: it is waiting for a decision")
     if call.status is not CallStatus.READY:
         raise Conflict(f"{call.id} cannot be claimed: it is {call.status}")
     if body.tool_digest not in (None, call.tool_digest):
         raise NotAllowed(
-            f"{call.id} cannot be claimed: the tool changed since it was asked about; open the "
-            "call again under another key"
+            f"{call.id} cannot be claimed: the tool changed since the request was opened; open "
+            "the call again with a new key"
         )
     lease = float(body.lease)
     owner = f"remote:{agent}:{call.id}:{lease:g}"
     backend, driver = service.gate.backend, service.gate.driver
     entry = RunScope(driver, call.run, call.requester, thread=call.thread, owner=owner)
-    plan = _claimed(service, call, call.agent, body)
+    plan = _claim_plan(service, call, call.agent, body)
     cleared = await backend.clear(plan, call)
     if not isinstance(cleared, Cleared):
-        again = f"it is asked about again, under the rule {cleared.terms.rule!r}"
-        why = cleared.result or f"{again}: its policy, terms or surroundings have changed"
+        again = f"reviewers were asked again, under the rule {cleared.terms.rule!r}"
+        why = cleared.result or f"{again}: its policy, terms or bound facts have changed"
         raise Conflict(f"{call.id} cannot be claimed: {why}")
     started = await backend.start_cleared(entry, cleared, lease)
     if first_request(started):
-        raise ending(started, view(service, started), "")
+        raise ending(started, request_in(service.store, started), "")
     if not begun(started, call):
-        raise Conflict(f"{call.id} cannot be claimed now: it is {started.status}; wait again")
+        raise Conflict(
+            f"{call.id} cannot be claimed now: it is {started.status}; wait for it again"
+        )
     return started
 
 
 def renew(service: Service, call: Call, token: int) -> bool:
-    """A sign of life: from now on, the claim holds as long again as it asked for."""
+    """Extend a claim by the lease that it asked for. Return whether the claim is still valid."""
     if call.is_read:
-        return call.under_way  # it has no lease that could end
+        return call.under_way  # a read has no lease
     run = service.store.run(call.run)
     lease = _lease_of(None if run is None else run.owner, call.id)
     (ours,) = service.store.transact(
@@ -402,16 +405,16 @@ def renew(service: Service, call: Call, token: int) -> bool:
 
 
 def _lease_of(owner: str | None, call: str) -> float:
-    """How long a claim asked for: its owner says so, whichever server took it."""
+    """Return the lease that a claim asked for. Its owner string records it for all servers."""
     _, found, lease = (owner or "").rpartition(f":{call}:")
-    return float(lease) if found else _LEASE
+    return float(lease) if found else _DEFAULT_LEASE
 
 
 async def report(service: Service, call: Call, body: ResultBody) -> Call:
-    """Record what came of a claimed call."""
-    # Each attempt has a token of its own; who says which one it was says the same twice.
+    """Record the outcome of a claimed call. Reporting the same outcome again returns it."""
+    # Each attempt has its own token, so a repeated report names the same attempt.
     attempt = call.attempt if body.attempt is None else body.attempt
-    # A read may have been claimed by several, and the first result counts.
+    # Several agents may have claimed a read; the first result counts.
     this = call.attempt >= attempt if call.is_read else call.attempt == attempt
     if not call.attempt or not this or call.token != body.token:
         raise Conflict(f"{call.id} was not claimed with this token: it is {call.status}")
@@ -425,15 +428,53 @@ async def report(service: Service, call: Call, body: ResultBody) -> Call:
     if body.outcome == "not_kept":
         result, why = None, said
     if call.status is (CallStatus.DONE if ok else CallStatus.FAILED) and call.result == result:
-        return call  # said twice
+        return call  # a repeated report
     if not call.under_way and call.status is not CallStatus.IN_DOUBT:
-        raise Conflict(f"{call.id} is {call.status}: its result was recorded before")
+        raise Conflict(f"{call.id} is {call.status}: its result was already recorded")
     entry = RunScope(service.gate.driver, call.run, call.requester, thread=call.thread)
     recorded = await backend.end(entry, call, ok, result, why=why, retry=True)
-    await hop(let_end, service, recorded)
+    await hop(finish_if_over, service, recorded)
     return recorded
 
 
-def view(service: Service, call: Call) -> Request:
-    """The request that an agent gets back."""
-    return request_in(service.store, call)
+def policy_judge(agents: Iterable[Resumable], gate: Gate) -> Judge:
+    """Return a function that applies the right policy to edited arguments.
+
+    Local agents use their own policy, remote ones that of ``gate``. For any other agent the stored
+    terms hold here, and its own gate checks again before the start.
+    """
+    ours = {agent.name: agent for agent in agents if isinstance(agent, Agent)}
+
+    def judge(call: Call, args: Mapping[str, Json]) -> Terms:
+        agent = ours.get(call.agent)
+        if agent is not None:
+            return agent.judge(call, args)
+        if not call.tool or not is_remote_call(call):
+            return call.terms
+        return judge_sync(judge_remote(gate, call, args))
+
+    return judge
+
+
+def judge_remote(gate: Gate, call: Call, args: Mapping[str, Json]) -> Judging:
+    """Apply the remote agents' policy to arguments, with the call's stored terms as its own.
+
+    The effect is reset to "once", so that only a rule can lower it.
+    """
+    return gate.policy.judge(
+        ToolCall(call.tool, args),
+        agent=call.agent,
+        now=moment(gate.store.now()),
+        own=replace(call.terms, effect="once"),
+        needs_approval=True,
+    )
+
+
+def remote_binds(body: str, facts: Mapping[str, Json]) -> str:
+    """Return what a remote request is bound to: the hash of its body, and the agent's facts."""
+    return codec.canonical({"body": body, **({"facts": dict(facts)} if facts else {})}).decode()
+
+
+def is_remote_call(call: Call) -> bool:
+    """Return whether a remote agent opened this call."""
+    return is_remote(call.binds)

@@ -1,9 +1,9 @@
-"""What looks like a secret is not shown unasked: by the name of its field, or by its shape.
+"""Redact values that look like secrets, by field name or by shape, and render request titles.
 
-The real value stays in the store and in the digest. A view that hides something carries no digest,
-so nothing can be approved from it; `reveal` shows it, and that is written down. A field that the
-tool itself declares secret (``writeOnly``, or ``format: password``) counts as shown by its length
-and fingerprint, since the tool's author said that nobody has to read it.
+The store and the digest keep the real value. A redacted view carries no digest, so nobody can
+approve from it; `reveal` shows the value and records who saw it. A field that the tool declares
+secret (``writeOnly`` or ``format: password``) is always shown as its length and fingerprint, and
+that counts as shown: the tool's author said that reviewers do not need to read it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sayso.policy.template import BadTemplate
 from sayso.policy.template import parts as template_parts
 from sayso.types import Json
 
-_NAMES = re.compile(
+_SECRET_NAMES = re.compile(
     r"(?i)(^|[_\-. ])(pass(word|wd|phrase|code)?|pwd|secrets?|tokens?|api[_\- ]?keys?|"
     r"(private|access|secret|signing|encryption)[_\- ]?keys?|credentials?|authorization|bearer|"
     r"cookies?|session_?id|client_?secret|pin|otp)$"
 )
-#: Of these, numbers are secrets as well, if they have four digits: others are counts.
-_NUMBERS = re.compile(r"(?i)(^|[_\-. ])(pass(word|wd|code)?|pwd|secret|pin|otp)$")
-_STAND_IN = re.compile(r"•••• \([\d,]+ chars?, sha256:[0-9a-f]{8}…\)")
+#: Under these names, numbers of four digits or more are secrets too; smaller ones are counts.
+_SECRET_NUMBER_NAMES = re.compile(r"(?i)(^|[_\-. ])(pass(word|wd|code)?|pwd|secret|pin|otp)$")
+_PLACEHOLDER = re.compile(r"•••• \([\d,]+ chars?, sha256:[0-9a-f]{8}…\)")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-#: What may begin anywhere and need not end has a bound, or a long text would take for ever.
-_SHAPES = re.compile(
+#: An unanchored pattern needs an upper bound, or matching a long text takes quadratic time.
+_SECRET_SHAPES = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
     r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"
     r"|\bsk-[A-Za-z0-9_\-]{20,}|\b[sr]k_(live|test)_[A-Za-z0-9]{10,}"
@@ -39,72 +39,75 @@ _SHAPES = re.compile(
     r"|://[^/\s:@]+:[^/\s:@]{3,}@"
 )
 
-#: One of these is in whatever has such a shape; to look for them takes a hundredth of the time.
-_MARKS = (
+#: Every secret shape contains one of these; checking them first costs a hundredth of the regex.
+_SHAPE_MARKERS = (
     *("-----BEGIN ", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "sk-", "k_live_"),
     *("k_test_", "AKIA", "ASIA", "AIza", "xox", "glpat-", "npm_", "eyJ", "sayso_", "://"),
 )
 
 
-class Hidden(NamedTuple):
-    """A value with its secrets replaced, and whether that took anything from the reader."""
+class Redacted(NamedTuple):
+    """A value with its secrets replaced, and whether anything undeclared was replaced."""
 
     value: Json
     masked: bool
 
 
-def hidden(value: Json, schema: Mapping[str, Any] | None = None) -> Hidden:
-    """The same value without what looks like a secret."""
+def redact(value: Json, schema: Mapping[str, Any] | None = None) -> Redacted:
+    """Replace everything in a value that looks like a secret or is declared as one."""
     found: list[bool] = []
     root = schema or {}
     shown = _walk(value, "", [root] if root else [], root, found)
-    return Hidden(shown, any(found))
+    return Redacted(shown, any(found))
 
 
-def declared(value: Mapping[str, Json], schema: Mapping[str, Any] | None) -> dict[str, Json]:
-    """Arguments without what their tool declares secret, and nothing else taken out."""
+def redact_declared(value: Mapping[str, Json], schema: Mapping[str, Any] | None) -> dict[str, Json]:
+    """Replace only the arguments that their tool's schema declares secret."""
     root = schema or {}
     shown: dict[str, Json] = _walk(dict(value), "", [root] if root else [], root, None)
     return shown
 
 
-def stand_in(value: Json, path: str) -> str | None:
-    """Where something stands for a secret that was not shown; it is no value to run with."""
+def find_placeholder(value: Json, path: str) -> str | None:
+    """Return the path of the first redaction placeholder in a value, or ``None``.
+
+    A call must not run with a placeholder in place of the secret.
+    """
     if isinstance(value, str):
-        return path if _STAND_IN.search(value) else None
+        return path if _PLACEHOLDER.search(value) else None
     inside: list[tuple[Any, Json]] = []
     if isinstance(value, dict | list):
         inside = list(value.items() if isinstance(value, dict) else enumerate(value))
-    found = (stand_in(item, f"{path}.{key}") for key, item in inside)
+    found = (find_placeholder(item, f"{path}.{key}") for key, item in inside)
     return next((place for place in found if place is not None), None)
 
 
 def _walk(value: Json, name: str, said: list[Any], root: Any, found: list[bool] | None) -> Json:
-    """The value under a name, with what the schema says of it; ``root`` is where it refers to.
+    """Redact one value. ``said`` holds its schemas, ``root`` the schema that ``$ref`` points into.
 
-    Without a list to note it in, nothing is taken for a secret by its looks.
+    Appends to ``found`` for each guessed secret. If it is ``None``, replaces declared ones only.
     """
     forms = list(_forms(said, root)) if said else []
     if any(form.get("writeOnly") is True or form.get("format") == "password" for form in forms):
         if value is None or value == "":
             return value
         return text.fingerprint(value if isinstance(value, str) else codec.dumps(value))
-    looks_secret = found is not None and bool(_NAMES.search(_CAMEL.sub("_", name)))
+    looks_secret = found is not None and bool(_SECRET_NAMES.search(_CAMEL.sub("_", name)))
     if isinstance(value, dict):
-        # What stands anywhere under such a name is meant by it.
+        # A secret-looking name covers everything nested below it.
         return {
             k: _walk(v, name if looks_secret else k, _fields(forms, k), root, found)
             for k, v in value.items()
         }
     if isinstance(value, list):
         return [_walk(v, name, _items(forms, n), root, found) for n, v in enumerate(value)]
-    return value if found is None else _unguessed(value, name, looks_secret, found)
+    return value if found is None else _redact_scalar(value, name, looks_secret, found)
 
 
-def _unguessed(value: Json, name: str, looks_secret: bool, found: list[bool]) -> Json:
-    """A value that holds no others, without what looks like a secret."""
+def _redact_scalar(value: Json, name: str, looks_secret: bool, found: list[bool]) -> Json:
+    """Replace a string or number if it looks like a secret."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if abs(value) < 1000 or not _NUMBERS.search(_CAMEL.sub("_", name)):
+        if abs(value) < 1000 or not _SECRET_NUMBER_NAMES.search(_CAMEL.sub("_", name)):
             return value
         found.append(True)
         return text.fingerprint(codec.dumps(value))
@@ -113,14 +116,14 @@ def _unguessed(value: Json, name: str, looks_secret: bool, found: list[bool]) ->
     if looks_secret:
         found.append(True)
         return text.fingerprint(value)
-    if any(mark in value for mark in _MARKS) and _SHAPES.search(value):
+    if any(mark in value for mark in _SHAPE_MARKERS) and _SECRET_SHAPES.search(value):
         found.append(True)
-        return _SHAPES.sub(lambda match: text.fingerprint(match[0]), value)
+        return _SECRET_SHAPES.sub(lambda match: text.fingerprint(match[0]), value)
     return value
 
 
 def _forms(said: list[Any], root: Any) -> Iterator[Mapping[str, Any]]:
-    """Everything that a schema says of one value, behind its references and alternatives."""
+    """Yield every subschema that applies to one value, following references and alternatives."""
     todo, seen = list(said), set()
     while todo:
         node = todo.pop()
@@ -128,13 +131,13 @@ def _forms(said: list[Any], root: Any) -> Iterator[Mapping[str, Any]]:
             continue
         seen.add(id(node))
         yield node
-        todo.append(referred(root, node.get("$ref")))
+        todo.append(resolve_ref(root, node.get("$ref")))
         for several in ("anyOf", "oneOf", "allOf"):
             todo += node.get(several) or ()
 
 
-def referred(root: Any, ref: object) -> Any:
-    """What a reference within a schema means, if it is there."""
+def resolve_ref(root: Any, ref: object) -> Any:
+    """Return the subschema that a local ``$ref`` points to, or ``None``."""
     if not isinstance(ref, str) or not ref.startswith("#"):
         return None
     node = root
@@ -145,7 +148,7 @@ def referred(root: Any, ref: object) -> Any:
 
 
 def _fields(forms: list[Mapping[str, Any]], name: str) -> list[Any]:
-    """What is said of a field; of one that is not named, what is said of all others."""
+    """Return the schemas of a property; ``additionalProperties`` covers the unnamed ones."""
     found = []
     for form in forms:
         named = form.get("properties")
@@ -168,9 +171,9 @@ MAX_TITLE = 300
 
 
 def title_fields(template: str) -> tuple[str, ...]:
-    """Return the argument names in braces of a title, or raise ``InvalidCall``.
+    """Return the argument names that a title template uses. Raise ``InvalidCall`` if it is invalid.
 
-    A title takes arguments as they are: no attributes, no items, no formats. ``{{`` is a brace.
+    Templates take plain argument names: no attributes, items or formats. ``{{`` is a literal brace.
     """
     try:
         return template_parts(template)[1]
@@ -178,27 +181,27 @@ def title_fields(template: str) -> tuple[str, ...]:
         raise InvalidCall(f"title: {error}", "title") from None
 
 
-def titled(template: str, args: Mapping[str, Json], schema: Mapping[str, Any] | None) -> str:
-    """Make a title of a template and the arguments: inert, on one line, without secrets.
+def render_title(template: str, args: Mapping[str, Json], schema: Mapping[str, Any] | None) -> str:
+    """Render a title template: inert, on one line, with secrets redacted.
 
-    Gives "" for a template that does not fit, which belongs to another version of the tool.
+    Returns "" if the template does not fit the arguments, as after a change of the tool.
     """
     try:
         literals, names = template_parts(template)
-        shown = hidden(dict(args), schema).value
+        shown = redact(dict(args), schema).value
         assert isinstance(shown, dict)
-        values = [_worded(args[name]) if shown[name] == args[name] else "••••" for name in names]
+        values = [_as_text(args[name]) if shown[name] == args[name] else "••••" for name in names]
     except (BadTemplate, KeyError):
         return ""
     pairs = zip(literals, [*values, ""], strict=True)
-    return plain_title("".join(literal + value for literal, value in pairs))
+    return clean_title("".join(literal + value for literal, value in pairs))
 
 
-def plain_title(given: str) -> str:
-    """Return a text as a title: inert, on one line, and not too long."""
+def clean_title(given: str) -> str:
+    """Return a text as a title: inert, on one line, and cut to ``MAX_TITLE`` characters."""
     shown = text.inline(" ".join(given.split()))
     return shown if len(shown) <= MAX_TITLE else shown[: MAX_TITLE - 1] + "…"
 
 
-def _worded(value: Json) -> str:
+def _as_text(value: Json) -> str:
     return value if isinstance(value, str) else codec.dumps(value)
