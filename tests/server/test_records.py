@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer, opened
 
+from sayso.agent.agent import lend_store
 from sayso.stores import call_events, open_store
 from sayso.testing import call, say
 
@@ -64,7 +65,7 @@ def test_a_long_thread_is_not_read_for_its_end(
     monkeypatch.setattr(call_events, "_PAGES", 2)
     store = open_store(url)
     agent = mailer(*[say("Well.")] * 60, call("send_email", {"to": "ana"}))
-    agent.lend(store)
+    lend_store(agent, store)
     for _ in range(60):
         asyncio.run(agent.run("And now?", thread="long"))
     result = asyncio.run(agent.run("Welcome ana", thread="long"))

@@ -36,6 +36,7 @@ from sayso.types import Micros, moment
 
 _SIGNS = {"ok": ("✓", "green"), "note": ("-", ""), "wrong": ("✗", "bold red")}
 
+
 def doctor(
     json: common.AsJson = False,
     plain: common.Plain = False,
@@ -355,7 +356,9 @@ def _due(store: Store, rows: Rows) -> Iterator[Check]:
         count = sum(row[2] for row in others)
         whose = ", ".join(name(row[0]) for row in others[:_NAMED])
         whose += ", …" * (len(others) > _NAMED)
-        words = f"{text.many(count, 'run')} of {whose} decided; the code that asked must resume them"
+        words = (
+            f"{text.many(count, 'run')} of {whose} decided; the code that asked must resume them"
+        )
         yield Check("due", "note", words)
     if not late:
         yield Check("due", "ok", "no run is waiting for a worker")

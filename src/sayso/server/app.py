@@ -13,9 +13,8 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from sayso.agent import Agent
-from sayso.agent.resumable import Resumable
-from sayso.agent.streaming import drained
+from sayso.agent.agent import Resumable, lend_store
+from sayso.agent.events import wait_for_streams
 from sayso.errors import SaysoError
 from sayso.gate import Gate
 from sayso.inbox import Inbox
@@ -123,8 +122,7 @@ def _named(agents: Resumable | Iterable[Resumable], store: Store) -> dict[str, R
             raise TypeError(f"{agent!r:.80} is no agent: pass agents as a list, the store by name")
         if agent.name in named:
             raise ValueError(f"two agents are called {agent.name!r}: rename one")
-        if isinstance(agent, Agent):
-            agent.lend(store)
+        lend_store(agent, store)
         named[agent.name] = agent
     return named
 
@@ -159,7 +157,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
         if outbox is not None:
             outbox.stop()
         await tasks[1]
-        await drained()
+        await wait_for_streams()
         tasks[0].cancel()
         sealing.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sayso.agent.resumable import Resumable
+from sayso.agent.agent import Resumable
 from sayso.errors import NotFound
 from sayso.gate import Gate
 from sayso.inbox import Inbox

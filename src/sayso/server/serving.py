@@ -13,7 +13,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from sayso.agent import streaming
+from sayso.agent.events import cancel_streams
 from sayso.errors import SaysoError
 from sayso.server.service import Service
 from sayso.threads import leave_soon
@@ -100,7 +100,7 @@ class _Server(uvicorn.Server):
 
     def _cut_short(self) -> None:
         self._service.worker.cut_short()
-        streaming.cut_short()
+        cancel_streams()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)

@@ -14,7 +14,7 @@ from sayso.agent.models import (
     ModelRequest,
     OpenAIChat,
     TextDelta,
-    ToolFace,
+    ToolSpec,
 )
 from sayso.schema import Signature
 from sayso.testing.openai_server import FakeOpenAI
@@ -26,8 +26,8 @@ def pay(amount: int, note: str = "") -> str:
     return ""
 
 
-PAY = ToolFace("pay", "Pay somebody.", Signature.of(pay).strict)
-LOOK = ToolFace("look", "Look.", {"type": "object", "properties": {}}, strict=False)
+PAY = ToolSpec("pay", "Pay somebody.", Signature.of(pay).strict)
+LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {}}, strict=False)
 HI = {"role": "user", "content": "Hi"}
 
 

@@ -14,12 +14,12 @@ from sayso.agent.models import (
     ModelReply,
     ModelRequest,
     OpenAIResponses,
-    ToolFace,
+    ToolSpec,
 )
 from sayso.testing.openai_server import FakeOpenAI, Output
 from sayso.testing.scripted_model import call, calls, refuse
 
-PAY = ToolFace(
+PAY = ToolSpec(
     "pay",
     "Pay somebody.",
     {
@@ -294,7 +294,7 @@ async def test_tool_choice(
 
 async def test_a_loose_tool_says_so(server: FakeOpenAI, responses: OpenAIResponses) -> None:
     server.add("ok")
-    loose = ToolFace("any", "", {"type": "object"}, strict=False)
+    loose = ToolSpec("any", "", {"type": "object"}, strict=False)
     await responses.reply(asking(tools=[loose], parallel_tool_calls=False))
     assert server.bodies[0]["tools"][0]["strict"] is False
     assert server.bodies[0]["parallel_tool_calls"] is False

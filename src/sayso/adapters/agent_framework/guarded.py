@@ -31,8 +31,9 @@ from sayso.adapters.agent_framework.tools import face_of
 from sayso.adapters.agent_framework.waiting import Waiting
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, Stands
+from sayso.gate.driven import Driven
 from sayso.gate.foreign import ForeignThread, ForeignTool
+from sayso.gate.run_result import RunResult
 from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -71,7 +72,7 @@ class Guarded(Driven):
         thread: str | None = None,
         requester: str = "",
         arguments: Mapping[str, Json] | None = None,
-    ) -> Stands:
+    ) -> RunResult:
         """Answer the user's words; ``paused`` if people are needed first. ``arguments`` are for the
         functions of this run (``function_invocation_kwargs``), also after a resume elsewhere."""
         words = Words(normalize_messages(input), dict(arguments or {}))

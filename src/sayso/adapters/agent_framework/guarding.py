@@ -11,8 +11,9 @@ from agent_framework import SupportsAgentRun, Workflow, WorkflowAgent
 from sayso.adapters.agent_framework.guarded import Guarded
 from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, Stands, check_gate
+from sayso.gate.driven import Driven, check_gate
 from sayso.gate.options import check_taken
+from sayso.gate.run_result import RunResult
 from sayso.policy import Policy
 from sayso.types import Reviewer
 
@@ -61,6 +62,6 @@ def guard(agent: Any, gate: Gate, policy: Policy | None = None, **kept: Any) -> 
 
 async def resume(
     guarded: Driven, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> Stands:
+) -> RunResult:
     """Go on with a thread, after these decisions; calls that they leave out keep waiting."""
     return await guarded.resume(where, decisions=decisions, by=by)

@@ -14,10 +14,10 @@ from agents import (
     RunErrorHandlers,
     RunHooks,
     Runner,
-    RunResult,
     RunResultStreaming,
     UserError,
 )
+from agents import RunResult as SdkRunResult
 from pydantic_core import to_jsonable_python
 
 from sayso.adapters.openai_agents import settling, states
@@ -28,9 +28,10 @@ from sayso.adapters.openai_agents.tools import faces_of
 from sayso.adapters.openai_agents.wiring import wire
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, Stands, check_gate
+from sayso.gate.driven import Driven, check_gate
 from sayso.gate.foreign import ForeignThread, ForeignTool
 from sayso.gate.options import check_known
+from sayso.gate.run_result import RunResult
 from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -67,7 +68,7 @@ def guard(
 
 async def resume(
     guarded: Guarded, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> Stands:
+) -> RunResult:
     """Go on with a thread, after these decisions; calls that they leave out keep waiting."""
     return await guarded.resume(where, decisions=decisions, by=by)
 
@@ -167,7 +168,7 @@ class Guarded(Driven):
             start = state = result.to_state()
             await states.pass_on(drive, ready, state.approve, state.reject)
 
-    async def _played(self, start: Any, *, resumed: bool) -> RunResult | RunResultStreaming:
+    async def _played(self, start: Any, *, resumed: bool) -> SdkRunResult | RunResultStreaming:
         options = self._options if resumed else {**self._options, "context": self._context}
         listener = _listener.get()
         try:
@@ -195,9 +196,9 @@ class Guarded(Driven):
         return self._streamed(lambda: self.resume(where, decisions=decisions, by=by))
 
     def _streamed(self, work: Callable[[], Any]) -> Stream:
-        async def listened(listener: Callable[[Any], None]) -> Stands:
+        async def listened(listener: Callable[[Any], None]) -> RunResult:
             _listener.set(listener)
-            stands: Stands = await work()
+            stands: RunResult = await work()
             return stands
 
         return Stream(listened)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from sayso.errors import SaysoError
-from sayso.gate.driven import Stands
+from sayso.gate.run_result import RunResult
 
 Listener = Callable[[Any], None]
 
@@ -15,12 +15,12 @@ Listener = Callable[[Any], None]
 class Stream:
     """``async for event in stream``; then ``stream.stands`` says how it ended."""
 
-    def __init__(self, work: Callable[[Listener], Awaitable[Stands]]) -> None:
+    def __init__(self, work: Callable[[Listener], Awaitable[RunResult]]) -> None:
         self._work = work
-        self._stands: Stands | None = None
+        self._stands: RunResult | None = None
 
     @property
-    def stands(self) -> Stands:
+    def stands(self) -> RunResult:
         """Where the run stands, when all events have come."""
         if self._stands is None:
             raise SaysoError("the stream is not at its end: read its events first")

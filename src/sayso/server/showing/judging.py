@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sayso import codec
 from sayso.agent import Agent
-from sayso.agent.resumable import Resumable
+from sayso.agent.agent import Resumable
 from sayso.engine.effects import is_remote
 from sayso.gate import Gate
 from sayso.gate.judge import judge_sync
