@@ -175,5 +175,5 @@ def test_a_stop_that_comes_after_the_end_is_no_error() -> None:
 
 @pytest.mark.parametrize("concurrency", [-1, 1.5, True, "4"])
 def test_how_many_at_once_is_a_whole_number(concurrency: Any) -> None:
-    with pytest.raises(ValueError, match="give 0 for none, or a whole number"):
+    with pytest.raises(ValueError, match="pass a whole number, or 0 for none"):
         Worker([], MemoryStore(), concurrency=concurrency)

@@ -105,7 +105,7 @@ class Context:
     @overload
     def once_sync(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T: ...
     def once_sync(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run a function once per call, from a sync tool. See ``once``."""
+        """Run a function once per call, even if the tool starts several times."""
         return run_sync(self.once(key, function, *args, **kwargs))
 
 
