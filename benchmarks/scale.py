@@ -28,7 +28,7 @@ from sayso.agent.agent import lend_store
 from sayso.keys import ENVIRONMENT, new_key
 from sayso.stores.postgres import PostgresStore
 from sayso.testing import ScriptedModel, call, say
-from sayso.testing.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer
 
 PHASES = ("open", "decide", "resume")
 LOOKS = 300

@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from postgres_server import shared_url, why_not
 
 import sayso
 from sayso import Gate, Inbox, Paused, UnknownKey
@@ -25,7 +26,6 @@ from sayso.keys import Keyring, new_key, public_key, row_key
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.testing import ScriptedModel, call, say
-from sayso.testing.postgres_server import shared_url, why_not
 from sayso.worker import Worker
 
 K1, K2, K3 = new_key(), new_key(), new_key()

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import openai
 import pytest
+from fake_openai import Cut, FakeOpenAI, HttpError, Slow
 
 from sayso.agent.models import (
     Model,
@@ -22,7 +23,6 @@ from sayso.agent.models import (
     resolve,
 )
 from sayso.errors import SaysoError
-from sayso.testing.openai_server import Cut, FakeOpenAI, HttpError, Slow
 
 ASKING = ModelRequest(messages=[{"role": "user", "content": "Hi"}])
 
@@ -226,7 +226,7 @@ def test_the_package_is_loaded_late() -> None:
     code = (
         "import sys\n"
         "from sayso.agent.models import resolve\n"
-        "import sayso.testing.openai_server, sayso.testing.scripted_model\n"
+        "import sayso.testing.scripted_model\n"
         "resolve('openai:gpt-4o')\n"
         "assert 'openai' not in sys.modules\n"
     )

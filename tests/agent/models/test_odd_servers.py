@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fake_openai import FakeOpenAI, Raw
 
 from sayso.agent.models import ModelError, ModelReply, ModelRequest, OpenAIChat, OpenAIResponses
-from sayso.testing.openai_server import FakeOpenAI, Raw
 
 HI = {"role": "user", "content": "Hi"}
 ASKING = ModelRequest(messages=[HI])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fake_openai import FakeOpenAI
 
 from sayso.agent.models import (
     ModelCall,
@@ -17,7 +18,6 @@ from sayso.agent.models import (
     ToolSpec,
 )
 from sayso.schema import Signature
-from sayso.testing.openai_server import FakeOpenAI
 from sayso.testing.scripted_model import call, calls, refuse, say
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fake_openai import FakeOpenAI, Output
 
 from sayso.agent.models import (
     ModelCall,
@@ -16,7 +17,6 @@ from sayso.agent.models import (
     OpenAIResponses,
     ToolSpec,
 )
-from sayso.testing.openai_server import FakeOpenAI, Output
 from sayso.testing.scripted_model import call, calls, refuse
 
 PAY = ToolSpec(
