@@ -74,7 +74,7 @@ async def test_a_decision_on_another_thread_is_refused_before_any_counts(
     agent = world.agent(PAY, PAY, say("Done."))
     here = (await agent.run("pay ana", thread="t")).interruptions[0]
     there = (await agent.run("pay ana", thread=other)).interruptions[0]
-    with pytest.raises(sayso.InvalidDecision, match=f"asked on thread '{other}', and not on 't'"):
+    with pytest.raises(sayso.InvalidDecision, match=f"asked on thread '{other}', not on 't'"):
         await agent.resume("t", decisions=[here.approve(), there.approve()])
     for request in (here, there):
         assert (await world.inbox.get(request.id)).status == "pending"

@@ -21,9 +21,9 @@ from sayso.agent.tool import Tool, ToolOptions, as_tool
 from sayso.errors import Conflict, InvalidCall
 from sayso.gate import Gate
 from sayso.gate.gate import DEFAULT_LEASE
-from sayso.gate.given import check_asked_in, decisions_from
 from sayso.gate.judge import judge_sync
 from sayso.gate.options import checked_words
+from sayso.gate.parse_decisions import check_asked_in, decisions_from
 from sayso.gate.reentrancy import go_on_with
 from sayso.gate.run_result import RunResult, RunState
 from sayso.gate.telling import Channel

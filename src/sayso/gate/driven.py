@@ -20,9 +20,9 @@ from sayso.errors import Cancelled, Conflict, InvalidCall, InvalidPolicy, NotFou
 from sayso.gate.foreign import MOST_WAITING, run_of, runs_of
 from sayso.gate.foreign_tool import ForeignTool
 from sayso.gate.gate import Gate
-from sayso.gate.given import check_asked_in, decisions_from
 from sayso.gate.lease import RunLease, supersede
 from sayso.gate.options import MAX_NAME, checked_words
+from sayso.gate.parse_decisions import check_asked_in, decisions_from
 from sayso.gate.reentrancy import working
 from sayso.gate.run_result import RunResult, RunState
 from sayso.gate.scope import RunScope

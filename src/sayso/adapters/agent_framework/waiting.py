@@ -24,7 +24,7 @@ from agent_framework import (
 
 from sayso import codec
 from sayso.errors import InvalidDecision
-from sayso.gate.given import decision_from
+from sayso.gate.parse_decisions import decision_from
 from sayso.gate.run_result import RunResult
 from sayso.inbox import Inbox
 from sayso.types import Decision, Edit, Json, Reject, Request, Reviewer

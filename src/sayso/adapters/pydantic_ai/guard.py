@@ -21,8 +21,8 @@ from sayso.errors import InvalidDecision, Paused
 from sayso.gate import Gate
 from sayso.gate.driven import Driven, check_gate
 from sayso.gate.foreign import ForeignTool
-from sayso.gate.given import decision_from
 from sayso.gate.options import check_taken
+from sayso.gate.parse_decisions import decision_from
 from sayso.gate.run_result import RunResult, RunState
 from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
