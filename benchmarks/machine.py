@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from sayso.testing.postgres_server import NoPostgres, PostgresServer, find_binaries
+from tests.postgres_server import NoPostgres, PostgresServer, find_binaries
 
 
 @cache

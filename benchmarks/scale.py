@@ -24,10 +24,11 @@ from typing import Any
 import psycopg
 
 import sayso
+from sayso.agent.agent import lend_store
 from sayso.keys import ENVIRONMENT, new_key
 from sayso.stores.postgres import PostgresStore
 from sayso.testing import ScriptedModel, call, say
-from sayso.testing.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer
 
 PHASES = ("open", "decide", "resume")
 LOOKS = 300
@@ -242,7 +243,7 @@ def pattern(url: str) -> None:
 
     with closing(PostgresStore(url)) as store:
         agent = sayso.Agent("clerk", model=model, tools=[refund])
-        agent.lend(store)
+        lend_store(agent, store)
         agent.run_sync("Refund it", thread="pattern")
 
 

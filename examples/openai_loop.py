@@ -1,8 +1,8 @@
 """OpenAI's function calling in a loop of your own, without any agent of ours.
 
 A guarded function waits for a person, and `gate.once` keeps what the model said: the same loop,
-entered again in any process, asks the model nothing twice and repeats no effect. It talks to a
-server that follows a script; with `OpenAI()` it is the real one.
+entered again in any process, asks the model nothing twice and repeats no effect. Here a script
+answers in place of the server; with `OpenAI()` you talk to the real one.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import json
 import tempfile
 from typing import Any
 
+import httpx2 as httpx
 from openai import OpenAI
 
 import sayso
-from sayso.testing import FakeOpenAI, call, say
 
 QUESTION = {"question": "Which sign-in?", "options": ["password", "passkey"]}
 LOGIN = {"provider": "passkey", "minutes": 600}
-SCRIPT = [call("ask_user_question", QUESTION), call("add_login", LOGIN), say("Passkeys it is.")]
+SCRIPT: list[Any] = [("ask_user_question", QUESTION), ("add_login", LOGIN), "Passkeys it is."]
 
 
 def tool(name: str, description: str, **arguments: Any) -> Any:
@@ -88,10 +88,23 @@ def main(client: OpenAI, store: str) -> None:
     inbox.close()
 
 
+def scripted(request: httpx.Request) -> httpx.Response:
+    """Answer with the next step of the script."""
+    sent = json.loads(request.content)["messages"]
+    step = SCRIPT[sum(message["role"] == "assistant" for message in sent)]
+    message: dict[str, Any] = {"role": "assistant", "content": step}
+    if not isinstance(step, str):
+        function = {"name": step[0], "arguments": json.dumps(step[1])}
+        call = {"id": f"call_{len(sent)}", "type": "function", "function": function}
+        message |= {"content": None, "tool_calls": [call]}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return httpx.Response(200, json={"id": "1", "object": "chat.completion", "choices": [choice]})
+
+
 if __name__ == "__main__":
     with (
         tempfile.TemporaryDirectory() as folder,
-        FakeOpenAI(SCRIPT) as server,
-        OpenAI(base_url=server.base_url, api_key="none needed") as client,
+        httpx.Client(transport=httpx.MockTransport(scripted)) as http,
+        OpenAI(api_key="none needed", http_client=http) as client,
     ):
         main(client, f"sqlite:///{folder}/sayso.db")

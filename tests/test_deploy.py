@@ -22,13 +22,13 @@ import psycopg
 import pytest
 import typer
 import yaml
+from postgres_server import shared_url, why_not
 
 from sayso.cli.main import app
 from sayso.cli.serve import PORT
 from sayso.keys import new_key
 from sayso.server import create_app, serving
 from sayso.server.middleware import MAX_BODY_BYTES
-from sayso.testing.postgres_server import shared_url, why_not
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"

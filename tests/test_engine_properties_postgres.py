@@ -9,10 +9,10 @@ import pytest
 from engine_machine import Machine
 from engine_model import KEYS
 from hypothesis import HealthCheck, settings
+from postgres_server import shared_url, why_not
 
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.postgres import store as postgres
-from sayso.testing.postgres_server import shared_url, why_not
 from sayso.testing.world import World
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())

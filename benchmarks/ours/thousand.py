@@ -18,7 +18,7 @@ from pathlib import Path
 import payload
 from scene import agent_on
 
-from sayso.agent.state import RunState
+from sayso.gate.run_result import RunState
 
 
 async def build(folder: Path, turns: int) -> None:

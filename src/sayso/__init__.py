@@ -9,10 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sayso.agent import Agent, Context, RunState
-    from sayso.agent.ask_user import ask_user, ask_user_for
+    from sayso.agent import Agent, Context, RunResult, RunState
     from sayso.agent.models.base import ModelError
-    from sayso.agent.tool import tool
+    from sayso.agent.tool import ask_user, ask_user_for, tool
     from sayso.client import Client, RemoteGate
     from sayso.errors import (
         AlreadyDecided,
@@ -74,7 +73,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "sayso.agent": ("Agent", "Context", "RunState", "ask_user", "ask_user_for", "tool"),
+    "sayso.agent": (
+        "Agent",
+        "Context",
+        "RunResult",
+        "RunState",
+        "ask_user",
+        "ask_user_for",
+        "tool",
+    ),
     "sayso.agent.models.base": ("ModelError",),
     "sayso.errors": (
         "AlreadyDecided",
@@ -181,6 +188,7 @@ __all__ = [
     "Reviewer",
     "Risk",
     "Rule",
+    "RunResult",
     "RunState",
     "SaysoError",
     "StoreError",

@@ -29,7 +29,7 @@ from pydantic import BaseModel, field_validator
 
 from sayso import Policy, Rule
 from sayso.adapters.agent_framework import guard
-from sayso.agent.resumable import Resumable
+from sayso.agent.agent import Resumable
 from sayso.errors import SaysoError
 from sayso.worker import Worker
 

@@ -24,7 +24,7 @@ from agent_framework_bench import Bench, call, pay_of
 
 from sayso import Policy, Rule
 from sayso.adapters.agent_framework import Gated, GuardedWorkflow, guard
-from sayso.agent.resumable import Resumable
+from sayso.agent.agent import Resumable
 from sayso.errors import InvalidDecision, SaysoError
 
 ASK = Policy([Rule("pay")])

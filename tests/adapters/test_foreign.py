@@ -20,7 +20,7 @@ from sayso import (
 )
 from sayso.gate.driven import Driven
 from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool
-from sayso.gate.given import decisions_from
+from sayso.gate.parse_decisions import decisions_from
 from sayso.stores.memory import MemoryStore
 from sayso.testing import FakeClock
 from sayso.types import Approve, Edit, Reject, Request, Respond

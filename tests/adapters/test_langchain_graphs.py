@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 import sayso
 from sayso import Policy, Rule
 from sayso.adapters.langchain import GuardedAgent, guard, node, resume
-from sayso.agent.resumable import Resumable
+from sayso.agent.agent import Resumable
 from sayso.gate.guard import this_call
 from sayso.types import Request
 from sayso.worker import Worker

@@ -10,9 +10,9 @@ import pytest
 from langchain_world import World
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from postgres_server import NoPostgres, shared_url
 
 from sayso.adapters.langchain import guard
-from sayso.testing.postgres_server import NoPostgres, shared_url
 
 CALLS: Any = [("c1", "send", {"to": "ana"}), ("c2", "look", {"what": "sky"})]
 

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 import sayso
 from sayso.adapters.openai_agents import ask_user, guard
-from sayso.agent.resumable import Resumable
+from sayso.agent.agent import Resumable
 from sayso.policy import Rule
 
 

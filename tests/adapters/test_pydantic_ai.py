@@ -20,7 +20,7 @@ from pydantic_ai_bench import Bench, call
 
 from sayso import Policy, Rule
 from sayso.adapters.pydantic_ai import guard, resume
-from sayso.agent.resumable import Resumable
+from sayso.agent.agent import Resumable
 from sayso.errors import AlreadyDecided, InvalidDecision, StoreError
 from sayso.worker import Worker
 

@@ -143,7 +143,7 @@ async def test_a_tool_that_is_gone_is_not_run_and_the_model_is_told(world: World
     agent = world.agent(say("Then not."), tools=[])
     result = await agent.resume("t", decisions=[request.approve()])
     assert (result.output, world.ran) == ("Then not.", [])
-    assert error_in(told(agent)[0]) == "There is no tool 'pay' any more; it was not run."
+    assert error_in(told(agent)[0]) == "The tool 'pay' no longer exists. It did not run."
 
 
 async def test_of_a_tool_that_is_gone_the_undecided_stays_and_a_no_still_counts(

@@ -74,7 +74,7 @@ async def test_a_decision_on_another_thread_is_refused_before_any_counts(
     agent = world.agent(PAY, PAY, say("Done."))
     here = (await agent.run("pay ana", thread="t")).interruptions[0]
     there = (await agent.run("pay ana", thread=other)).interruptions[0]
-    with pytest.raises(sayso.InvalidDecision, match=f"asked on thread '{other}', and not on 't'"):
+    with pytest.raises(sayso.InvalidDecision, match=f"asked on thread '{other}', not on 't'"):
         await agent.resume("t", decisions=[here.approve(), there.approve()])
     for request in (here, there):
         assert (await world.inbox.get(request.id)).status == "pending"
@@ -360,7 +360,7 @@ async def test_a_listener_that_fails_does_not_make_a_call_run_again(world: World
 async def test_what_is_no_run_and_no_decision_is_told_apart(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
-    with pytest.raises(sayso.InvalidCall, match=r"give result\.state, a run's id or a thread"):
+    with pytest.raises(sayso.InvalidCall, match=r"pass result\.state, a run's id or a thread"):
         await agent.resume(result)  # type: ignore[arg-type]
     with pytest.raises(sayso.InvalidDecision, match="a list made of"):
         await agent.resume("t", decisions=5)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from sayso.agent import (
     ToolEnded,
     ToolStarted,
 )
-from sayso.agent.logs import log_events
+from sayso.agent.events import log_events
 from sayso.agent.models import ModelError
 from sayso.agent.tracing import Tracing
 from sayso.testing.scripted_model import ScriptedModel, call, calls, say
@@ -143,7 +143,7 @@ async def test_logging_with_ids_and_without_contents(
     assert "secret" not in text
     assert "\x1b" not in text
     assert len(text.splitlines()) == len(records)
-    for said in ("began", "wants pay", "pay needs a person", "edited by bea", "pay is done"):
+    for said in ("began", "pay called", "pay needs a person", "edited by bea", "pay is done"):
         assert said in text
     assert "is paused" in text
 

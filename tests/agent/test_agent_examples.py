@@ -11,9 +11,9 @@ from types import ModuleType
 
 import openai
 import pytest
+from fake_openai import FakeOpenAI
 
 from sayso.agent.models import OpenAIChat, OpenAIResponses
-from sayso.testing.openai_server import FakeOpenAI
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 #: Those whose model is ours and scripted, and that are nothing but an agent.

@@ -70,9 +70,9 @@ class Foreign:
 @pytest.mark.parametrize("gives", ["Hello.", 5, {"role": "assistant", "content": "Hello."}])
 async def test_what_is_no_reply_is_an_error_of_the_model(world: World, gives: Any) -> None:
     agent = world.agent(model=Foreign(gives))
-    with pytest.raises(sayso.ModelError, match=r"foreign gave a .*: a model answers with"):
+    with pytest.raises(sayso.ModelError, match=r"foreign returned a .*: a model must return"):
         await agent.run("go", thread="t")
-    with pytest.raises(sayso.ModelError, match=r"foreign gave a .*: a model answers with"):
+    with pytest.raises(sayso.ModelError, match=r"foreign returned a .*: a model must return"):
         [event async for event in agent.stream("go", thread="t")]
 
 

@@ -76,7 +76,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(world: World, bad:
     )
     result = await agent.run("order", thread="t")
     assert result.output == Pizza(size="L")
-    assert "does not fit" in asked(agent)[-1].messages[-1]["content"]
+    assert "does not match" in asked(agent)[-1].messages[-1]["content"]
 
 
 async def test_an_answer_that_never_fits_fails(world: World) -> None:
@@ -97,7 +97,12 @@ async def test_an_answer_is_text_anyway(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "said"),
-    [(dict, "open dict"), (dict[str, int], "open dict"), (5, "output_type=5"), (type, "asked for")],
+    [
+        (dict, "open dict"),
+        (dict[str, int], "open dict"),
+        (5, "output_type=5"),
+        (type, "no JSON schema"),
+    ],
 )
 def test_what_no_model_can_be_asked_for_is_refused_at_once(
     world: World, wanted: Any, said: str

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
 import sayso
-from sayso.agent import Agent, Result
+from sayso.agent import Agent, RunResult
 from sayso.agent.models import ModelError
 from sayso.audit import verify
 from sayso.inbox import Inbox
@@ -171,7 +171,7 @@ class Play:
         result = await self._finish(result)
         await self._check(result)
 
-    async def _step(self, result: Result | None) -> Result | None:
+    async def _step(self, result: RunResult | None) -> RunResult | None:
         what = self.data.draw(st.integers(0, 19))
         if what == 7:
             return await self._tried(lambda agent: agent.run("something new", thread="t"))
@@ -188,7 +188,7 @@ class Play:
             return await self._tried(lambda agent: agent.resume("t"))
         return await self._tried(lambda agent: agent.resume("t", decisions=decisions))
 
-    async def _finish(self, result: Result | None) -> Result | None:
+    async def _finish(self, result: RunResult | None) -> RunResult | None:
         """Say yes to everything, until it is over."""
         for _ in range(60):
             if result is not None and result.status != "paused":
@@ -215,16 +215,16 @@ class Play:
             return request.edit({"n": 8})
         return request.respond("S") if how == "respond" else request.reject("no")
 
-    async def _tried(self, act: Any) -> Result | None:
+    async def _tried(self, act: Any) -> RunResult | None:
         try:
-            result: Result = await act(self.agent())
+            result: RunResult = await act(self.agent())
         except ModelError:
             return None
         return result
 
     # -- what must hold
 
-    async def _check(self, result: Result | None) -> None:
+    async def _check(self, result: RunResult | None) -> None:
         assert max(self.effects.values(), default=1) == 1
         runs = [run.id for run in self.store._runs.values()]
         check_store(self.store, runs)

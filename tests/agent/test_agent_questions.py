@@ -26,12 +26,12 @@ def question(**changes: Any) -> Any:
 
 
 def test_the_schema_of_the_question_tool_is_strict_and_closed() -> None:
-    face = sayso.ask_user.face
-    assert (face.name, face.strict) == ("ask_user_question", True)
-    properties = face.parameters["properties"]
-    assert sorted(face.parameters["required"]) == sorted(properties)
+    spec = sayso.ask_user.spec
+    assert (spec.name, spec.strict) == ("ask_user_question", True)
+    properties = spec.parameters["properties"]
+    assert sorted(spec.parameters["required"]) == sorted(properties)
     assert {"question", "options", "allow_multiple"} <= set(properties)
-    text = json.dumps(face.parameters)
+    text = json.dumps(spec.parameters)
     assert '"minItems": 2' in text
     assert '"maxItems": 5' in text
     assert text.count('"additionalProperties": false') == 2

@@ -14,13 +14,14 @@ from sayso.agent import (
     Agent,
     Ended,
     Requested,
-    Result,
     Resumable,
+    RunResult,
     Text,
     ToolCalled,
     ToolEnded,
     ToolStarted,
 )
+from sayso.agent.agent import lend_store
 from sayso.agent.events import AgentEvent
 from sayso.agent.models import ModelError
 from sayso.rows import RunStatus
@@ -79,7 +80,7 @@ async def test_a_sync_twin_on_a_loop_says_what_to_do(world: World) -> None:
 
 @pytest.mark.parametrize("text", ["", "  ", None, 7])
 async def test_words_are_needed(world: World, text: Any) -> None:
-    with pytest.raises(ValueError, match="say something"):
+    with pytest.raises(ValueError, match="the input is empty"):
         await world.agent(say("Hello.")).run(text)
 
 
@@ -189,7 +190,7 @@ async def test_streamed_and_whole_runs_come_to_the_same(
     assert roles == ["user", "assistant", "tool", "tool", "assistant"]
 
 
-def _result(events: list[AgentEvent]) -> Result:
+def _result(events: list[AgentEvent]) -> RunResult:
     last = events[-1]
     assert isinstance(last, Ended)
     return last.result
@@ -387,7 +388,7 @@ async def test_a_run_is_called_off_while_its_model_thinks(world: World) -> None:
 
 async def test_the_store_is_lent_to_an_agent_that_names_none(store: Store) -> None:
     agent = Agent("a", model=ScriptedModel([say("Hello.")]))
-    agent.lend(store)
+    lend_store(agent, store)
     assert agent.store is store
-    agent.lend("memory://")
+    lend_store(agent, "memory://")
     assert agent.store is store

@@ -11,7 +11,7 @@ import pytest
 from agent_world import World, asked
 
 import sayso
-from sayso.agent.state import VERSION
+from sayso.gate.run_result import VERSION
 from sayso.keys import HmacKey, Keyring
 from sayso.stores.base import Store
 from sayso.stores.memory import MemoryStore

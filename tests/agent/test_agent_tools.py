@@ -27,7 +27,7 @@ def test_the_schema_comes_from_signature_types_and_docstring() -> None:
         """
         return city
 
-    face = book.face
+    face = book.spec
     assert (face.name, face.description, face.strict) == ("book", "Book a flight.", True)
     parameters = face.parameters
     assert parameters["additionalProperties"] is False
@@ -62,7 +62,7 @@ def test_what_has_no_strict_form_is_refused_at_once_and_may_be_loose() -> None:
 
     with pytest.raises(sayso.InvalidCall, match="open dict"):
         sayso.tool(save)
-    assert sayso.tool(strict=False)(save).face.strict is False
+    assert sayso.tool(strict=False)(save).spec.strict is False
 
 
 def test_misspelt_and_misplaced_options_are_refused() -> None:
@@ -85,7 +85,7 @@ def test_two_tools_of_one_name_are_refused(world: World) -> None:
 
 @pytest.mark.parametrize("tools", [5, "pay", sayso.ask_user])
 def test_tools_are_a_list(world: World, tools: Any) -> None:
-    with pytest.raises(TypeError, match="give a list of tools"):
+    with pytest.raises(TypeError, match="pass a list of tools"):
         world.agent(tools=tools)
 
 
@@ -272,7 +272,7 @@ async def test_the_context_tells_of_the_call(world: World) -> None:
         seen.append(ctx)
         return "acted"
 
-    assert "ctx" not in act.face.parameters["properties"]
+    assert "ctx" not in act.spec.parameters["properties"]
     agent = world.agent(call("act", {"n": 1}), say("Done."), tools=[act])
     result = await agent.run("go", thread="t", requester="ana")
     (request,) = result.interruptions
@@ -297,7 +297,7 @@ def test_a_class_of_that_name_which_is_not_ours_is_the_models() -> None:
         """Look."""
         return where.room
 
-    assert list(sayso.tool(look).face.parameters["properties"]) == ["where"]
+    assert list(sayso.tool(look).spec.parameters["properties"]) == ["where"]
 
 
 def test_a_bare_ctx_is_ours() -> None:
@@ -305,7 +305,7 @@ def test_a_bare_ctx_is_ours() -> None:
         """Look."""
         return what
 
-    assert list(sayso.tool(look).face.parameters["properties"]) == ["what"]
+    assert list(sayso.tool(look).spec.parameters["properties"]) == ["what"]
 
 
 async def test_a_sync_tool_asks_with_the_sync_twins(world: World) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import openai
 import pytest
 from agent_world import World, error_in
+from fake_openai import FakeOpenAI, HttpError, Output
 
 import sayso
 from sayso.agent import Text
 from sayso.agent.models import HostedApproval, ModelReply, OpenAIChat, OpenAIResponses
-from sayso.testing.openai_server import FakeOpenAI, HttpError, Output
 from sayso.testing.scripted_model import call, calls, refuse, say
 
 PAY = call("pay", {"amount": 3, "to": None}, id="call_pay")

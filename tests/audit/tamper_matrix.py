@@ -8,8 +8,8 @@ uses the rows (``tamper_world.Uses``) and the record is verified:
 * ``unused``: nothing cared, and nothing was misled;
 * ``unprotected``: a use was misled, and nothing says so.
 
-``python tests/audit/tamper_matrix.py`` measures all cases on both databases with both kinds of keys
-and writes ``tamper_matrix.json``, which the table in SECURITY.md is made of.
+``PYTHONPATH=tests python tests/audit/tamper_matrix.py`` measures all cases on both databases with
+both kinds of keys and writes ``tamper_matrix.json``, which the table in SECURITY.md is made of.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from postgres_server import why_not
 from tamper_world import (
     KEYS,
     Built,
@@ -43,7 +44,6 @@ from tamper_world import (
 
 from sayso.audit import verify
 from sayso.errors import SaysoError
-from sayso.testing.postgres_server import why_not
 
 RESULTS = Path(__file__).with_suffix(".json")
 #: From best to worst.

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import psycopg
+from postgres_server import shared_url
 
 import sayso
 from sayso import Gate, Inbox, Paused, Question, SaysoError
@@ -30,7 +31,6 @@ from sayso.stores.base import Store
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock, ScriptedModel, call, say
-from sayso.testing.postgres_server import shared_url
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]

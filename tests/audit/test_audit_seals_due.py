@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from audit_world import SERVER_KEY
+from postgres_server import shared_url, why_not
 
 from sayso.audit import verify
 from sayso.engine.commands import Note
@@ -21,7 +22,6 @@ from sayso.keys import Keyring, new_key, public_key, row_key
 from sayso.stores import open_store, seals
 from sayso.stores.base import Store
 from sayso.stores.postgres import PostgresStore
-from sayso.testing.postgres_server import shared_url, why_not
 
 # Writes so many events to a thread of its own, and is killed: it closes nothing.
 WRITER = """

@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from postgres_server import shared_url, why_not
 
 import sayso
 from sayso import Gate, Inbox, Paused, UnknownKey
@@ -25,7 +26,6 @@ from sayso.keys import Keyring, new_key, public_key, row_key
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.testing import ScriptedModel, call, say
-from sayso.testing.postgres_server import shared_url, why_not
 from sayso.worker import Worker
 
 K1, K2, K3 = new_key(), new_key(), new_key()
@@ -250,7 +250,7 @@ def test_with_ed25519_a_worker_waits_for_the_new_public_key(machine: Opener) -> 
 async def test_a_worker_without_the_key_tries_again_and_leaves_word(
     machine: Opener, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("sayso.worker.backoff._FIRST", 0.01)
+    monkeypatch.setattr("sayso.worker.worker.Backoff.FIRST", 0.01)
     rows = row_key()  # all machines share it, so that only the decision is of an unknown key
     monkeypatch.setenv("SAYSO_ROW_KEY", rows)
     old, new = machine(K1, rows), machine(f"{K2},{K1}", rows)

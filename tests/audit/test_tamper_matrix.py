@@ -11,9 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from postgres_server import why_not
 from tamper_matrix import CONFIGURATIONS, RESULTS, Matrix, label, opened
-
-from sayso.testing.postgres_server import why_not
 
 #: Nothing is shown, decided, started or returned from these: the worst that a change of them does
 #: is to hide a request from a search, or to show an event in another place of the feed.
@@ -43,7 +42,9 @@ def test_what_becomes_of_a_change(matrix: Matrix, results: dict[str, dict[str, s
     cases = list(matrix.cases())
     name = matrix.configuration
     measured = {one for one, outcomes in results.items() if name in outcomes}
-    assert {label(case) for case in cases} == measured, "run python tests/audit/tamper_matrix.py"
+    assert {label(case) for case in cases} == measured, (
+        "run PYTHONPATH=tests python tests/audit/tamper_matrix.py"
+    )
     for case in cases[CONFIGURATIONS.index(name) :: len(CONFIGURATIONS)]:
         assert matrix.outcome(case) == results[label(case)][name], label(case)
 

@@ -14,12 +14,11 @@ from blackout_postgres import cut_server_power
 from faults import SEED, Tell
 from load import Load, check_load, run_load
 from places import KINDS, drop, make
+from postgres_server import PostgresServer, why_not
 from record import Tally
 from rounds import kill_server, kill_workers, lose_primary, stop_workers
 from shim import needs_compiler
 from zygote import Zygote
-
-from sayso.testing.postgres_server import PostgresServer, why_not
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
 

@@ -11,12 +11,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stores"))
 from pg_places import Place
 from pooler import NEEDED, PgBouncer, bouncer, home, server
+from postgres_server import PostgresServer
 
 from sayso.keys import Keyring
 from sayso.stores.base import Store
 from sayso.stores.postgres import PostgresStore
 from sayso.testing import StoreSuite
-from sayso.testing.postgres_server import PostgresServer
 from sayso.types import Micros
 
 __all__ = ["bouncer", "home", "server"]

@@ -16,10 +16,10 @@ from typing import Any
 import psycopg
 import pytest
 from cli_world import World
+from postgres_server import PostgresServer, shared_url
 
 from sayso.cli import doctor_stores
 from sayso.keys import new_key
-from sayso.testing.postgres_server import PostgresServer, shared_url
 
 HOURS = 3 * 3_600_000_000
 KEY_DATA = re.compile(rb"(K\0\0\0\x0c)....", re.DOTALL)

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from postgres_server import PostgresServer, why_not
 from stopped_writer import stopped_writer
 
 import sayso
 from sayso.keys import Keyring, new_key
 from sayso.stores.sqlite import SqliteStore
-from sayso.testing.postgres_server import PostgresServer, why_not
 
 AGENT = """
 import sayso

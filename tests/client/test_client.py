@@ -12,7 +12,7 @@ from remote_world import People, Server, reserved, yes
 
 import sayso
 from sayso.client import Client, Unreachable
-from sayso.client.options import header_key
+from sayso.client.client import header_key
 from sayso.server.service import Limits
 
 
@@ -186,5 +186,5 @@ def test_the_client_brings_no_server_along() -> None:
 def test_an_unreachable_server_is_said_so() -> None:
     with reserved() as nobody:
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        with Client(url, patience=0.5) as client, pytest.raises(Unreachable, match="is it running"):
+        with Client(url, patience=0.5) as client, pytest.raises(Unreachable, match="check the URL"):
             client.open_sync("refund", {})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import sayso
 import sayso.demo
+from sayso.agent.agent import lend_store
 from sayso.demo import Effects
 
 SOURCE = Path(sayso.__file__).parent
@@ -31,7 +32,7 @@ def test_effects_are_shared_and_outlive_their_object(tmp_path: Path) -> None:
 async def test_effects_of_a_lent_store_are_kept_beside_it(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/lent.db"
     agent = sayso.demo.agent()
-    agent.lend(store)
+    lend_store(agent, store)
     await agent.run("time")
     agent.gate.close()
     assert [row["tool"] for row in Effects.beside(store).all()] == ["getLocalTime"]

@@ -12,7 +12,7 @@ import pytest
 
 import sayso
 import sayso.demo
-from sayso.agent import Ended, Result, Text
+from sayso.agent import Ended, RunResult, Text
 from sayso.demo import Effects, script
 from sayso.demo.script import SUGGESTIONS, TABLE
 
@@ -26,10 +26,10 @@ class Stage:
         self.agent = sayso.demo.agent(store, self.effects if store is None else None)
         self.agents = [self.agent]
 
-    async def say(self, text: str) -> Result:
+    async def say(self, text: str) -> RunResult:
         return await self.agent.run(text, thread="t")
 
-    async def decide(self, result: Result, *decisions: Any) -> Result:
+    async def decide(self, result: RunResult, *decisions: Any) -> RunResult:
         """Give these decisions to what waits, in order; on a file, to an agent made anew."""
         if self.store is not None:
             self.agent = sayso.demo.agent(self.store)
@@ -37,7 +37,7 @@ class Stage:
         made = [d(r) for d, r in zip(decisions, result.interruptions, strict=True)]
         return await self.agent.resume(result.run, decisions=made, by="ana")
 
-    async def answer(self, result: Result, value: Any) -> Result:
+    async def answer(self, result: RunResult, value: Any) -> RunResult:
         return await self.decide(result, lambda request: request.respond(value))
 
     @property
@@ -57,7 +57,7 @@ def approve(request: sayso.Request) -> sayso.Decision:
     return request.approve()
 
 
-def asked(result: Result) -> list[tuple[str | None, dict[str, Any]]]:
+def asked(result: RunResult) -> list[tuple[str | None, dict[str, Any]]]:
     return [(request.tool, dict(request.args)) for request in result.interruptions]
 
 
@@ -297,20 +297,20 @@ async def test_nobody_has_to_order_a_pizza(stage: Stage) -> None:
     assert "not hungry" in result.output
 
 
-def question_of(result: Result) -> str:
+def question_of(result: RunResult) -> str:
     question = result.interruptions[0].question
     assert question is not None
     return question.text
 
 
-def order_in(result: Result) -> Any:
+def order_in(result: RunResult) -> Any:
     return json.loads(result.output[result.output.index("[") :])
 
 
 # -- words
 
 
-async def streamed(stage: Stage, text: str) -> tuple[list[str], Result, float]:
+async def streamed(stage: Stage, text: str) -> tuple[list[str], RunResult, float]:
     began = time.monotonic()
     words, result = [], None
     async for event in stage.agent.stream(text, thread="t"):

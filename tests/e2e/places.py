@@ -14,12 +14,12 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+from postgres_server import shared_url, why_not
 
 from sayso.keys import Keyring, new_key
 from sayso.stores.base import Boundary, Store
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sqlite import SqliteStore
-from sayso.testing.postgres_server import shared_url, why_not
 
 KINDS = ("sqlite", "postgres")
 _ADDRESS = "postgres"

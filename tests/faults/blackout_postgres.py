@@ -16,12 +16,11 @@ import psycopg
 import pytest
 from blackout import CHILD, PATH, PATIENCE
 from places import make, open_at
+from postgres_server import PostgresServer
 from power import Disk, read_log
 from record import Tally, take_stock
 from shim import Shim
 from stories import lines
-
-from sayso.testing.postgres_server import PostgresServer
 
 
 def cut_server_power(

@@ -21,7 +21,7 @@ from places import open_at
 from stories import append
 
 from sayso import Agent, tool
-from sayso.agent.context import Context
+from sayso.agent.tool import Context
 from sayso.stores.base import Store
 from sayso.stores.postgres import store as postgres
 from sayso.testing import ScriptedModel, call, say

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from faults import SEED, Tell
+from postgres_server import PostgresServer, why_not
 from zygote import PATIENCE, Zygote
 
 from sayso.stores.postgres import store as postgres
-from sayso.testing.postgres_server import PostgresServer, why_not
 
 HERE = Path(__file__).resolve().parent
 

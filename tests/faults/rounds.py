@@ -16,12 +16,11 @@ from pathlib import Path
 from crew import PAYMENTS
 from desk import CREW, Desk
 from places import address_of, make
+from postgres_server import PostgresServer
 from sandman import Sandman
 from standby import Standby, either
 from stories import lines
 from zygote import Zygote
-
-from sayso.testing.postgres_server import PostgresServer
 
 _BATCH = 200
 _CROWD = 20

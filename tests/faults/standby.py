@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-
-from sayso.testing.postgres_server import PostgresServer
+from postgres_server import PostgresServer
 
 _PATIENCE = 60.0
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from faults import SEED, Tell
 from places import make
+from postgres_server import PostgresServer
 from rounds import kill_server, lose_primary
 from zygote import Zygote
-
-from sayso.testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 

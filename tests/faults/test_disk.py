@@ -18,11 +18,10 @@ from desk import Desk
 from fault_fixtures import HERE
 from faults import SEED, Tell
 from places import KINDS, make
+from postgres_server import PostgresServer, why_not
 from rounds import at_work
 from shim import Shim, needs_compiler
 from zygote import Zygote
-
-from sayso.testing.postgres_server import PostgresServer, why_not
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 

@@ -10,12 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 from cases import Case
+from postgres_server import shared_url, why_not
 
 from sayso.keys import new_key
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.testing import FakeClock, check_store
-from sayso.testing.postgres_server import shared_url, why_not
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from postgres_server import PostgresServer, why_not
 from served import Serve, opened
 
 from sayso.keys import Keyring, new_key
 from sayso.server import remote_agents
 from sayso.server.monitoring import WAIT
 from sayso.stores.postgres import PostgresStore
-from sayso.testing.postgres_server import PostgresServer, why_not
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer, opened
 
-from sayso.stores import call_events, open_store
+from sayso.agent.agent import lend_store
+from sayso.stores import open_store
 from sayso.testing import call, say
 
 
@@ -56,15 +57,11 @@ def test_a_token_is_named_by_its_id(serve: Serve) -> None:
     assert secret not in str(facts)
 
 
-def test_a_long_thread_is_not_read_for_its_end(
-    serve: Serve, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_thread_is_not_read_for_its_end(serve: Serve, url: str) -> None:
     """A conversation of many turns and calls: what is read for one request stays the same."""
-    monkeypatch.setattr(call_events, "_PAGE", 20)
-    monkeypatch.setattr(call_events, "_PAGES", 2)
     store = open_store(url)
     agent = mailer(*[say("Well.")] * 60, call("send_email", {"to": "ana"}))
-    agent.lend(store)
+    lend_store(agent, store)
     for _ in range(60):
         asyncio.run(agent.run("And now?", thread="long"))
     result = asyncio.run(agent.run("Welcome ana", thread="long"))

@@ -10,6 +10,7 @@ from typing import Any
 from served import Serve, mailer
 
 from sayso import Inbox
+from sayso.agent.agent import lend_store
 from sayso.stores import open_store
 from sayso.testing import call, say
 
@@ -54,7 +55,7 @@ def test_two_servers_on_one_store_run_it_once(serve: Serve, url: str) -> None:
     runs = []
     for n in range(5):
         asking = mailer(call("send_email", {"to": f"{n}"}))
-        asking.lend(store)
+        lend_store(asking, store)
         runs.append(asyncio.run(asking.run(f"{n}", thread=f"t-{n}")).run)
     for agent in agents:
         agent.model = mailer(*[say("Done.")] * 5).model
@@ -71,7 +72,7 @@ def test_two_servers_on_one_store_run_it_once(serve: Serve, url: str) -> None:
 def test_a_restart_picks_up_what_was_due(serve: Serve, url: str) -> None:
     store = open_store(url)
     agent = mailer()
-    agent.lend(store)
+    lend_store(agent, store)
     result = asyncio.run(agent.run("Welcome ana", thread="t-1"))
     request = result.interruptions[0]
     with Inbox(store) as inbox:
@@ -85,7 +86,7 @@ def test_a_restart_picks_up_what_was_due(serve: Serve, url: str) -> None:
 def test_expiry_happens_on_time_and_after_a_sleep(serve: Serve, url: str) -> None:
     store = open_store(url)
     agent = mailer(expires_in=0.3)
-    agent.lend(store)
+    lend_store(agent, store)
     asleep = asyncio.run(agent.run("Welcome ana", thread="t-1"))
     store.close()
     time.sleep(0.4)  # it expires while nobody is up

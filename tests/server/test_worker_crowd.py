@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import sayso
-from sayso.agent.resumable import Resumable
+from sayso.agent.agent import Resumable
 from sayso.engine.commands import Claim, Start
 from sayso.gate.driven import Driven
 from sayso.inbox import Inbox

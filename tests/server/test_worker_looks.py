@@ -13,6 +13,7 @@ import pytest
 from served import mailer
 
 import sayso
+from sayso.agent.agent import lend_store
 from sayso.engine.commands import Note
 from sayso.inbox import Inbox
 from sayso.server import create_app
@@ -45,7 +46,7 @@ async def until(check: Callable[[], Any]) -> None:
 
 @asynccontextmanager
 async def working(store: Counting, agent: sayso.Agent) -> AsyncIterator[Worker]:
-    agent.lend(store)
+    lend_store(agent, store)
     crew = Worker([agent], store)
     task = asyncio.create_task(crew.run())
     await until(lambda: store.asked["ready"])
@@ -66,7 +67,7 @@ async def decided(store: Counting, agent: sayso.Agent, thread: str) -> str:
 @pytest.fixture(autouse=True)
 def _only_by_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a worker would find by itself after a while is found by nothing else here."""
-    monkeypatch.setattr(worker, "LOOK_AGAIN", 3600.0)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 3600.0)
 
 
 async def test_work_in_progress_is_not_searched_through() -> None:
@@ -105,7 +106,7 @@ async def test_what_was_left_to_others_is_taken_when_they_go() -> None:
 async def test_what_was_committed_late_is_found_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker, "LOOK_AGAIN", 0.05)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.05)
     sent: list[str] = []
     store, agent = Counting(), mailer(sent=sent)
     async with working(store, agent) as crew:
@@ -119,7 +120,7 @@ async def test_a_store_that_was_restored_is_told_in_a_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, agent = Counting(), mailer()
-    agent.lend(store)
+    lend_store(agent, store)
     await decided(store, agent, "t")
     monkeypatch.setattr(store, "restored", lambda: True)
     async with working(store, agent):
@@ -130,10 +131,10 @@ async def test_a_store_that_was_restored_is_told_in_a_line(
 async def test_an_agent_on_another_store_is_refused() -> None:
     """It would be waited for in vain."""
     agent = mailer()
-    agent.lend(MemoryStore())
-    with pytest.raises(ValueError, match="names the store memory://, which is not memory://"):
+    lend_store(agent, MemoryStore())
+    with pytest.raises(ValueError, match="uses the store memory://, not memory://"):
         Worker([agent], MemoryStore())
-    with pytest.raises(ValueError, match="names the store"):
+    with pytest.raises(ValueError, match="uses the store"):
         create_app(agent, store="memory://")
 
 
@@ -174,5 +175,5 @@ def test_a_stop_that_comes_after_the_end_is_no_error() -> None:
 
 @pytest.mark.parametrize("concurrency", [-1, 1.5, True, "4"])
 def test_how_many_at_once_is_a_whole_number(concurrency: Any) -> None:
-    with pytest.raises(ValueError, match="give 0 for none, or a whole number"):
+    with pytest.raises(ValueError, match="pass a whole number, or 0 for none"):
         Worker([], MemoryStore(), concurrency=concurrency)

@@ -11,12 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 from pg_places import PgOpener, Place
+from postgres_server import shared_url, why_not
 
 from sayso.keys import Keyring, new_key
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
-from sayso.testing.postgres_server import shared_url, why_not
 from sayso.testing.world import World
 
 Opener = Callable[..., SqliteStore]

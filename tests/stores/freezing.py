@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sayso.testing.postgres_server import PostgresServer
+from postgres_server import PostgresServer
 
 
 def everybody(server: PostgresServer) -> list[int]:

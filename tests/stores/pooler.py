@@ -15,8 +15,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-
-from sayso.testing.postgres_server import PostgresServer, why_not
+from postgres_server import PostgresServer, why_not
 
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "programs.py"
 _CONFIG = """

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from freezing import frozen
 from pooler import NEEDED, PgBouncer, bouncer, home, server
+from postgres_server import PostgresServer
 
 import sayso
 from sayso.audit import verify
@@ -22,7 +23,6 @@ from sayso.keys import Keyring
 from sayso.rows import CallStatus
 from sayso.stores.postgres import PostgresStore, connections
 from sayso.testing import ScriptedModel, call, say
-from sayso.testing.postgres_server import PostgresServer
 from sayso.testing.world import World
 from sayso.worker import Worker
 

@@ -16,13 +16,13 @@ from typing import Any
 import psycopg
 import pytest
 from freezing import frozen
+from postgres_server import PostgresServer, why_not
 
 from sayso.errors import SaysoError, StoreError
 from sayso.keys import Keyring, new_key
 from sayso.rows import CallStatus
 from sayso.stores.postgres import PostgresStore, connections
 from sayso.stores.postgres.database import Database
-from sayso.testing.postgres_server import PostgresServer, why_not
 from sayso.testing.world import World
 
 pytestmark = [

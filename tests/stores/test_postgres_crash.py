@@ -13,10 +13,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from postgres_server import PostgresServer, why_not
 
 from sayso.keys import Keyring, new_key
 from sayso.stores.postgres import PostgresStore
-from sayso.testing.postgres_server import PostgresServer, why_not
 from sayso.testing.world import World
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())

@@ -17,12 +17,12 @@ from temporalio.worker import Replayer
 
 import sayso
 from sayso.adapters.temporal import SaysoPlugin
-from sayso.worker.dispatch_workflow import RunLife
+from sayso.worker.temporal import RunWorkflow
 
 
 async def main(paths: list[Path]) -> None:
     plugin = SaysoPlugin(sayso.Gate("memory://", agent="desk"))
-    replayer = Replayer(workflows=[Refund, Visit, Hurry, RunLife], plugins=[plugin])
+    replayer = Replayer(workflows=[Refund, Visit, Hurry, RunWorkflow], plugins=[plugin])
     for path in paths:
         await replayer.replay_workflow(WorkflowHistory.from_json(path.stem, path.read_text()))
         print(f"replayed {path.stem}")

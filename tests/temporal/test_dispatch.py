@@ -15,13 +15,14 @@ from dev_server import DevServer, eventually
 from dispatch_agents import asking, going_on
 
 from sayso import Inbox
+from sayso.agent.agent import lend_store
 from sayso.errors import InvalidCall
 from sayso.rows import Run, RunStatus
 from sayso.stores import open_store
 from sayso.types import Micros
 from sayso.worker import Worker
-from sayso.worker.dispatch import Relay
-from sayso.worker.dispatch_temporal import Address
+from sayso.worker.temporal import Address
+from sayso.worker.worker import Relay
 
 HERE = Path(__file__).parent
 
@@ -39,7 +40,7 @@ def url_of(server: DevServer) -> str:
 def asked(desk: Desk, tool: str, args: dict[str, object]) -> str:
     """A run of an agent that waits for people, and that nobody has at hand any more."""
     agent = asking(tool, args)
-    agent.lend(desk.url)
+    lend_store(agent, desk.url)
     result = agent.run_sync("Please.")
     assert result.status == "paused"
     agent.gate.close()
@@ -132,7 +133,7 @@ async def test_behind_every_dispatcher_is_a_scan(
     store = open_store(f"sqlite:///{tmp_path / 'sayso.db'}")
     asker, agent = asking("pay", {"euros": 5}), going_on()
     asker.lend(store)
-    agent.lend(store)
+    lend_store(agent, store)
     dispatcher = Forgetful()
     relay = Relay(Worker([agent], store), dispatcher, scan=0.2)
     telling = asyncio.create_task(relay.run())

@@ -1,8 +1,10 @@
-"""A small agent of our own: a function-calling loop with approvals and questions built in."""
+"""A small agent: a function-calling loop with approvals and questions built in.
 
-from sayso.agent.agent import Agent
-from sayso.agent.ask_user import ask_user, ask_user_for
-from sayso.agent.context import Context
+Read ``agent`` (the public class), then ``run_loop`` with ``turn`` and ``execution`` (how a run
+advances), then ``conversation`` and ``sub_agent``. ``tool``, ``events`` and ``models`` are leaves.
+"""
+
+from sayso.agent.agent import Agent, Resumable
 from sayso.agent.events import (
     AgentEvent,
     Answered,
@@ -12,17 +14,16 @@ from sayso.agent.events import (
     ModelAsked,
     ModelReplied,
     Requested,
-    Result,
     Text,
     ToolCalled,
     ToolClosed,
     ToolEnded,
     ToolPaused,
     ToolStarted,
+    log_events,
 )
-from sayso.agent.resumable import Resumable
-from sayso.agent.state import RunState
-from sayso.agent.tool import tool
+from sayso.agent.tool import Context, ask_user, ask_user_for, tool
+from sayso.gate.run_result import RunResult, RunState
 
 __all__ = [
     "Agent",
@@ -35,8 +36,8 @@ __all__ = [
     "ModelAsked",
     "ModelReplied",
     "Requested",
-    "Result",
     "Resumable",
+    "RunResult",
     "RunState",
     "Text",
     "ToolCalled",
@@ -46,5 +47,6 @@ __all__ = [
     "ToolStarted",
     "ask_user",
     "ask_user_for",
+    "log_events",
     "tool",
 ]

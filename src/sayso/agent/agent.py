@@ -1,33 +1,31 @@
-"""A small agent of our own: function calling with approvals and questions built in."""
+"""``Agent``: a small function-calling agent with approvals and questions built in."""
 
 from __future__ import annotations
 
 import copy
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from sayso import codec
-from sayso.agent.asking import checked_choice
-from sayso.agent.events import AgentEvent, Result, checked_listeners
-from sayso.agent.job import RUN, Emit, Job
-from sayso.agent.loop import Advance
+from sayso.agent.events import AgentEvent, Emit, checked_listeners, streamed
 from sayso.agent.models import Model, resolve
-from sayso.agent.nested import agent_tool, find_run
-from sayso.agent.state import RunState
-from sayso.agent.streaming import streamed
+from sayso.agent.run_context import OutputType, RunContext
+from sayso.agent.run_loop import RunLoop
+from sayso.agent.sub_agent import RUN, agent_tool, find_run
 from sayso.agent.tool import Tool, ToolOptions, as_tool
 from sayso.errors import Conflict, InvalidCall
 from sayso.gate import Gate
 from sayso.gate.gate import DEFAULT_LEASE
-from sayso.gate.given import check_asked_in, decisions_from
 from sayso.gate.judge import judge_sync
 from sayso.gate.options import checked_words
+from sayso.gate.parse_decisions import check_asked_in, decisions_from
 from sayso.gate.reentrancy import go_on_with
+from sayso.gate.run_result import RunResult, RunState
 from sayso.gate.telling import Channel
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -41,20 +39,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sayso.agent")
 
-T = TypeVar("T")
-Listener = Callable[[AgentEvent], None]
-
 _ON_CHANGE = ("resume", "ask", "refuse")
 _LONGEST_NAME = 200
 
 
 class Agent:
-    """Instructions, a model and tools; every call it makes is a row, and what needs a person waits.
+    """Instructions, a model and tools. Calls that need approval pause the run.
 
-    ``model`` is ``"openai:gpt-4o"``, ``"openai-responses:…"`` or a Model object. ``store`` is a URL
-    or a store. ``on_change`` says what happens when the agent changed while people thought:
-    ``resume``, ``ask`` (what was approved is asked again) or ``refuse``; a changed tool is always
-    asked again. ``listeners`` get every event, ``channels`` each new request.
+    ``model`` is ``"openai:gpt-4o"``, ``"openai-responses:…"`` or a ``Model`` object. ``store`` is a
+    URL, a path or a store. ``on_change`` says what to do with a paused run after the agent's
+    definition changed: ``resume`` it, ``ask`` again for what was approved, or ``refuse``. A call
+    whose tool changed is always asked again. ``listeners`` receive every event, ``channels`` every
+    new request.
     """
 
     def __init__(
@@ -73,49 +69,46 @@ class Agent:
         settings: Mapping[str, Any] | None = None,
         on_change: str = "resume",
         channels: Iterable[Channel] = (),
-        listeners: Iterable[Listener] = (),
+        listeners: Iterable[Emit] = (),
         lease: float = DEFAULT_LEASE,
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
             raise ValueError(
-                f"an agent needs a name of 1 to {_LONGEST_NAME} characters: policies, grants and "
-                "the record know it by it"
+                f"an agent needs a name of 1 to {_LONGEST_NAME} characters, for policies, grants "
+                "and the audit log"
             )
         if not isinstance(instructions, str):
-            raise ValueError(f"instructions are text, not {type(instructions).__name__}")
+            raise ValueError(f"instructions must be text, not {type(instructions).__name__}")
         if on_change not in _ON_CHANGE:
             raise ValueError(f"on_change={on_change!r}: use {', '.join(_ON_CHANGE)}")
         self.name = name
         self.model = resolve(model)
         self.instructions = instructions
-        self.tools = _named(tools)
+        self.tools = _tools_by_name(tools)
         self.max_turns = _checked_turns(max_turns)
-        self.tool_choice = checked_choice(tool_choice)
+        self.tool_choice = _checked_choice(tool_choice)
         self.parallel_tool_calls = parallel_tool_calls
         self.settings = dict(settings or {})
         self.on_change = on_change
         self.listeners = checked_listeners(listeners)
-        self.output = None
-        if output_type not in (None, str):  # which an answer is anyway
-            from sayso.agent.output import OutputType
-
-            self.output = OutputType(output_type)
+        # An answer is a string without being told so.
+        self.output = None if output_type in (None, str) else OutputType(output_type)
         self._store = store
         self._policy = policy
         self._channels = tuple(channels)
         self._lease = lease
         self._gate: Gate | None = None
-        #: Its gates on the stores of agents that it is a tool of.
+        #: As a sub-agent: its gates on the stores of outer agents.
         self._gates: WeakKeyDictionary[Gate, Gate] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, tools={list(self.tools)!r})"
 
-    # -- what it is
+    # -- definition
 
     @property
     def gate(self) -> Gate:
-        """The agent's door, opened on first use."""
+        """The agent's gate, opened on first use."""
         if self._gate is None:
             self._gate = Gate(
                 "memory://" if self._store is None else self._store,
@@ -129,46 +122,24 @@ class Agent:
 
     @property
     def store(self) -> Store:
-        """Where its runs are kept."""
+        """The store that keeps the agent's runs."""
         return self.gate.store
 
     @property
-    def names_store(self) -> bool:
-        """Whether it has a store, so that none can be lent to it."""
-        return self._store is not None or self._gate is not None
-
-    def lend(self, store: str | Store) -> None:
-        """Give a store to an agent that named none."""
-        if not self.names_store:
-            self._store = store
-
-    def within(self, outer: Gate) -> Agent:
-        """This agent on the store of an outer one, and its channels, where it names none itself."""
-        if self._store is not None:
-            return self
-        bound = copy.copy(self)
-        if outer not in self._gates:
-            bound._store, bound._gate = outer.store, None
-            bound._channels = self._channels or outer.channels
-            self._gates[outer] = bound.gate
-        bound._gate = self._gates[outer]
-        return bound
-
-    @property
     def digest(self) -> str:
-        """What the agent is, as a hash: name, model, instructions, tools and output."""
+        """A hash of the definition: name, model, instructions, tools and output type."""
         tools = tuple((t.name, t.stored.digest) for t in self.tools.values())
         shape = None if self.output is None else codec.dumps(self.output.schema)
         return _digest(self.name, self.model.name, shape, self.instructions, tools)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Whose runs it can take further: its own, and those of agents that are tools of it."""
+        """The agents whose runs it can resume: itself and its sub-agents."""
         inner = [t.inner.names for t in self.tools.values() if t.inner is not None]
         return tuple(dict.fromkeys((self.name, *(name for names in inner for name in names))))
 
     def as_tool(self, **options: Unpack[ToolOptions]) -> Tool:
-        """This agent as a tool of another; its pauses surface there and resume in here."""
+        """Return this agent as a tool for another. Its pauses surface in the outer run."""
         return agent_tool(self, **options)
 
     # -- running
@@ -181,10 +152,10 @@ class Agent:
         requester: str = "",
         deps: Any = None,
         max_turns: int | None = None,
-    ) -> Result:
-        """Answer the user's words; ``paused`` if people are needed first."""
-        job = self._job(self._tell, thread, requester=requester, deps=deps, max_turns=max_turns)
-        return await self._begin(job, input)
+    ) -> RunResult:
+        """Run the agent. ``status`` is ``"paused"`` if a request needs a decision."""
+        ctx = self._new_run(self._tell, thread, requester=requester, deps=deps, max_turns=max_turns)
+        return await self._start(ctx, input)
 
     def stream(
         self,
@@ -195,11 +166,11 @@ class Agent:
         deps: Any = None,
         max_turns: int | None = None,
     ) -> AsyncIterator[AgentEvent]:
-        """The same as ``run``, as events; the last one holds the result."""
+        """Run the agent and yield its events. The last one, ``Ended``, holds the result."""
 
-        async def work(emit: Emit) -> Result:
+        async def work(emit: Emit) -> RunResult:
             options = {"requester": requester, "deps": deps, "max_turns": max_turns}
-            return await self._begin(self._job(emit, thread, streams=True, **options), input)
+            return await self._start(self._new_run(emit, thread, streams=True, **options), input)
 
         return streamed(work, self._tell)
 
@@ -211,11 +182,11 @@ class Agent:
         by: str | Reviewer = "user",
         deps: Any = None,
         wait: float | None = None,
-    ) -> Result:
-        """Resume a run, by its state, its id or its thread, here or in another process.
+    ) -> RunResult:
+        """Resume a run by its state, id or thread, in this process or another.
 
         While another process works on the run, wait for its outcome: at most ``wait`` seconds, then
-        raise ``Leased``. None waits for ever.
+        raise ``Leased``. ``None`` waits forever.
         """
         return await self._resume(where, decisions, by, deps, self._tell, wait=wait)
 
@@ -227,7 +198,7 @@ class Agent:
         by: str | Reviewer = "user",
         deps: Any = None,
     ) -> AsyncIterator[AgentEvent]:
-        """The same as ``resume``, as events."""
+        """Resume a run and yield its events."""
         return streamed(
             lambda emit: self._resume(where, decisions, by, deps, emit, streams=True), self._tell
         )
@@ -235,41 +206,34 @@ class Agent:
     async def cancel(
         self, where: RunState | str, *, by: str = "user", reason: str = "called off"
     ) -> None:
-        """Call off a run; what is running finishes and is recorded."""
-        await hop(self._cancel, where, by, reason)
+        """Cancel a run. Calls that are running finish and are recorded."""
+        await hop(lambda: call_off(self.store, self._find(where), by, reason))
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._gate is not None:
+            self._gate.close()
 
     run_sync = twin(run, apart=True)
     resume_sync = twin(resume, apart=True)
     cancel_sync = twin(cancel, apart=True)
 
-    async def run_inside(
-        self, input: str, thread: str, call: str, *, requester: str, deps: Any
-    ) -> Result:
-        """Begin a run for a call of an outer agent."""
-        job = self._job(self._tell, thread, requester=requester, deps=deps, parent_call=call)
-        return await self._begin(job, input)
+    # -- internals
 
-    def close(self) -> None:
-        """Let go of the store."""
-        if self._gate is not None:
-            self._gate.close()
-
-    # -- inside
-
-    def _job(self, emit: Emit, thread: str | None, **options: Any) -> Job:
+    def _new_run(self, emit: Emit, thread: str | None, **options: Any) -> RunContext:
         thread = "thread_" + secrets.token_hex(8) if thread is None else thread
         _check_thread(thread, inner=options.get("parent_call") is not None)
         checked_words(options.get("requester", ""), "requester", _LONGEST_NAME)
         if options.get("max_turns") is not None:
             _checked_turns(options["max_turns"])
         run = RUN + secrets.token_hex(8)
-        return Job(agent=self, thread=thread, run=run, emit=emit, **options)
+        return RunContext(agent=self, thread=thread, run=run, emit=emit, **options)
 
-    async def _begin(self, job: Job, input: str) -> Result:
+    async def _start(self, ctx: RunContext, input: str) -> RunResult:
         if not isinstance(input, str) or not input.strip():
-            raise ValueError("say something: run() takes the user's words")
+            raise ValueError("the input is empty: pass the user's message to run()")
         codec.canonical(input)
-        return await Advance(job).begin(input)
+        return await RunLoop(ctx).start(input)
 
     async def _resume(
         self,
@@ -281,13 +245,18 @@ class Agent:
         *,
         streams: bool = False,
         wait: float | None = None,
-    ) -> Result:
+    ) -> RunResult:
         run = await look(self.store, self._find, where)
         go_on_with(run.id, named=str(where))
-        self._refuse_change(run)
+        changed = run.agent_digest not in ("", self.digest)
+        if changed and self.on_change == "refuse" and run.status in LIVE:
+            raise Conflict(
+                f"agent {self.name!r} changed since run {run.id} began, and on_change is 'refuse': "
+                "resume it with the agent as it was, or cancel it"
+            )
         decided = await self._decide(where, run, decisions, by)
         limit = None if run.snapshot is None else codec.loads(run.snapshot).get("max_turns")
-        job = Job(
+        ctx = RunContext(
             agent=self,
             thread=run.thread,
             run=run.id,
@@ -298,7 +267,7 @@ class Agent:
             streams=streams,
             parent_call=run.parent_call,
         )
-        return await Advance(job).again(None if decided else run, wait)
+        return await RunLoop(ctx).resume(None if decided else run, wait)
 
     def _find(self, where: RunState | str) -> Run:
         if isinstance(where, RunState):
@@ -306,40 +275,31 @@ class Agent:
             where = where.run
         if not isinstance(where, str):
             kind = type(where).__name__
-            raise InvalidCall(f"give result.state, a run's id or a thread, not {kind}", "where")
+            raise InvalidCall(f"pass result.state, a run's id or a thread, not {kind}", "where")
         return find_run(self.store, where, self.name)
-
-    def _refuse_change(self, run: Run) -> None:
-        changed = run.agent_digest not in ("", self.digest)
-        if changed and self.on_change == "refuse" and run.status in LIVE:
-            raise Conflict(
-                f"agent {self.name!r} changed since run {run.id} began, and on_change is 'refuse': "
-                "resume it with the agent as it was, or cancel it"
-            )
 
     async def _decide(
         self, where: RunState | str, run: Run, given: Iterable[Decision], by: str | Reviewer
     ) -> bool:
-        """Write what was staged and what was given; each counts like one made anywhere else."""
-        all_staged = where.staged if isinstance(where, RunState) else []
+        """Write staged and given decisions through the inbox. Return whether there were any."""
+        staged = where.staged if isinstance(where, RunState) else []
         decisions = decisions_from(given, ())
-        if not (all_staged or decisions):
+        if not (staged or decisions):
             return False
         await look(self.store, check_asked_in, self.store, run.thread, decisions)
         inbox = Inbox(self.store, judge=self.judge)
-        for staged in all_staged:
-            name = staged.decision.request or ""
-            await inbox.decide(name, staged.decision, by=staged.by, channel="state")
-        all_staged.clear()
+        for one in staged:
+            await inbox.decide(one.decision.request or "", one.decision, by=one.by, channel="state")
+        staged.clear()
         for decision in decisions:
             await inbox.decide(decision.request or "", decision, by=by)
         return True
 
     def judge(self, call: Call, args: Mapping[str, Json]) -> Terms:
-        """What the policy says of edited arguments, in front of the person who edits."""
+        """Return the policy's terms for edited arguments, while the reviewer edits them."""
         tool = self.tools.get(call.tool)
         if call.agent != self.name or tool is None:
-            return call.terms  # its own agent looks again before the start
+            return call.terms  # the call's own agent re-checks before the start
         judging = self.gate.policy.judge(
             ToolCall(call.tool, args),
             agent=self.name,
@@ -349,16 +309,43 @@ class Agent:
         )
         return judge_sync(judging)
 
-    def _cancel(self, where: RunState | str, by: str, reason: str) -> None:
-        call_off(self.store, self._find(where), by, reason)
-
     def _tell(self, event: AgentEvent) -> None:
-        """Tell the listeners; one that raises disturbs neither the run nor the others."""
+        """Call the listeners. One that raises affects neither the run nor the others."""
         for listener in self.listeners:
             try:
                 listener(event)
             except Exception:
                 log.exception("run %s: a listener failed on %s", event.run, type(event).__name__)
+
+    # -- for servers, workers and outer agents
+
+    @property
+    def _has_store(self) -> bool:
+        return self._store is not None or self._gate is not None
+
+    def _use_store(self, store: str | Store) -> None:
+        """Use this store unless the agent has its own."""
+        if not self._has_store:
+            self._store = store
+
+    def _on_store_of(self, outer: Gate) -> Agent:
+        """Return the agent on an outer agent's store and channels, unless it has its own store."""
+        if self._store is not None:
+            return self
+        bound = copy.copy(self)
+        if outer not in self._gates:
+            bound._store, bound._gate = outer.store, None
+            bound._channels = self._channels or outer.channels
+            self._gates[outer] = bound.gate
+        bound._gate = self._gates[outer]
+        return bound
+
+    async def _run_for_call(
+        self, input: str, thread: str, call: str, *, requester: str, deps: Any
+    ) -> RunResult:
+        """Start a run for a call of an outer agent."""
+        ctx = self._new_run(self._tell, thread, requester=requester, deps=deps, parent_call=call)
+        return await self._start(ctx, input)
 
 
 @lru_cache(maxsize=256)
@@ -371,7 +358,7 @@ def _digest(
 
 def _checked_turns(most: int) -> int:
     if type(most) is not int or most < 1:
-        raise ValueError(f"max_turns={most!r}: give a whole number from 1")
+        raise ValueError(f"max_turns={most!r}: pass a whole number from 1")
     return most
 
 
@@ -380,12 +367,27 @@ def _check_thread(name: str, *, inner: bool) -> None:
         raise InvalidCall(f"a thread needs a name of 1 to {_LONGEST_NAME} characters", "thread")
     checked_words(name, "thread")
     if name.startswith("@"):
-        raise InvalidCall("names that begin with @ are kept for the store itself", "thread")
+        raise InvalidCall("thread names that begin with @ are reserved for the store", "thread")
 
 
-def _named(tools: Iterable[Any]) -> dict[str, Tool]:
+def _checked_choice(choice: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
+    """Check the form of a tool choice. The model checks the rest."""
+    if isinstance(choice, str) and choice:
+        return choice
+    if isinstance(choice, Mapping) and isinstance(choice.get("type"), str):
+        inner = choice.get("allowed_tools", choice)
+        named = inner.get("tools") if isinstance(inner, Mapping) else None
+        if choice["type"] != "allowed_tools" or isinstance(named, list | tuple):
+            return choice
+    raise ValueError(
+        f"tool_choice={choice!r:.80}: use 'auto', 'none', 'required', a tool's name, or a mapping "
+        "with a type, as OpenAI does"
+    )
+
+
+def _tools_by_name(tools: Iterable[Any]) -> dict[str, Tool]:
     if not isinstance(tools, Iterable) or isinstance(tools, str):
-        raise TypeError(f"tools={tools!r:.80}: give a list of tools")
+        raise TypeError(f"tools={tools!r:.80}: pass a list of tools")
     named: dict[str, Tool] = {}
     for value in tools:
         made = as_tool(value)
@@ -393,3 +395,46 @@ def _named(tools: Iterable[Any]) -> dict[str, Tool]:
             raise ValueError(f"two tools are called {made.name!r}: rename one")
         named[made.name] = made
     return named
+
+
+# --- what servers and workers accept ---
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """An agent that servers and workers can run and resume: ``Agent`` or a framework's agent."""
+
+    @property
+    def name(self) -> str:
+        """The name under which its calls are stored."""
+
+    async def run(self, input: str, *, thread: str | None = None, requester: str = "") -> RunResult:
+        """Run the agent. ``status`` is ``"paused"`` if a request needs a decision."""
+
+    async def resume(self, where: str) -> RunResult:
+        """Resume a run, by its id or its thread."""
+
+
+def store_of(agent: Resumable) -> Store | None:
+    """Return an agent's store, or None if it has none yet."""
+    if isinstance(agent, Agent) and not agent._has_store:
+        return None
+    store: Store | None = getattr(getattr(agent, "gate", None), "store", None)
+    return store
+
+
+def lend_store(agent: Resumable, store: str | Store) -> None:
+    """Give a store to an ``Agent`` that has none."""
+    if isinstance(agent, Agent):
+        agent._use_store(store)
+
+
+def store_mismatch(agent: Resumable, store: Store) -> str:
+    """Return an error text if an agent uses another store, else an empty string.
+
+    A worker on this store would never see the agent's runs.
+    """
+    own = store_of(agent)
+    if own is None or own.incarnation == store.incarnation:
+        return ""
+    return f"{agent.name} uses the store {own.url}, not {store.url}"

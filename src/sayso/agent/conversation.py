@@ -1,84 +1,276 @@
-"""The conversation of a thread: what is stored of it, and what was said since."""
+"""The conversation of a thread: building its messages, caching them, and adding to them.
+
+Requests and decisions are never messages; only tool results are. The results of a turn are stored
+together with the next reply, in the order of the model's calls, whenever they arrived.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
+
 from sayso import codec
-from sayso.agent import messages
-from sayso.agent.heard import Talk, add_usage, copies, heard_at
-from sayso.agent.job import Job
-from sayso.agent.models.base import ModelReply
-from sayso.rows import Message
+from sayso.agent.models.base import ModelReply, known_call_ids
+from sayso.agent.run_context import RunContext
+from sayso.forking import fork_safe_lock
+from sayso.gate import outcomes
+from sayso.rows import Call, CallStatus, Message
 from sayso.types import Json
+
+if TYPE_CHECKING:
+    from sayso.gate import Gate
+    from sayso.stores.base import Store
+
+MessageBody: TypeAlias = dict[str, Json]
+
+# --- messages ---
+
+
+def user_message(text: str) -> MessageBody:
+    """Return a message from the user."""
+    return {"role": "user", "content": text}
+
+
+def tool_message(call_id: str, name: str, content: str) -> MessageBody:
+    """Return the result of a call as a message."""
+    return {"role": "tool", "call_id": call_id, "name": name, "content": content}
+
+
+def approval_message(request_id: str, call: Call | None, error: str) -> MessageBody:
+    """Return the decision on a call that the provider runs."""
+    status, decision = (None, None) if call is None else (call.status, call.decision)
+    reason = decision.message if decision is not None else ""
+    if not reason and not error and status is not None:
+        reason = outcomes.NOT_RUN.get(status, "")
+    return {
+        "role": "approval",
+        "request_id": request_id,
+        "approve": status is CallStatus.DONE,
+        "reason": reason or error,
+    }
+
+
+def error_content(text: str) -> str:
+    """Return an error as the model reads it, never with a traceback."""
+    return codec.dumps({"error": text})
+
+
+def result_content(call: Call) -> str:
+    """Return what the model is told about a call that has ended."""
+    if not outcomes.went_well(call):
+        return error_content(outcomes.why_not(call))
+    value = codec.loads(call.result or "null")
+    if call.kind == "question":
+        return codec.dumps({"answer": value})
+    text = outcomes.as_text(value)
+    if call.status is CallStatus.RESPONDED:
+        return text
+    return text if call.original is None else f"{outcomes.what_ran(call)} Its result: {text}"
+
+
+# --- the conversation of a run ---
 
 
 class Conversation:
-    """What the model is shown: stored messages, then those that the next commit will add."""
+    """The messages that the model sees: stored ones, then those the next commit will add."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.said: list[dict[str, Json]] = []
-        self.unsaved: list[dict[str, Json]] = []
-        #: The ids of all its calls.
-        self.ids: set[str] = set()
+    def __init__(self, ctx: RunContext) -> None:
+        self.ctx = ctx
+        self.saved: list[MessageBody] = []
+        self.unsaved: list[MessageBody] = []
+        #: The ids of all calls in it.
+        self.call_ids: set[str] = set()
         self.usage: dict[str, int] = {}
-        #: How many replies this run has had.
+        #: The number of model replies in this run.
         self.turns = 0
-        #: How far the thread had come when it was read; unknown where it was pruned.
-        self.seen: int | None = None
-        self._talk = Talk([])
+        #: The sequence number of the last stored message; None if the thread was pruned.
+        self.last_seq: int | None = None
+        self._stored = StoredMessages([])
 
     def load(self) -> None:
-        """Read the thread; what was not saved is forgotten."""
-        store, thread = self.job.store, self.job.thread
-        heard = heard_at(self.job.gate)
-        talk = self._talk = heard.read(store, thread)
-        self.said, self.ids = list(talk.said), set(talk.ids)
+        """Read the thread and discard unsaved messages."""
+        store, thread = self.ctx.store, self.ctx.thread
+        cache = _caches.setdefault(self.ctx.gate, MessageCache())
+        stored = self._stored = cache.read(store, thread)
+        self.saved, self.call_ids = list(stored.messages), set(stored.call_ids)
         self.unsaved = []
-        if talk.said:
-            self.seen = talk.last[0]
+        if stored.messages:
+            self.last_seq = stored.last[0]
         else:
-            self.seen = None if store.chain(thread, 0, 1) else 0
-        self.turns, self.usage = talk.counted(self.job.run)
-        heard.keep(thread, talk)
+            self.last_seq = None if store.chain(thread, 0, 1) else 0
+        self.turns, self.usage = stored.counts(self.ctx.run)
+        cache.put(thread, stored)
+
+    def for_tool(self) -> list[MessageBody]:
+        """Return copies of all messages for a tool, which may change them."""
+        return copies(self.saved + self.unsaved)
+
+    def for_model(self) -> list[MessageBody]:
+        """Return copies of all messages for the model, which may change them."""
+        return self._stored.shown(self.saved) + copies(self.unsaved)
 
     @property
-    def visible(self) -> list[dict[str, Json]]:
-        """Everything so far, for a tool that may change it."""
-        return copies(self.said + self.unsaved)
-
-    def shown(self) -> list[dict[str, Json]]:
-        """Everything so far, for the model, which may change it too."""
-        return self._talk.shown(self.said) + copies(self.unsaved)
-
-    @property
-    def last(self) -> dict[str, Json]:
+    def last(self) -> MessageBody:
         """The last stored message, or an empty one."""
-        return self.said[-1] if self.said else {}
+        return self.saved[-1] if self.saved else {}
 
-    def reply(self, reply: ModelReply) -> dict[str, Json]:
-        """The reply as it will be stored; it counts as a turn of this run."""
+    def reply(self, reply: ModelReply) -> MessageBody:
+        """Count a reply as a turn of this run and return its message."""
         self.turns += 1
-        self.ids.update(call.id for call in reply.calls)
-        message = _storable({**reply.message, "run": self.job.run})
+        self.call_ids.update(call.id for call in reply.calls)
+        # Half a surrogate pair cannot be encoded: it becomes a question mark.
+        text = codec.dumps({**reply.message, "run": self.ctx.run})
+        message: MessageBody = codec.loads(text.encode(errors="replace"))
         if reply.usage:
             message["usage"] = dict(reply.usage)
-        add_usage(self.usage, reply.usage.items())
+        _add_usage(self.usage, reply.usage.items())
         return message
 
     def rows(self) -> tuple[Message, ...]:
-        """What the next commit adds."""
-        return messages.stored(self.job.run, self.unsaved)
+        """Return the unsaved messages as rows for the next commit."""
+        return tuple(Message(self.ctx.run, codec.dumps(body)) for body in self.unsaved)
 
-    def saved(self) -> None:
-        """The commit is there."""
-        if self.seen is not None:
-            self.seen += len(self.unsaved)
-        self.said += self.unsaved
+    def committed(self) -> None:
+        """Mark the unsaved messages as stored."""
+        if self.last_seq is not None:
+            self.last_seq += len(self.unsaved)
+        self.saved += self.unsaved
         self.unsaved = []
 
 
-def _storable(message: dict[str, Json]) -> dict[str, Json]:
-    """The same message; half a surrogate pair, which is no text, becomes a question mark."""
-    text = codec.dumps(message)
-    whole: dict[str, Json] = codec.loads(text.encode(errors="replace"))
-    return whole
+# --- the cache: read only what is new ---
+#
+# A message never changes, and pruning removes the oldest first. So if the first and the last
+# message of a cached thread still exist, all messages between them do too.
+
+Row: TypeAlias = tuple[int, str]
+
+#: Threads with fewer messages are not cached: reading them again is as fast.
+_FEWEST_CACHED = 20
+#: The size of a gate's cache, and the approximate overhead of a message and its copy.
+_MOST_BYTES = 8 * 1024 * 1024
+_MESSAGE_BYTES = 1000
+_NESTED = (dict, list)
+
+
+class StoredMessages:
+    """The stored messages of one thread. Treat them as immutable."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.messages: list[MessageBody] = []
+        self.call_ids: set[str] = set()
+        #: Copies of the first messages, as given to a model.
+        self._shown: list[MessageBody] = []
+        self.first = rows[0][0] if rows else 0
+        self.last: Row = (0, "")
+        self.bytes = 0
+        self._run, self._counted = "", 0
+        self._turns = 0
+        self._usage: dict[str, int] = {}
+        self.extend(rows)
+
+    def extend(self, rows: list[Row]) -> None:
+        """Add newer rows."""
+        if rows:
+            # Parsing one JSON array takes half the time of parsing the messages one by one.
+            new = codec.loads(f"[{','.join(body for _, body in rows)}]")
+            self.messages += new
+            self.call_ids |= known_call_ids(new)
+            self.last = rows[-1]
+            self.bytes += sum(len(body) + _MESSAGE_BYTES for _, body in rows)
+
+    def continued_by(self, rows: list[Row]) -> bool:
+        """Return whether rows (the first, the last, then new ones) continue these messages."""
+        return len(rows) > 1 and rows[1] == self.last
+
+    def shown(self, messages: list[MessageBody]) -> list[MessageBody]:
+        """Return copies of these messages, reusing earlier copies that were not changed."""
+        shown = self._shown[: len(messages)]
+        if shown != messages[: len(shown)]:
+            shown = []
+        shown += copies(messages[len(shown) :])
+        self._shown = shown
+        return shown.copy()
+
+    def counts(self, run: str) -> tuple[int, dict[str, int]]:
+        """Return a run's number of replies and its token usage."""
+        if run != self._run:
+            self._run, self._counted = run, self._start_of(run)
+            self._turns, self._usage = 0, {}
+        for message in self.messages[self._counted :]:
+            if message.get("run") == run:
+                self._turns += 1
+                _add_usage(self._usage, message.get("usage", {}).items())
+        self._counted = len(self.messages)
+        return self._turns, dict(self._usage)
+
+    def _start_of(self, run: str) -> int:
+        """Return the index where a run's replies start. Runs of a thread never interleave."""
+        for index in range(len(self.messages), 0, -1):
+            message = self.messages[index - 1]
+            if message["role"] == "assistant" and message.get("run") != run:
+                return index
+        return 0
+
+
+class MessageCache:
+    """The least recently used cache of a gate's conversations, by thread."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, StoredMessages] = OrderedDict()
+        self._bytes = 0
+        self._lock = fork_safe_lock()
+
+    def read(self, store: Store, thread: str) -> StoredMessages:
+        """Return a thread's messages and take them out of the cache, so no one shares them."""
+        stored = self._take(thread)
+        if stored is not None:
+            rows = store.messages(thread, after=stored.last[0] - 1, also=stored.first)
+            if stored.continued_by(rows):
+                stored.extend(rows[2:])
+                return stored
+        return StoredMessages(store.messages(thread))
+
+    def _take(self, thread: str) -> StoredMessages | None:
+        with self._lock:
+            stored = self._kept.pop(thread, None)
+            self._bytes -= 0 if stored is None else stored.bytes
+            return stored
+
+    def put(self, thread: str, stored: StoredMessages) -> None:
+        """Cache a thread's messages, evicting the least recently used."""
+        if len(stored.messages) < _FEWEST_CACHED:
+            return
+        self._take(thread)
+        with self._lock:
+            self._kept[thread] = stored
+            self._bytes += stored.bytes
+            while self._bytes > _MOST_BYTES:
+                _, oldest = self._kept.popitem(last=False)
+                self._bytes -= oldest.bytes
+
+
+_caches: WeakKeyDictionary[Gate, MessageCache] = WeakKeyDictionary()
+
+
+def copies(messages: list[MessageBody]) -> list[MessageBody]:
+    """Return deep copies of messages."""
+    return [_copy(message) for message in messages]
+
+
+def _copy(value: Any) -> Any:
+    # Faster than copy.deepcopy, because most values are strings.
+    if isinstance(value, list):
+        return [_copy(part) if isinstance(part, _NESTED) else part for part in value]
+    found = value.copy()
+    for name, part in found.items():
+        if isinstance(part, _NESTED):
+            found[name] = _copy(part)
+    return found
+
+
+def _add_usage(usage: dict[str, int], more: Iterable[tuple[str, int]]) -> None:
+    for name, count in more:
+        usage[name] = usage.get(name, 0) + count

@@ -1,24 +1,29 @@
-"""What happens while an agent runs, as typed events, and what it came to.
+"""Typed events of a running agent, and two ways to receive them: a stream and a log.
 
-There is one stream of them: ``agent.stream`` yields it, and every listener of the agent gets it.
+Every event goes to the agent's listeners; ``agent.stream`` also yields it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
+from sayso import text
+from sayso.gate.run_result import RunResult
 from sayso.types import Json, Request
 
-if TYPE_CHECKING:
-    from sayso.agent.state import RunState
+log = logging.getLogger("sayso.agent")
+
+# --- events ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
-    """Something that happened, and in which run."""
+    """The base of all events: the run, thread and agent it belongs to."""
 
     run: str = ""
     thread: str = ""
@@ -27,14 +32,14 @@ class AgentEvent:
 
 @dataclass(frozen=True, slots=True)
 class Began(AgentEvent):
-    """A process begins to work on a run, which may be an old one."""
+    """A process started or resumed a run."""
 
     resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAsked(AgentEvent):
-    """The model is given the conversation."""
+    """The conversation was sent to the model."""
 
     model: str
     turn: int
@@ -49,7 +54,7 @@ class Text(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class ModelReplied(AgentEvent):
-    """The model has answered."""
+    """The model answered."""
 
     model: str
     turn: int
@@ -59,10 +64,10 @@ class ModelReplied(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled(AgentEvent):
-    """The model wants this call, and it stands in the store; whether it runs is another matter.
+    """The model made a call and it was stored. Whether it runs is decided later.
 
-    ``id`` is that of the request, and ``call_id`` the one that the model gave. A call that cannot
-    even be read has no request, and the model's id in both.
+    ``id`` is the request's id and ``call_id`` the model's. A call that could not be parsed has no
+    request; both fields then hold the model's id.
     """
 
     id: str
@@ -73,23 +78,23 @@ class ToolCalled(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class Requested(AgentEvent):
-    """A person is needed; the request stands in the store already."""
+    """A request needs a person. It is already stored."""
 
     request: Request
-    #: It was asked before, and the run has come back to it.
+    #: True if the request was open before this run was resumed.
     again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Answered(AgentEvent):
-    """A person has decided, here or elsewhere."""
+    """A person decided a request, in this process or elsewhere."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted(AgentEvent):
-    """A call begins to run."""
+    """A call started to run."""
 
     id: str
     tool: str
@@ -98,7 +103,7 @@ class ToolStarted(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded(AgentEvent):
-    """A call has run; this is what the model is told of it."""
+    """A call ran. ``content`` is what the model is told."""
 
     id: str
     tool: str
@@ -108,7 +113,7 @@ class ToolEnded(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class ToolPaused(AgentEvent):
-    """A call stopped before its end: it asked somebody, or (``in_doubt``) was cut short."""
+    """A call stopped before its end: ``suspended`` to ask a person, or ``in_doubt``."""
 
     id: str
     tool: str
@@ -117,7 +122,7 @@ class ToolPaused(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class ToolClosed(AgentEvent):
-    """A call will not run: refused, answered in its place, expired, or not even readable."""
+    """A call will not run: it was rejected, answered, expired, or could not be parsed."""
 
     id: str
     tool: str
@@ -125,48 +130,148 @@ class ToolClosed(AgentEvent):
     status: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """Where a run stands: ``paused`` with its open requests, ``done`` with its output, or not.
-
-    ``failed`` and ``cancelled`` say why in ``error``.
-    """
-
-    status: str
-    run: str
-    thread: str
-    output: Any = None
-    error: str = ""
-    #: The model's words, where it would not do what it was asked.
-    refusal: str = ""
-    interruptions: tuple[Request, ...] = ()
-    #: Tokens, counted over the whole run.
-    usage: Mapping[str, int] = field(default_factory=dict)
-    state: RunState = field(repr=False)
-
-
 @dataclass(frozen=True, slots=True)
 class Ended(AgentEvent):
-    """The last event: the run pauses or is over."""
+    """The last event: the run paused or finished."""
 
-    result: Result
+    result: RunResult
 
 
 @dataclass(frozen=True, slots=True)
 class Broke(AgentEvent):
-    """The last event where something raised: the run stands where it stood, and can be resumed."""
+    """The last event if an exception was raised. The run is unchanged and can be resumed."""
 
     error: str
 
 
-def checked_listeners(
-    listeners: Iterable[Callable[[AgentEvent], None]],
-) -> list[Callable[[AgentEvent], None]]:
-    """The listeners, if each can be told: nobody would await an async one."""
+Emit: TypeAlias = Callable[[AgentEvent], None]
+
+
+def checked_listeners(listeners: Iterable[Emit]) -> list[Emit]:
+    """Return the listeners as a list. Raises ``TypeError`` unless each is a sync callable."""
     if not isinstance(listeners, Iterable):
-        raise TypeError(f"listeners={listeners!r:.80}: give a list of functions")
+        raise TypeError(f"listeners={listeners!r:.80}: pass a list of functions")
     given = list(listeners)
     for one in given:
         if not callable(one) or inspect.iscoroutinefunction(one):
-            raise TypeError(f"the listener {one!r:.80} is no plain function: give one of the event")
+            raise TypeError(
+                f"the listener {one!r:.80} is not a sync function: pass one that takes the event"
+            )
     return given
+
+
+# --- the stream ---
+
+#: Streamed runs. Held here because an event loop keeps only weak references to its tasks.
+_streams: set[asyncio.Task[RunResult]] = set()
+
+
+async def streamed(
+    work: Callable[[Emit], Coroutine[Any, Any, RunResult]], listeners: Emit
+) -> AsyncIterator[AgentEvent]:
+    """Run ``work`` in its own task and yield its events.
+
+    A reader who stops reading does not stop the run in the middle of an effect.
+    """
+    queue: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
+
+    def emit(event: AgentEvent) -> None:
+        listeners(event)
+        queue.put_nowait(event)
+
+    def ended(task: asyncio.Task[RunResult]) -> None:
+        _streams.discard(task)
+        queue.put_nowait(None)
+        if not task.cancelled() and task.exception() is not None:
+            log.info("a streamed run ended with %r", task.exception())
+
+    task = asyncio.create_task(work(emit))
+    _streams.add(task)
+    task.add_done_callback(ended)
+    while (event := await queue.get()) is not None:
+        yield event
+    await task
+
+
+async def wait_for_streams() -> None:
+    """Wait until the streamed runs of this event loop have paused or ended."""
+    await asyncio.gather(*_streams_here(), return_exceptions=True)
+
+
+def cancel_streams() -> None:
+    """Cancel the streamed runs of this event loop. A call that had started is in doubt."""
+    for task in _streams_here():
+        task.cancel()
+
+
+def _streams_here() -> list[asyncio.Task[RunResult]]:
+    loop = asyncio.get_running_loop()
+    return [task for task in _streams if task.get_loop() is loop]
+
+
+# --- the log ---
+
+
+def log_events(logger: logging.Logger | None = None, level: int = logging.INFO) -> Emit:
+    """Return a listener that logs one line per event, except for text deltas.
+
+    ``Agent(…, listeners=[log_events()])`` logs to ``sayso.agent.events``. Records carry
+    ``sayso_run``, ``sayso_thread``, ``sayso_agent`` and ``sayso_request`` for formatters and
+    filters. Arguments, results and messages are not logged.
+    """
+    target = logger or logging.getLogger("sayso.agent.events")
+
+    def listen(event: AgentEvent) -> None:
+        line, request = _log_line(event)
+        if line:
+            extra = {
+                "sayso_run": event.run,
+                "sayso_thread": event.thread,
+                "sayso_agent": event.agent,
+                "sayso_request": request,
+            }
+            failed = isinstance(event, Broke)
+            of = f" {request}" if request else ""
+            target.log(
+                logging.ERROR if failed else level, "%s%s: %s", event.run, of, line, extra=extra
+            )
+
+    return listen
+
+
+def _log_line(event: AgentEvent) -> tuple[str, str]:
+    """Return the text for an event and its request's id. Names from outside are made inert."""
+    match event:
+        case Began(resumed=resumed):
+            return ("resumed" if resumed else "began"), ""
+        case ModelAsked(model=model, turn=turn):
+            return f"calling {text.inline(model)}, turn {turn}", ""
+        case ModelReplied(finish=finish, turn=turn):
+            return f"got a reply, turn {turn} ({finish})", ""
+        case Requested(request=request):
+            return f"{text.inline(request.tool or request.kind)} needs a person", request.id
+        case Answered(request=request):
+            by = request.decision.by if request.decision is not None else ""
+            return f"{request.status} by {text.inline(by)}", request.id
+        case Ended(result=result):
+            return f"is {result.status}", ""
+        case Broke(error=error):
+            return f"stopped: {text.inline(error)}", ""
+        case _:
+            return _tool_line(event)
+
+
+def _tool_line(event: AgentEvent) -> tuple[str, str]:
+    match event:
+        case ToolCalled(id=id, tool=tool):
+            return f"{text.inline(tool)} called", id
+        case ToolStarted(id=id, tool=tool, attempt=attempt):
+            return f"{text.inline(tool)} started, attempt {attempt}", id
+        case (
+            ToolEnded(id=id, tool=tool, status=status) | ToolPaused(id=id, tool=tool, status=status)
+        ):
+            return f"{text.inline(tool)} is {status}", id
+        case ToolClosed(id=id, tool=tool, status=status):
+            return f"{text.inline(tool)} does not run: {status}", id
+        case _:
+            return "", ""

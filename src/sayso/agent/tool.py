@@ -1,20 +1,22 @@
-"""Tools: functions that a model may call, and what they demand before they run."""
+"""Tools: functions that a model may call, the context they receive, and questions as tools."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar, Unpack, overload
+from typing import Annotated, Any, Protocol, TypeVar, Unpack, overload
+
+from pydantic import Field, TypeAdapter
 
 from sayso import codec, rows
-from sayso.agent.context import Context
-from sayso.agent.events import Result
-from sayso.agent.models.base import ToolFace
+from sayso.agent.models.base import ToolSpec
 from sayso.errors import InvalidCall
 from sayso.gate import Gate
 from sayso.gate.guard import tool_of
 from sayso.gate.options import (
+    AskOptions,
     GuardOptions,
     Title,
     check_known,
@@ -24,73 +26,131 @@ from sayso.gate.options import (
     checked_title,
     checked_words,
     own_terms,
+    question_terms,
 )
+from sayso.gate.run_result import RunResult
+from sayso.gate.scope import RunScope
 from sayso.gate.settling import Settler, checked_settle, settler
 from sayso.policy import Predicate
 from sayso.schema import Signature
 from sayso.schema.functions import resolved, signature_of
+from sayso.schema.models import readable
 from sayso.stores.base import Store
-from sayso.types import Json, Question, Terms
+from sayso.twin import run_sync, twin
+from sayso.types import DecisionMade, Json, Option, Question, Terms
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+# --- the context of a running tool ---
 
 
-class NestedAgent(Protocol):
-    """An agent behind a tool, as far as the tool and the agent around it need to know."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Passed to a tool whose first parameter is ``ctx: sayso.Context``. The model never sees it.
+
+    ``ask`` and ``confirm`` pause the run. When the run resumes, the tool starts again at its top:
+    earlier answers come from the store, and ``once`` keeps earlier effects from repeating.
+    """
+
+    run: str
+    thread: str
+    #: The person the run was started for.
+    requester: str
+    call_id: str
+    #: An idempotency key for other services. The same for every attempt.
+    key: str
+    attempt: int
+    messages: Sequence[Mapping[str, Json]]
+    decision: DecisionMade | None
+    #: The arguments before a reviewer edited them.
+    edited_from: Mapping[str, Json] | None
+    deps: Any
+    _gate: Gate
+    _scope: RunScope
+
+    async def ask(self, question: Question | str, **options: Unpack[AskOptions]) -> Any:
+        """Ask a person a question and return the answer. Pauses the run until it is answered."""
+        with self._scope.inside():
+            return await self._gate.ask(question, **options)
+
+    async def confirm(
+        self,
+        text: str,
+        details: Mapping[str, Json] | None = None,
+        **options: Unpack[AskOptions],
+    ) -> bool:
+        """Ask a person yes or no and return the answer. Pauses the run until it is answered."""
+        with self._scope.inside():
+            return await self._gate.confirm(text, details, **options)
+
+    @overload
+    async def once(
+        self, key: str, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
+    ) -> T: ...
+    @overload
+    async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T: ...
+    async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a function once per call, even if the tool starts several times."""
+        with self._scope.inside():
+            return await self._gate.once(key, function, *args, **kwargs)
+
+    ask_sync = twin(ask)
+    confirm_sync = twin(confirm)
+
+    @overload
+    def once_sync(
+        self, key: str, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
+    ) -> T: ...
+    @overload
+    def once_sync(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T: ...
+    def once_sync(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a function once per call, even if the tool starts several times."""
+        return run_sync(self.once(key, function, *args, **kwargs))
+
+
+# --- tools ---
+
+
+class SubAgent(Protocol):
+    """An agent used as a tool, as seen by the tool and the outer agent."""
 
     name: str
     instructions: str
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The agents whose runs it can resume: itself, and those that are tools of it."""
+        """The agents whose runs it can resume: itself and its own sub-agents."""
 
     @property
     def store(self) -> Store:
-        """Where its runs are kept."""
+        """The store that keeps its runs."""
 
-    def within(self, outer: Gate) -> NestedAgent:
-        """The agent on the store of an outer one, where it names none itself."""
+    def _on_store_of(self, outer: Gate) -> SubAgent:
+        """Return the agent on the outer agent's store, unless it has its own."""
 
-    async def resume(self, where: str, *, deps: Any) -> Result:
-        """Resume a run of it."""
+    async def resume(self, where: str, *, deps: Any) -> RunResult:
+        """Resume one of its runs."""
 
-    async def run_inside(
+    async def _run_for_call(
         self, input: str, thread: str, call: str, *, requester: str, deps: Any
-    ) -> Result:
-        """Begin a run for a call of the outer agent."""
+    ) -> RunResult:
+        """Start a run for a call of the outer agent."""
 
 
-def _nothing() -> None: ...
-
-
-def _described() -> None:
-    """Nothing."""
-
-
-async def _nothing_async() -> None: ...
-
-
-async def _described_async() -> None:
-    """Nothing."""
-
-
-_EMPTY = (_nothing, _described, _nothing_async, _described_async)
-
-
-#: A run pauses instead of waiting, its calls have keys, and the note is what the model said.
-_OF_A_GATE = frozenset({"wait", "key", "note"})
+#: A run pauses instead of waiting, keys its own calls, and uses the model's text as the note.
+_GATE_ONLY = frozenset({"wait", "key", "note"})
 
 
 class ToolOptions(GuardOptions, total=False):
-    """What a tool may declare: the options of ``gate.guard``, and the form of its schema."""
+    """Options of a tool: those of ``gate.guard``, and ``strict`` for the form of its schema."""
 
     strict: bool
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Tool:
-    """One function as a model sees it; calling the object calls the function, ungated."""
+    """A function that a model may call. Calling the object runs the function without the gate."""
 
     signature: Signature
     function: Callable[..., Any] | None
@@ -104,34 +164,34 @@ class Tool:
     effect_key: Callable[[dict[str, Json]], str] | None = None
     settle: Settler | None = None
     title: Title | None = None
-    #: Turns the arguments into a question, where the tool is one.
+    #: Turns the arguments into a question, if the tool asks one.
     asks: Callable[[dict[str, Json]], Question] | None = None
-    #: The agent behind it, where the tool is one.
-    inner: NestedAgent | None = None
+    #: The agent behind the tool, if there is one.
+    inner: SubAgent | None = None
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r}, needs_approval={self.needs_approval!r})"
 
     @property
     def name(self) -> str:
-        """What the model calls it."""
+        """The name that the model uses."""
         return self.signature.name
 
     @property
-    def face(self) -> ToolFace:
-        """What the model is told of it."""
+    def spec(self) -> ToolSpec:
+        """The tool as the model sees it."""
         parameters = self.signature.strict if self.strict else self.signature.parameters
-        return ToolFace(self.name, self.signature.description, parameters, self.strict)
+        return ToolSpec(self.name, self.signature.description, parameters, self.strict)
 
     def read(self, arguments: str) -> str:
-        """The model's arguments as the canonical text that is stored, shown and run."""
+        """Return the model's arguments as canonical text. Raises ``InvalidCall``."""
         values = codec.parse(arguments or "{}")
         if not isinstance(values, dict):
             raise InvalidCall("the arguments must be a JSON object")
         return self.signature.intake_json(values, strict=self.strict).decode()
 
-    def with_inner(self, inner: NestedAgent) -> Tool:
-        """The same tool, which knows the agent behind it."""
+    def with_inner(self, inner: SubAgent) -> Tool:
+        """Return a copy of the tool for a sub-agent."""
         return replace(self, inner=inner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -145,22 +205,35 @@ def tool(function: F, /) -> Tool: ...
 @overload
 def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
-    """Make a function a tool: ``@sayso.tool`` or ``@sayso.tool(needs_approval=True, …)``.
+    """Turn a function into a tool: ``@sayso.tool`` or ``@sayso.tool(needs_approval=True, …)``.
 
     Name, description and schema come from the function. A first parameter ``ctx: sayso.Context``
-    is ours, not the model's. A function whose body is only ``...`` has none: a person or the
-    front end gives its result, checked against the return annotation.
+    is filled in by the agent and hidden from the model. If the body is only ``...``, a person or
+    the front end gives the result, which is checked against the return annotation.
     """
     check_known(options, ToolOptions)
-    misplaced = sorted(_OF_A_GATE & options.keys())
+    misplaced = sorted(_GATE_ONLY & options.keys())
     if misplaced:
-        raise TypeError(f"{', '.join(misplaced)}: only for gate.guard; a tool has no use for it")
+        raise TypeError(f"{', '.join(misplaced)}: only for gate.guard; not supported by tools")
     if function is None:
-        return lambda target: _made(target, options)
-    return _made(function, options)
+        return lambda target: _make_tool(target, options)
+    return _make_tool(function, options)
 
 
-def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
+def as_tool(value: object) -> Tool:
+    """Return a ``Tool`` unchanged; make one, without approval, from a function or an agent."""
+    if isinstance(value, Tool):
+        return value
+    maker = getattr(value, "as_tool", None)
+    if maker is not None:
+        made: Tool = maker()
+        return made
+    if not callable(value):
+        raise TypeError(f"{value!r} is not a tool: use @sayso.tool on a function")
+    return _make_tool(value, {})
+
+
+def _make_tool(function: Callable[..., Any], options: ToolOptions) -> Tool:
     needs = checked_needs(options.get("needs_approval", False))
     checked_functions(options)
     if options.get("description") is not None:
@@ -175,10 +248,8 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
         description=options.get("description"),
         skip_first=takes_context,
     )
-    title, arguments = (
-        checked_title(options.get("title"), signature),
-        signature.parameters["properties"],
-    )
+    title = checked_title(options.get("title"), signature)
+    arguments = signature.parameters["properties"]
     body = None if _is_empty(function) else function
     declared = options if body is not None else {**options, "allowed": ("reject", "respond")}
     made = Tool(
@@ -196,7 +267,7 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
         settle=settler(checked_settle(options, arguments), signature),
     )
     if made.strict:
-        made.face  # noqa: B018 - a schema that has no strict form is refused here, not in the run
+        made.spec  # noqa: B018 - fail now, not in the run, if the schema has no strict form
     return made
 
 
@@ -209,14 +280,31 @@ def _takes_context(function: Callable[..., Any]) -> bool:
         try:
             wanted = resolved(function).parameters[first.name].annotation
         except TypeError:
-            # Some annotation is known to type checkers only: then its name has to do.
+            # Some annotation exists only for type checkers: compare this one by its name.
             return str(wanted).rpartition(".")[2] == Context.__name__
     unnamed = first.name == "ctx" and wanted is inspect.Parameter.empty
     return unnamed or wanted is Context
 
 
+def _empty() -> None: ...
+
+
+def _empty_described() -> None:
+    """Nothing."""
+
+
+async def _empty_async() -> None: ...
+
+
+async def _empty_async_described() -> None:
+    """Nothing."""
+
+
+_EMPTY = (_empty, _empty_described, _empty_async, _empty_async_described)
+
+
 def _is_empty(function: Callable[..., Any]) -> bool:
-    """Whether the body is nothing but ``...``, with or without a docstring."""
+    """Return whether the body is only ``...``, with or without a docstring."""
     code = getattr(function, "__code__", None)
     return code is not None and any(
         code.co_code == empty.__code__.co_code
@@ -225,14 +313,75 @@ def _is_empty(function: Callable[..., Any]) -> bool:
     )
 
 
-def as_tool(value: object) -> Tool:
-    """A tool as it is, or a plain function as a tool that needs no approval."""
-    if isinstance(value, Tool):
-        return value
-    maker = getattr(value, "as_tool", None)
-    if maker is not None:
-        made: Tool = maker()
-        return made
-    if not callable(value):
-        raise TypeError(f"{value!r} is no tool: use @sayso.tool on a function")
-    return _made(value, {})
+# --- questions as tools: an invalid question goes back to the model ---
+
+
+@dataclass(frozen=True)
+class AskedOption:
+    """One choice that the model offers."""
+
+    label: str
+    value: str
+    description: str | None = None
+
+
+def _ask_user_question(
+    question: str,
+    options: Annotated[list[AskedOption], Field(min_length=2, max_length=5)] | None = None,
+    allow_multiple: bool = False,
+    free_text: bool = False,
+) -> Any:
+    """Ask the user a question and wait for the answer.
+
+    Args:
+        question: What to ask, in full.
+        options: Two to five choices; leave out for an answer in the user's own words.
+        allow_multiple: Whether several choices may be picked.
+        free_text: Whether the user may also answer in their own words.
+    """
+
+
+def _question(args: dict[str, Json]) -> Question:
+    options = tuple(
+        Option(o["label"], o["value"], o["description"] or "") for o in args["options"] or ()
+    )
+    free_text = True if not options else bool(args["free_text"])
+    return Question(args["question"], options, multiple=args["allow_multiple"], free_text=free_text)
+
+
+def _question_tool(
+    function: Any, name: str, description: str | None, asks: Any, version: str = ""
+) -> Tool:
+    signature = Signature.of(function, name=name, description=description)
+    return Tool(
+        signature=signature,
+        function=None,
+        stored=tool_of(signature, version),
+        own=question_terms("question", ("respond", "reject"), {}),
+        needs_approval=True,
+        takes_context=False,
+        strict=True,
+        asks=asks,
+    )
+
+
+ask_user = _question_tool(_ask_user_question, "ask_user_question", None, _question)
+
+
+def ask_user_for(answer: Any, *, name: str | None = None, description: str | None = None) -> Tool:
+    """Return a tool that asks the user for a pydantic model, a dataclass or a TypedDict."""
+    schema = TypeAdapter(readable(answer)).json_schema()
+    noun = re.sub(r"\W+", "_", getattr(answer, "__name__", "answer")).lower()
+
+    def ask(question: str) -> Any:
+        """Ask the user to fill in a form.
+
+        Args:
+            question: What to ask, in full.
+        """
+
+    def asks(args: dict[str, Json]) -> Question:
+        return Question(args["question"], schema=schema)
+
+    version = codec.digest({"answer": codec.dumps(schema)})
+    return _question_tool(ask, name or f"ask_user_for_{noun}", description, asks, version)

@@ -1,11 +1,11 @@
-"""OpenTelemetry spans of what an agent does, as a listener: ``Agent(…, listeners=[Tracing()])``.
+"""OpenTelemetry spans for an agent, as a listener: ``Agent(…, listeners=[Tracing()])``.
 
-A run, a call of the model and a call of a tool are a span each; what people were asked and what
-they said are events of the run's span. Only the API package is used: which spans go where is up to
-the application. Arguments, results and words are left out, because traces travel far.
+Runs, model calls and tool calls are spans; requests and decisions are events on the run's span.
+Only the API package is used, so your application configures where spans go. Arguments, results and
+messages are not included.
 
-While a run or a tool goes on, its span is the current one, so that spans of whatever it does (a
-database, an HTTP client, an inner agent) stand below it.
+The span of a run or tool is current while it runs, so spans of a database, an HTTP client or a
+sub-agent become its children.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _RUN, _MODEL = "", "model"
 
 
 class Tracing:
-    """A listener that makes spans; ``tracer`` is that of the application, unless one is given."""
+    """A listener that creates spans, with ``tracer`` or the application's default tracer."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer
-        #: Open spans by run, and within it by request; a run and its model have names of ours.
+        #: Open spans by run, then by request id, ``_RUN`` or ``_MODEL``.
         self._spans: dict[str, dict[str, tuple[Span, Token[Context]]]] = {}
         self._handlers: dict[type[AgentEvent], Callable[[Any], None]] = {
             Began: self._began,
@@ -61,7 +61,7 @@ class Tracing:
         }
 
     def __call__(self, event: AgentEvent) -> None:
-        """Take one event."""
+        """Handle one event."""
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event)

@@ -1,52 +1,197 @@
-"""One turn's calls: what the model wrote, and the row or the error that came of each."""
+"""One turn: the calls of one model reply, from the model's text to the stored row of each.
+
+The first half turns what the model wrote into a ``Plan`` that the gate can judge. The second half,
+``Turn``, follows the rows of the calls until each has a result for the model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sayso import codec
-from sayso.agent import messages
+from sayso.agent.conversation import (
+    MessageBody,
+    approval_message,
+    error_content,
+    result_content,
+    tool_message,
+)
 from sayso.agent.events import AgentEvent, Answered, Requested, ToolCalled, ToolClosed
-from sayso.agent.intake import planned, planned_hosted
-from sayso.agent.job import Job
 from sayso.agent.models.base import HostedApproval, ModelCall, ModelReply
+from sayso.agent.run_context import RunContext
 from sayso.agent.tool import Tool
 from sayso.engine.commands import Cancel, NewCall
-from sayso.errors import SaysoError
+from sayso.errors import InvalidCall, SaysoError, told
+from sayso.gate.guard import PREVIEW_SECONDS
+from sayso.gate.options import bound_facts, question_terms, title_maker
+from sayso.gate.plan import Plan, judged_call
 from sayso.gate.recheck import called_off
-from sayso.rows import OPEN, Call, CallStatus
+from sayso.rows import HOSTED, OPEN, Call, CallStatus
 from sayso.stores.nested_runs import expire
-from sayso.types import DECISIONS, Json, Micros, Request
-from sayso.views import content_of
+from sayso.threads import off_loop
+from sayso.types import DECISIONS, Json, Micros, Request, Terms, ToolCall, Verdict, moment
+from sayso.views import content_of, kept_question
 
-_WAITS = (CallStatus.ASKED, CallStatus.IN_DOUBT)
-#: How calls end that ran, in some process that told of it.
+# --- planning: read, judge, bind and preview a call ---
+
+_HOSTED_DECISIONS = ("approve", "reject")
+_BODILESS_DECISIONS = ("respond", "reject")
+
+
+async def new_call(ctx: RunContext, key: str, made: ModelCall, note: str) -> NewCall:
+    """Return a call of one of the agent's tools. Raises ``InvalidCall`` for the model to read."""
+    tool = ctx.tools.get(made.name)
+    if tool is None:
+        known = ", ".join(sorted(ctx.tools)) or "none"
+        raise InvalidCall(f"there is no tool {made.name!r}; the tools are: {known}")
+    text = tool.read(made.arguments)
+    if tool.asks is not None:
+        text = codec.canonical(kept_question(tool.asks(codec.loads(text)))).decode()
+    return await judged_call(replace(plan_of(ctx, key, tool, text), note=note))
+
+
+async def new_hosted_call(ctx: RunContext, key: str, made: HostedApproval) -> NewCall:
+    """Return a call that the provider runs. People can only approve or reject it."""
+    args = codec.parse(made.arguments or "{}")
+    if not isinstance(args, dict):
+        raise InvalidCall("the arguments must be a JSON object")
+    return await judged_call(hosted_plan(ctx, key, made, codec.canonical(args).decode()))
+
+
+def hosted_plan(ctx: RunContext, key: str, made: HostedApproval, text: str) -> Plan:
+    """Return the plan of a call that the provider runs."""
+    name = f"{made.server}.{made.name}"
+    own = question_terms("hosted", _HOSTED_DECISIONS, {})
+
+    async def terms(args: dict[str, Json]) -> Terms:
+        judged = await ctx.gate.judge(ToolCall(name, args, made.id), own, True)
+        return _allow_only(judged, _HOSTED_DECISIONS)
+
+    return Plan(
+        key=key,
+        kind="approval",
+        args=text,
+        agent=ctx.agent.name,
+        terms=terms,
+        tool_name=name,
+        tool_digest=HOSTED + codec.digest({"server": made.server, "hosted": made.name}),
+    )
+
+
+def plan_of(ctx: RunContext, key: str, tool: Tool, text: str) -> Plan:
+    """Return the plan of a call, with the tool as it is now."""
+
+    async def terms(args: dict[str, Json]) -> Terms:
+        if tool.asks is not None:
+            return tool.own
+        judged = await ctx.gate.judge(ToolCall(tool.name, args), tool.own, tool.needs_approval)
+        if tool.function is not None:
+            return judged
+        # Only a person can give the result, whatever the policy allows.
+        judged = _allow_only(judged, _BODILESS_DECISIONS)
+        return judged if judged.verdict is Verdict.DENY else replace(judged, verdict=Verdict.ASK)
+
+    async def preview(args: str, revision: int) -> str:
+        return await preview_of(ctx, tool, args, revision)
+
+    return Plan(
+        key=key,
+        kind="approval" if tool.asks is None else "question",
+        args=text,
+        agent=ctx.agent.name,
+        terms=terms,
+        tool=None if tool.asks is not None else tool.stored,
+        tool_name=tool.name,
+        binds=lambda: _binds(ctx, tool),
+        effect_key=tool.effect_key,
+        settle=tool.settle,
+        title=title_maker(tool.title, tool.signature.parameters),
+        preview=None if tool.preview is None else preview,
+        reads=None if tool.asks is not None else tool.read,
+        retry=False,  # the model is told of a failure and may call again
+        dump=tool.signature.dump_result,
+    )
+
+
+def _allow_only(terms: Terms, possible: tuple[str, ...]) -> Terms:
+    """Remove the decisions that such a call cannot take."""
+    kept = tuple(name for name in terms.allowed if name in possible)
+    return replace(terms, allowed=kept if possible[0] in kept else possible)
+
+
+def _binds(ctx: RunContext, tool: Tool) -> str:
+    """Return the facts about the environment that an approval covers, as canonical JSON."""
+    facts: dict[str, Json] = {}
+    if tool.binds is not None:
+        try:
+            takes_deps = bool(inspect.signature(tool.binds).parameters)
+            facts = bound_facts(tool.binds, *((ctx.deps,) if takes_deps else ()))
+        except Exception as error:
+            raise InvalidCall(f"binds= of {tool.name} failed: {told(error)}") from error
+    if ctx.agent.on_change == "ask" and tool.asks is None:
+        facts = {"agent": ctx.agent.digest, "facts": facts}
+    return codec.canonical(facts).decode() if facts else ""
+
+
+async def preview_of(ctx: RunContext, tool: Tool, text: str, revision: int = 1) -> str:
+    """Return the tool's preview as JSON, with its time and the revision it belongs to."""
+    if tool.preview is None:
+        return ""
+    at = moment(ctx.store.now()).isoformat(timespec="seconds")
+    try:
+        args, kwargs = tool.signature.load(text.encode())
+        async with asyncio.timeout(PREVIEW_SECONDS):
+            shown = await call_function(tool.preview, args, kwargs)
+        text = codec.canonical(shown).decode()
+    except TimeoutError:
+        text = codec.dumps(f"no preview within {PREVIEW_SECONDS:g} seconds")
+    except Exception as error:
+        text = codec.dumps(f"no preview: {told(error)}")
+    return codec.dumps({"at": at, "revision": revision, "shows": codec.loads(text)})
+
+
+async def call_function(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call an async function on the event loop, and a sync one in a worker thread."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kwargs)
+    value = await off_loop(function, *args, **kwargs)
+    return await value if inspect.isawaitable(value) else value
+
+
+# --- the calls of a turn ---
+
+_WAITING = (CallStatus.ASKED, CallStatus.IN_DOUBT)
+#: Statuses of calls that ran. The process that ran them has told the listeners.
 _RAN = (CallStatus.DONE, CallStatus.FAILED)
 
 
 @dataclass(slots=True)
 class Slot:
-    """One call of a turn."""
+    """One call of a turn: the model's call, and the row or the error it led to."""
 
     index: int
     model: ModelCall
     tool: Tool | None = None
     error: str = ""
     call: Call | None = None
-    #: Where the call runs at the provider, and only waits for a yes.
+    #: Set if the provider runs the call and only needs an approval.
     hosted: HostedApproval | None = None
-    #: Started by this process, and not run yet.
-    ours: bool = False
-    #: What a call that paused by itself waits for, in this run and in runs of other agents.
-    asks: list[Call] = field(default_factory=list)
-    inner: tuple[Request, ...] = ()
-    #: It paused here and did not say for what: it starts again when somebody resumes the run.
-    rests: bool = False
-    #: It has ended, and nothing of it is left open.
-    tidy: bool = False
-    # What listeners were told of it:
+    #: Started by this process and not run yet.
+    started_here: bool = False
+    #: Open requests of a call that paused to ask: in this run, and in runs of sub-agents.
+    steps: list[Call] = field(default_factory=list)
+    inner_requests: tuple[Request, ...] = ()
+    #: Paused here without a request. It starts again when the run is resumed.
+    resting: bool = False
+    #: It has ended and has no open steps.
+    finished: bool = False
+    # What the listeners already know:
     told_called: bool = False
     told_before: bool = False
     told_asked: tuple[Any, ...] = ()
@@ -55,12 +200,12 @@ class Slot:
 
     @property
     def open(self) -> bool:
-        """Whether its end is still to come, or that of a step within it."""
-        return bool(self.asks) or (self.call is not None and self.call.status in OPEN)
+        """Whether the call, or a step within it, has not ended."""
+        return bool(self.steps) or (self.call is not None and self.call.status in OPEN)
 
     @property
-    def may_ask(self) -> bool:
-        """Whether steps within the call may be open, while it is not running itself."""
+    def may_have_steps(self) -> bool:
+        """Whether steps within the call may be open although it is not running."""
         if self.call is None or self.call.attempt == 0:
             return False
         paused = self.call.status is CallStatus.READY
@@ -69,13 +214,13 @@ class Slot:
 
     @property
     def startable(self) -> bool:
-        """Whether it is ready, and waits for no answer to a question of its own."""
+        """Whether it is ready and waits for no answer to a question of its own."""
         ready = self.call is not None and self.call.status is CallStatus.READY
-        return ready and not (self.asks or self.inner or self.rests)
+        return ready and not (self.steps or self.inner_requests or self.resting)
 
     @property
-    def unshown(self) -> bool:
-        """Whether it waits, and has no preview of what it is now: somebody edited it."""
+    def needs_preview(self) -> bool:
+        """Whether it waits with a preview from before an edit."""
         call = self.call
         if call is None or self.tool is None or self.tool.preview is None:
             return False
@@ -84,85 +229,98 @@ class Slot:
 
     @property
     def content(self) -> str:
-        """What the model is told of it."""
+        """What the model is told about the call."""
         if self.error:
             return self.error
         if self.call is None:
-            return messages.forgotten()
+            return error_content("This call is no longer on record.")
         gone = self.tool is None and self.hosted is None
         if gone and self.call.status is CallStatus.CANCELLED:
-            return messages.error(f"There is no tool {self.model.name!r} any more; it was not run.")
-        return messages.content_of(self.call)
+            return error_content(f"The tool {self.model.name!r} no longer exists. It did not run.")
+        return result_content(self.call)
 
     @property
-    def message(self) -> dict[str, Json]:
-        """The answer to the model."""
+    def message(self) -> MessageBody:
+        """The message that answers the call."""
         if self.hosted is not None:
-            return messages.approval(self.model.id, self.call, self.error)
-        return messages.tool(self.model.id, self.model.name, self.content)
+            return approval_message(self.model.id, self.call, self.error)
+        return tool_message(self.model.id, self.model.name, self.content)
 
     @property
-    def standing(self) -> tuple[Any, ...]:
-        """What people see of it: another one is news to them."""
+    def request_version(self) -> tuple[Any, ...]:
+        """Identifies what people are shown; empty if nothing waits. A new value is news."""
         call = self.call
-        asked = call is not None and call.status in _WAITS
-        return (call.status, call.rev, call.attempt) if call is not None and asked else ()
+        if call is None or call.status not in _WAITING:
+            return ()
+        return call.status, call.rev, call.attempt
 
 
 class Turn:
-    """The calls of one reply."""
+    """The calls of one reply and their rows."""
 
-    def __init__(self, job: Job, number: int, run: str = "") -> None:
-        self.job = job
-        self.store = job.store
+    def __init__(self, ctx: RunContext, number: int, run: str = "") -> None:
+        self.ctx = ctx
+        self.store = ctx.store
         self.number = number
-        self.run = run or job.run
+        self.run = run or ctx.run
         self.slots: list[Slot] = []
-        self.due: list[Call | Cancel] = []
-        #: The calls in doubt that the other side can be asked about now.
-        self.doubts: list[Slot] = []
+        #: Expired requests and abandoned steps, to be closed by ``close_overdue``.
+        self.overdue: list[Call | Cancel] = []
+        #: Calls in doubt whose ``settle=`` can be asked now.
+        self.in_doubt: list[Slot] = []
 
     def key(self, slot: Slot) -> str:
-        """The natural key of a call: providers repeat their ids, turns and places do not."""
+        """Return the call's key. Built from its position, because providers repeat their ids."""
         return f"{self.number}.{slot.index}"
 
-    # -- taking calls in
+    # -- creating and loading
 
     async def plan(self, reply: ModelReply) -> tuple[NewCall, ...]:
-        """Read the calls; what cannot be read is answered to the model, and to nobody else."""
-        self.slots = _slots(reply.calls, reply.approvals, self.job.tools)
+        """Plan the calls of a reply. Invalid calls get an error that only the model sees."""
+        self._make_slots(reply.calls, reply.approvals)
         calls = []
         for slot in self.slots:
             try:
-                calls.append(await self._planned(slot, reply.text))
+                if slot.hosted is not None:
+                    call = await new_hosted_call(self.ctx, self.key(slot), slot.hosted)
+                else:
+                    call = await new_call(self.ctx, self.key(slot), slot.model, reply.text)
+                calls.append(call)
             except SaysoError as error:
-                slot.error = messages.error(str(error))
+                slot.error = error_content(str(error))
         return tuple(calls)
 
-    async def _planned(self, slot: Slot, note: str) -> NewCall:
-        if slot.hosted is not None:
-            return await planned_hosted(self.job, self.key(slot), slot.hosted)
-        return await planned(self.job, self.key(slot), slot.model, note)
-
-    def load(self, said: Mapping[str, Any]) -> None:
-        """Find the rows of a turn that was made before, here or in another process."""
-        calls = [ModelCall(c["id"], c["name"], c["arguments"]) for c in said.get("calls", ())]
-        hosted = [HostedApproval(**h) for h in said.get("hosted", ())]
-        self.slots = _slots(calls, hosted, self.job.tools)
+    def load(self, message: Mapping[str, Any]) -> None:
+        """Load the calls of a stored reply, made by this or another process."""
+        calls = [ModelCall(c["id"], c["name"], c["arguments"]) for c in message.get("calls", ())]
+        self._make_slots(calls, [HostedApproval(**h) for h in message.get("hosted", ())])
         for slot in self.slots:
-            slot.error = said.get("errors", {}).get(str(slot.index), "")
+            slot.error = message.get("errors", {}).get(str(slot.index), "")
         self._read([slot for slot in self.slots if not slot.error])
         for slot in self.slots:
             ran = slot.call is not None and slot.call.status in _RAN
             slot.told_called = True
-            # Who sits in front of a channel is asked again when the run comes back.
-            slot.told_before = bool(slot.standing)
-            slot.told_asked = () if self.job.gate.driver.interactive else slot.standing
+            # A person in front of a channel is asked again when the run is resumed.
+            slot.told_before = bool(slot.request_version)
+            slot.told_asked = () if self.ctx.gate.driver.interactive else slot.request_version
             slot.told_answered = ran
             slot.told_ended = ran or bool(slot.error)
 
+    def _make_slots(self, calls: Sequence[ModelCall], hosted: Sequence[HostedApproval]) -> None:
+        self.slots = [Slot(n, call, self.ctx.tools.get(call.name)) for n, call in enumerate(calls)]
+        for index, approval in enumerate(hosted, len(self.slots)):
+            model = ModelCall(approval.id, approval.name, approval.arguments)
+            self.slots.append(Slot(index, model, hosted=approval))
+
+    @property
+    def extras(self) -> dict[str, Json]:
+        """What is stored with the reply besides the model's own fields."""
+        errors = {str(slot.index): slot.error for slot in self.slots if slot.error}
+        hosted = [asdict(slot.hosted) for slot in self.slots if slot.hosted is not None]
+        return {**({"errors": errors} if errors else {}), **({"hosted": hosted} if hosted else {})}
+
     def _read(self, slots: Sequence[Slot]) -> None:
-        """Look at the rows of these slots, all at once."""
+        """Read the rows of these slots in one query."""
         if not slots:
             return
         found = self.store.calls_of(self.run, [self.key(slot) for slot in slots])
@@ -170,160 +328,148 @@ class Turn:
         for slot in slots:
             slot.call = by_key.get(self.key(slot), slot.call)
 
-    def placed(self, calls: Sequence[Call], token: int | None) -> None:
-        """Put rows into their slots; what was started under this token is ours to run."""
+    def place(self, calls: Sequence[Call], token: int | None) -> None:
+        """Put rows into their slots. Calls started under this token are ours to run."""
         by_key = {call.key: call for call in calls}
         for slot in self.slots:
             call = by_key.get(self.key(slot))
             if call is not None:
                 before = 0 if slot.call is None else slot.call.attempt
-                slot.ours = call.under_way and call.attempt == before + 1 and call.token == token
-                slot.call, slot.asks, slot.inner = call, [], ()
+                slot.started_here = (
+                    call.under_way and call.attempt == before + 1 and call.token == token
+                )
+                slot.call, slot.steps, slot.inner_requests = call, [], ()
 
-    # -- looking
+    def covered_by(self, calls: Sequence[Call]) -> bool:
+        """Return whether these rows include every open call, so that no read is needed."""
+        given = {call.id for call in calls}
+        return all(s.call is None or not s.open or s.call.id in given for s in self.slots)
 
-    def all_in(self, calls: Sequence[Call]) -> bool:
-        """Whether these rows tell of everything that is open: nothing else can have moved."""
-        told = {call.id for call in calls}
-        return all(s.call is None or not s.open or s.call.id in told for s in self.slots)
+    # -- looking at the rows
 
-    def refresh(self, again: bool = True) -> None:
-        """Look (``again``) at the rows; what is to be closed by now stands in ``due`` then."""
-        self.due = []
+    def refresh(self, read: bool = True) -> None:
+        """Update the slots, reading open rows unless ``read`` is false; fill ``overdue``."""
+        self.overdue = []
         of_run: list[Call] | None = None
-        known = [slot for slot in self.slots if slot.call is not None and not slot.tidy]
-        if again:
+        known = [slot for slot in self.slots if slot.call is not None and not slot.finished]
+        if read:
             self._read([slot for slot in known if slot.open])
         for slot in known:
             assert slot.call is not None
             if slot.open:
-                self._look_at_the_clock(slot.call)
-            slot.asks = []
-            if slot.may_ask:
+                self._check_expiry(slot.call)
+            slot.steps = []
+            if slot.may_have_steps:
                 of_run = self.store.calls_of(self.run) if of_run is None else of_run
-                slot.asks = self._asked_inside(slot.call, of_run)
-            slot.tidy = not slot.open and not self.due
-        self.doubts = [slot for slot in known if self._askable(slot)]
+                slot.steps = self._open_steps(slot.call, of_run)
+            slot.finished = not slot.open and not self.overdue
+        self.in_doubt = [
+            slot
+            for slot in known
+            if slot.tool is not None
+            and slot.tool.settle is not None
+            and slot.call is not None
+            and slot.call.askable(self.store.now())
+        ]
 
-    def _askable(self, slot: Slot) -> bool:
-        able = slot.tool is not None and slot.tool.settle is not None
-        return able and slot.call is not None and slot.call.askable(self.store.now())
+    def _check_expiry(self, call: Call) -> None:
+        ends = call.expires_at
+        if call.status is CallStatus.ASKED and ends is not None and ends <= self.store.now():
+            self.overdue.append(call)
+
+    def _open_steps(self, call: Call, of_run: list[Call]) -> list[Call]:
+        """Return the open requests that a call made while it ran."""
+        steps = [c for c in of_run if c.key.startswith(f"{call.key}/")]
+        for step in steps:
+            self._check_expiry(step)
+            if call.status not in OPEN and step.status in (CallStatus.ASKED, CallStatus.READY):
+                self.overdue.append(called_off(step, "the tool ended without it"))
+        return [step for step in steps if step.status in _WAITING]
+
+    def close_overdue(self) -> None:
+        """Expire or cancel what ``refresh`` found overdue."""
+        for item in self.overdue:
+            if isinstance(item, Cancel):
+                self.store.transact(item)
+            else:
+                expire(self.store, item)
 
     @property
-    def asks_at(self) -> Micros | None:
-        """When the other side can be asked about a call that is in doubt, if nobody was yet."""
+    def settle_at(self) -> Micros | None:
+        """The earliest time at which ``settle=`` of a call in doubt can be asked, if any."""
         able = [s.call for s in self.slots if s.tool is not None and s.tool.settle is not None]
         doubts = (call.unsettled for call in able if call is not None)
         return min((doubt.ask_at for doubt in doubts if doubt is not None), default=None)
 
-    def close_due(self) -> None:
-        """Close what is over."""
-        for due in self.due:
-            if isinstance(due, Cancel):
-                self.store.transact(due)
-            else:
-                expire(self.store, due)
-
-    def _look_at_the_clock(self, call: Call) -> None:
-        ends = call.expires_at
-        if call.status is CallStatus.ASKED and ends is not None and ends <= self.store.now():
-            self.due.append(call)
-
-    def _asked_inside(self, call: Call, of_run: list[Call]) -> list[Call]:
-        """What a call that paused by itself still waits for."""
-        inside = [c for c in of_run if c.key.startswith(f"{call.key}/")]
-        for step in inside:
-            self._look_at_the_clock(step)
-            if call.status not in OPEN and step.status in (CallStatus.ASKED, CallStatus.READY):
-                self.due.append(called_off(step, "the tool went on without it"))
-        return [step for step in inside if step.status in _WAITS]
-
     @property
-    def asks_store(self) -> bool:
-        """Whether something of the calls is to be read before it can be told."""
-        known = self.job.knows
-        return any(s.may_ask or (s.call is not None and not known(s.call)) for s in self.slots)
-
-    @property
-    def extras(self) -> dict[str, Json]:
-        """What is stored with the reply, beside what the model wrote."""
-        errors = {str(slot.index): slot.error for slot in self.slots if slot.error}
-        hosted = [asdict(slot.hosted) for slot in self.slots if slot.hosted is not None]
-        return {**({"errors": errors} if errors else {}), **({"hosted": hosted} if hosted else {})}
+    def needs_store(self) -> bool:
+        """Whether describing the calls requires a read."""
+        known = self.ctx.knows_tool
+        return any(
+            s.may_have_steps or (s.call is not None and not known(s.call)) for s in self.slots
+        )
 
     @property
     def settled(self) -> bool:
-        """Whether every call has its answer."""
+        """Whether every call has a result for the model."""
         return not any(slot.open for slot in self.slots)
 
     @property
-    def unshown(self) -> list[Slot]:
-        """The calls that wait and whose preview is of before an edit."""
-        return [slot for slot in self.slots if slot.unshown]
+    def needs_preview(self) -> list[Slot]:
+        """The waiting calls whose preview is from before an edit."""
+        return [slot for slot in self.slots if slot.needs_preview]
 
     @property
     def startable(self) -> list[Slot]:
-        """The calls that could start now."""
+        """The calls that may start now."""
         return [slot for slot in self.slots if slot.startable]
 
-    def waiting(self) -> tuple[Request, ...]:
-        """What people are asked, here and in the runs of agents that are tools here."""
+    def requests(self) -> tuple[Request, ...]:
+        """Return the open requests of the turn, including those of sub-agents."""
         found: list[Request] = []
         for slot in self.slots:
-            if slot.call is not None and slot.call.status in _WAITS:
-                found.append(self.job.request(slot.call))
-            found += [self.job.request(call) for call in slot.asks]
-            found += slot.inner
+            if slot.call is not None and slot.call.status in _WAITING:
+                found.append(self.ctx.request(slot.call))
+            found += [self.ctx.request(call) for call in slot.steps]
+            found += slot.inner_requests
         return tuple(found)
 
-    # -- telling
+    # -- events
 
     def news(self) -> Iterator[AgentEvent]:
-        """What listeners have not been told yet."""
-        if not (self.job.heard or self.job.asks_here):
+        """Yield the events that the listeners have not received yet."""
+        if not (self.ctx.has_listeners or self.ctx.has_channels):
             return
         for slot in self.slots:
             if not slot.told_called:
                 slot.told_called = True
                 yield self._called(slot)
         for slot in self.slots:
-            call, standing = slot.call, slot.standing
-            if call is not None and standing and standing != slot.told_asked:
-                slot.told_asked = standing
+            call, version = slot.call, slot.request_version
+            if call is not None and version and version != slot.told_asked:
+                slot.told_asked = version
                 again, slot.told_before = slot.told_before, False
-                yield Requested(self.job.request(call), again)
-            if call is not None and not slot.told_answered and _answered(call):
+                yield Requested(self.ctx.request(call), again)
+            if call is not None and not slot.told_answered and _is_decided(call):
                 slot.told_answered = True
-                yield Answered(self.job.request(call))
+                yield Answered(self.ctx.request(call))
             if not slot.told_ended and not slot.open:
                 slot.told_ended = True
                 yield self._closed(slot)
 
     def _called(self, slot: Slot) -> ToolCalled:
-        call = slot.call
-        name, id = slot.model.name, slot.model.id
+        call, name, id = slot.call, slot.model.name, slot.model.id
         if call is None:
             return ToolCalled(id, name, {}, id)
         return ToolCalled(call.id, call.tool, content_of(call), id)
 
     def _closed(self, slot: Slot) -> ToolClosed:
         call = slot.call
-        id = slot.model.id if call is None else call.id
-        name = slot.model.name if call is None else call.tool
-        status = "error" if call is None else str(call.status)
-        return ToolClosed(id, name, slot.content, status)
+        if call is None:
+            return ToolClosed(slot.model.id, slot.model.name, slot.content, "error")
+        return ToolClosed(call.id, call.tool, slot.content, str(call.status))
 
 
-def _answered(call: Call) -> bool:
+def _is_decided(call: Call) -> bool:
     decided = call.decision is not None and call.decision.type in DECISIONS
     return decided and call.status is not CallStatus.ASKED
-
-
-def _slots(
-    calls: Sequence[ModelCall], hosted: Sequence[HostedApproval], tools: Mapping[str, Tool]
-) -> list[Slot]:
-    slots = [Slot(index, call, tools.get(call.name)) for index, call in enumerate(calls)]
-    for index, approval in enumerate(hosted, len(slots)):
-        model = ModelCall(approval.id, approval.name, approval.arguments)
-        slots.append(Slot(index, model, hosted=approval))
-    return slots

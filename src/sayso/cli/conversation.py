@@ -22,8 +22,8 @@ from pydantic_core import to_jsonable_python
 from rich.cells import cell_len
 
 from sayso import codec, text
-from sayso.agent import Agent, Ended, Result, Text, ToolEnded, ToolStarted, streaming
-from sayso.agent.events import AgentEvent
+from sayso.agent import Agent, Ended, RunResult, Text, ToolEnded, ToolStarted
+from sayso.agent.events import AgentEvent, cancel_streams, wait_for_streams
 from sayso.agent.models import ModelError
 from sayso.channels.card import utc_now
 from sayso.channels.layout import Line, name, wrapped
@@ -136,7 +136,7 @@ class Conversation:
 
     # -- starting and leaving
 
-    def _continue_thread(self) -> Result | None:
+    def _continue_thread(self) -> RunResult | None:
         """Show the end of an earlier conversation, and resume its run if it is not finished."""
         run = self.agent.store.last_run(self.thread)
         if run is None:
@@ -172,7 +172,7 @@ class Conversation:
 
     # -- deciding
 
-    def _decide(self, result: Result | None) -> Result | None:
+    def _decide(self, result: RunResult | None) -> RunResult | None:
         """Prompt for pending requests and resume, until the run ends or the rest is skipped."""
         while result is not None and result.status == "paused":
             todo = [r for r in result.interruptions if r.id not in self._skipped]
@@ -193,13 +193,13 @@ class Conversation:
         self._skipped.add(request.id)
         return False
 
-    def _resume(self, result: Result) -> Result | None:
+    def _resume(self, result: RunResult) -> RunResult | None:
         self.printer.closed(self.inbox.get_sync(r.id) for r in result.interruptions)
         return self._follow(self.agent.stream_resume(result.run))
 
     # -- listening
 
-    def _listen(self, result: Result | None) -> Result | None:
+    def _listen(self, result: RunResult | None) -> RunResult | None:
         """Read the person's next line and act on it; resume if someone else decides first."""
         waiting = result.interruptions if result is not None and result.status == "paused" else ()
         self.printer.waiting(waiting)
@@ -275,7 +275,7 @@ class Conversation:
 
     # -- running
 
-    def _follow(self, events: AsyncIterator[AgentEvent]) -> Result | None:
+    def _follow(self, events: AsyncIterator[AgentEvent]) -> RunResult | None:
         """Print a run's events. Return ``None`` if it could not start, or was stopped by Ctrl-C."""
         run = self.agent.store.live_run(self.thread)
         ours = run is None or not run.leased(self.agent.store.now())
@@ -297,7 +297,7 @@ class Conversation:
                 self._runner.run(self._call_off("the model failed"))
         return None
 
-    async def _show(self, events: AsyncIterator[AgentEvent]) -> Result | None:
+    async def _show(self, events: AsyncIterator[AgentEvent]) -> RunResult | None:
         result = None
         async for event in events:
             self.printer(event)
@@ -392,8 +392,8 @@ def _events(agent: Agent, thread: str, who: Caller, words: str) -> AsyncIterator
     return agent.stream_resume(run.id)
 
 
-async def _followed(events: AsyncIterator[AgentEvent], printer: EventPrinter | None) -> Result:
-    result: Result | None = None
+async def _followed(events: AsyncIterator[AgentEvent], printer: EventPrinter | None) -> RunResult:
+    result: RunResult | None = None
     try:
         async for event in events:
             if printer is not None:
@@ -401,15 +401,15 @@ async def _followed(events: AsyncIterator[AgentEvent], printer: EventPrinter | N
             if isinstance(event, Ended):
                 result = event.result
     except asyncio.CancelledError:
-        streaming.cut_short()  # calls that had started are in doubt; do not wait for them
-        await streaming.drained()
+        cancel_streams()  # calls that had started are in doubt; do not wait for them
+        await wait_for_streams()
         leave_soon(Exit.PENDING)
         raise
     assert result is not None
     return result
 
 
-def _result_json(result: Result) -> dict[str, Any]:
+def _result_json(result: RunResult) -> dict[str, Any]:
     return {
         "status": result.status,
         "thread": result.thread,
@@ -497,7 +497,7 @@ class EventPrinter:
         else:
             self.line("✓", f"{name(event.tool)} ran: {_result(call)}", "bold green")
 
-    def _result(self, result: Result) -> None:
+    def _result(self, result: RunResult) -> None:
         if result.status == "done" and not self._spoke and isinstance(result.output, str):
             self._say(result.output)
             self.hush()

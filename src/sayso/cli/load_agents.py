@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from sayso.agent import Agent
-from sayso.agent.resumable import Resumable, elsewhere, store_of
+from sayso.agent.agent import Resumable, lend_store, store_mismatch, store_of
 from sayso.cli.common import DEFAULT_STORE, Usage
 from sayso.errors import NotFound, SaysoError
 from sayso.stores import open_store
@@ -45,9 +45,8 @@ def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumab
     for agent in agents:
         if [other.name for other in agents].count(agent.name) > 1:
             raise Usage(f"two agents are named {agent.name!r}: rename one")
-        if isinstance(agent, Agent):
-            agent.lend(kept)
-        if wrong := elsewhere(agent, kept):
+        lend_store(agent, kept)
+        if wrong := store_mismatch(agent, kept):
             raise Usage(f"{wrong}: pass --store, or do not name a store in your code")
     return kept, agents
 
@@ -55,8 +54,7 @@ def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumab
 def load_resumable(target: str, store: str | Store) -> Resumable:
     """Load an agent, ours or a guarded one. A ``sayso.Agent`` without a store gets this one."""
     agent = _loaded(target)
-    if isinstance(agent, Agent):
-        agent.lend(store)
+    lend_store(agent, store)
     return agent
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sayso.server.monitoring import Metrics as Figures
     from sayso.server.webhooks import Endpoint
     from sayso.worker import Worker
-    from sayso.worker.dispatch_temporal import TemporalDispatch
+    from sayso.worker.temporal import TemporalDispatch
 
 PORT = 8321
 
@@ -305,7 +305,7 @@ def _metrics_server(
 
 def _dispatched(worker: Worker, url: str) -> TemporalDispatch:
     try:
-        from sayso.worker.dispatch_temporal import Address, TemporalDispatch
+        from sayso.worker.temporal import Address, TemporalDispatch
     except ImportError:
         message = f'--dispatch {url}: Temporal is not installed: pip install "sayso[temporal]"'
         raise Usage(message) from None

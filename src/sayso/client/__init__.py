@@ -1,11 +1,10 @@
-"""The door for agents on other machines: the same verbs as a gate's, over HTTP.
+"""A gate for agents on other machines, over HTTP.
 
-Such an agent has a token and no database, so that decisions and record are out of its reach. That
-it asks before it acts is still up to its own code.
+The agent has a token and no database, so it cannot change decisions or the record. Asking before it
+acts is still up to its own code. Read ``gate`` first, then ``client``, which is the HTTP side.
 """
 
-from sayso.client.client import Claim, Client
+from sayso.client.client import Claim, Client, Unreachable
 from sayso.client.gate import RemoteGate
-from sayso.client.wire import Unreachable
 
 __all__ = ["Claim", "Client", "RemoteGate", "Unreachable"]

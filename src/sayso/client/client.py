@@ -1,56 +1,82 @@
-"""The routes for agents, as methods: open, wait, claim, renew, report, cancel."""
+"""``Client``: the server's routes for agents as methods, with the HTTP transport below it.
+
+The file continues with the options of a request, the parsing of replies, and ``Transport``.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import random
 import secrets
+import ssl
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Literal, Unpack
-from urllib.parse import quote
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from urllib.parse import quote, urlsplit
+from weakref import WeakKeyDictionary
 
-from sayso.client.options import CallOptions, OpenOptions, body_of, fresh_terms, header_key
-from sayso.client.reading import request_from
-from sayso.client.wire import Wire
-from sayso.errors import Conflict, InvalidCall
-from sayso.gate.options import check_known
-from sayso.twin import twin
-from sayso.types import Json, Question, Request
-from sayso.views import question_json
+import httpx
 
-#: The longest that one poll asks the server to wait; proxies cut off what takes a minute.
+from sayso import codec, errors
+from sayso.errors import Conflict, InvalidCall, InvalidDecision, SaysoError, TooMany
+from sayso.forking import renew_in_child
+from sayso.gate.options import Wait, check_known, checked_words, terms_from
+from sayso.rows import Call, CallStatus
+from sayso.twin import on_loop, twin
+from sayso.types import (
+    Decided,
+    DecisionMade,
+    Effect,
+    Evidence,
+    Execution,
+    Json,
+    Micros,
+    OnDuplicate,
+    Question,
+    Request,
+    Risk,
+    Terms,
+    VoteMade,
+)
+from sayso.views import question_from, question_json
+
+#: The longest wait of one poll, in seconds. Proxies cut connections after about a minute.
 LONGEST_POLL = 45.0
 DEFAULT_PATIENCE = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The right to run one approved call once: its arguments, and the token of this attempt."""
+    """The right to run one approved call once, with its arguments and the token of this attempt."""
 
     request: str
     tool: str | None
     args: Mapping[str, Json]
     token: int
     attempt: int
-    #: The same for every attempt: give it to services that take an idempotency key.
+    #: An idempotency key for other services. The same for every attempt.
     key: str
     lease: float
-    #: When it was asked for, on this machine's monotonic clock: the lease counts from here.
+    #: When the claim was sent, on this machine's monotonic clock. The lease counts from here.
     sent_at: float
 
     @property
     def lapsed(self) -> bool:
-        """Whether it ended by this machine's own measure, without a sign of life."""
+        """Whether the claim has lapsed by this machine's clock, without a renewal."""
         return time.monotonic() >= self.sent_at + self.lease
 
 
 class Client:
-    """An agent's side of a server: ask, wait, claim what was approved, run it, report.
+    """The agent's side of a server: ask, wait, claim what was approved, run it, report.
 
-    ``token`` is a token with the role ``agent``. While the server is away, requests are sent again
-    for ``patience`` seconds (None: for ever); nothing is asked or started twice by that.
-    ``agent`` is a name for servers where nobody signs in.
+    ``token`` has the role ``agent``. While the server is unreachable, requests are retried for
+    ``patience`` seconds (``None``: forever); a retry never asks or starts anything twice. ``agent``
+    names the agent on servers without sign-in.
     """
 
     def __init__(
@@ -61,26 +87,26 @@ class Client:
         agent: str | None = None,
         patience: float | None = DEFAULT_PATIENCE,
     ) -> None:
-        self._wire = Wire(url, token, patience)
+        self._transport = Transport(url, token, patience)
         self._agent = agent
-        self.url = self._wire.url
+        self.url = self._transport.url
 
     # -- asking
 
     async def open(
         self, tool: str, args: Mapping[str, Json], **options: Unpack[CallOptions]
     ) -> Request:
-        """Ask whether a tool may be called; under a key that was used, the request from before."""
+        """Ask whether a tool may be called. The same ``key`` returns the same request."""
         check_known(options, CallOptions)
         return await self._open({"tool": tool, "args": dict(args)}, options)
 
     async def ask(self, question: Question | str, **options: Unpack[OpenOptions]) -> Request:
-        """Ask a person something; their answer is ``request.decision.value``."""
+        """Ask a person a question. The answer is ``request.decision.value``."""
         check_known(options, OpenOptions)
         if isinstance(question, str):
             question = Question(question)
         if not isinstance(question, Question):
-            raise InvalidCall("ask with a text or a sayso.Question", "question")
+            raise InvalidCall("pass a text or a sayso.Question", "question")
         return await self._open({"question": question_json(question)}, options)
 
     async def confirm(
@@ -89,7 +115,7 @@ class Client:
         details: Mapping[str, Json] | None = None,
         **options: Unpack[OpenOptions],
     ) -> Request:
-        """Ask yes or no about a text and its details."""
+        """Ask a person to approve a text with details."""
         check_known(options, OpenOptions)
         return await self._open({"text": text, "details": dict(details or {})}, options)
 
@@ -97,21 +123,21 @@ class Client:
         body = {**content, **body_of(options)}
         if self._agent is not None:
             body["agent"] = self._agent
-        # A key also where the caller needs none, so that a lost answer opens nothing twice.
+        # Always send a key, so that a lost reply does not open a second request.
         key = options.get("key") or secrets.token_hex(16)
-        answer = await self._wire.post("/api/requests", body, key=header_key(key))
+        answer = await self._transport.post("/api/requests", body, key=header_key(key))
         return request_from(answer.body)
 
     async def wait(self, request: str, timeout: float = LONGEST_POLL) -> Request:
-        """The request once it is decided, or as it stands after so many seconds."""
+        """Return the request once it is decided, or as it is after ``timeout`` seconds."""
         seconds = max(0.0, min(timeout, LONGEST_POLL))
         query = {"timeout": f"{seconds:.3f}"}
-        answer = await self._wire.get(_path(request, "wait"), query, seconds)
+        answer = await self._transport.get(_path(request, "wait"), query, seconds)
         return request_from(answer.body)
 
     async def cancel(self, request: str, message: str = "") -> Request:
-        """Call off a request of this agent that nobody has decided."""
-        answer = await self._wire.post(_path(request, "cancel"), {"message": message})
+        """Cancel a pending request of this agent."""
+        answer = await self._transport.post(_path(request, "cancel"), {"message": message})
         return request_from(answer.body)
 
     # -- running
@@ -126,10 +152,11 @@ class Client:
         effect_key: str | None = None,
         terms: Mapping[str, Any] | None = None,
     ) -> Claim:
-        """Take an approved call: from here on it is reported, or in doubt; ``Conflict`` if not now.
+        """Claim an approved call. Report its outcome, or it will be in doubt.
 
-        ``lease`` is how many seconds the claim holds without a renewal. The rest is what the call
-        is here and now, which the server compares with what was approved.
+        ``lease`` is how many seconds the claim holds without a renewal. The server compares the
+        other arguments, the call's current terms, with what was approved. Raises ``Conflict`` if
+        the call cannot be claimed now.
         """
         body: dict[str, Json] = {"lease": lease}
         if tool_digest is not None:
@@ -140,7 +167,7 @@ class Client:
             body["effect_key"] = effect_key
         if own := fresh_terms(terms or {}):
             body["terms"] = own
-        answer = await self._wire.post(_path(request, "claim"), body)
+        answer = await self._transport.post(_path(request, "claim"), body)
         body = answer.body
         return Claim(
             request=body["request"],
@@ -154,43 +181,43 @@ class Client:
         )
 
     async def renew(self, claim: Claim) -> bool:
-        """Show a sign of life; false if the claim is not ours any more."""
+        """Renew a claim. Return False if it has been lost."""
         path = _path(claim.request, "renew")
-        answer = await self._wire.post(path, _proof(claim), patience=claim.lease)
+        answer = await self._transport.post(path, _proof(claim), patience=claim.lease)
         return bool(answer.body["ours"])
 
     async def result(
         self, claim: Claim, value: Json = None, *, error: str | None = None
     ) -> Request:
-        """Report what came of a claimed call: its result, or with ``error`` what went wrong."""
+        """Report the result of a claimed call, or its ``error``."""
         ok = error is None
         body = {**_proof(claim), "ok": ok, "result": value if ok else error}
         try:
-            answer = await self._wire.post(_path(claim.request, "result"), body)
+            answer = await self._transport.post(_path(claim.request, "result"), body)
         except Conflict:
             known = await self.wait(claim.request, 0)
             execution = known.execution
             said = ("done", value) if ok else ("failed", error)
             ours = execution.attempts == claim.attempt
             if ours and (execution.status, execution.result) == said:
-                return known  # it was sent twice, because the answer to the first got lost
+                return known  # sent twice, because the first reply got lost
             raise
         return request_from(answer.body)
 
     async def report(
         self, claim: Claim, outcome: Literal["paused", "in_doubt", "not_kept"], why: str = ""
     ) -> Request:
-        """Report an attempt that has no result: it asked people something and paused, it was cut
-        short, or it ran and its result could not be stored."""
+        """Report an attempt without a result.
+
+        It paused to ask a person, it was cut short, or it ran and its result cannot be stored.
+        """
         body = {**_proof(claim), "outcome": outcome, "result": why}
-        answer = await self._wire.post(_path(claim.request, "result"), body)
+        answer = await self._transport.post(_path(claim.request, "result"), body)
         return request_from(answer.body)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._wire.close()
-
-    # -- twins
+        await self._transport.close()
 
     open_sync = twin(open)
     ask_sync = twin(ask)
@@ -224,3 +251,454 @@ def _path(request: str, verb: str) -> str:
 
 def _proof(claim: Claim) -> dict[str, Json]:
     return {"token": claim.token, "attempt": claim.attempt}
+
+
+# --- options of a request ---
+
+#: The longest key that the server accepts in a header.
+_MAX_KEY = 200
+
+
+class _Terms(TypedDict, total=False):
+    """Who decides and until when. These can only make the server's policy stricter."""
+
+    #: What a person reads first, shown as the agent's words.
+    title: str
+    note: str
+    description: str
+    reviewers: str | Iterable[str]
+    quorum: int
+    risk: Risk | str
+    expires_in: float | str | timedelta | None
+    valid_for: float | str | timedelta
+
+
+class OpenOptions(_Terms, total=False):
+    """Options of a request."""
+
+    #: Identifies the request: opening it again under the same key returns it.
+    key: str
+    run: str
+    thread: str
+    requester: str
+
+
+class CallOptions(OpenOptions, total=False):
+    """Options of a tool call."""
+
+    schema: Mapping[str, Json]
+    returns: Mapping[str, Json] | None
+    preview: Json
+    allowed: Iterable[str]
+    effect: Effect
+    #: Makes the effect unique for this agent: a template over the arguments.
+    effect_key: str
+    on_duplicate: OnDuplicate
+    #: Facts about the environment that the approval covers. The claim sends them again.
+    binds: Mapping[str, Json]
+
+
+class RemoteAskOptions(_Terms, total=False):
+    """Options of ``RemoteGate.ask`` and ``RemoteGate.confirm``."""
+
+    wait: Wait
+    key: str | Callable[[dict[str, Json]], str]
+
+
+class RemoteGuardOptions(RemoteAskOptions, total=False):
+    """Options of ``RemoteGate.guard``."""
+
+    name: str
+    allowed: Iterable[str]
+    effect: Effect
+    effect_key: str | Callable[[dict[str, Json]], str]
+    on_duplicate: OnDuplicate
+    binds: Callable[..., Mapping[str, Json]]
+    preview: Callable[..., Json]
+    raises: type[Exception] | Iterable[type[Exception]]
+    #: Only ``True``: the server's policy decides which calls need no approval.
+    needs_approval: Literal[True]
+
+
+_TERMS = (
+    "allowed",
+    "reviewers",
+    "quorum",
+    "expires_in",
+    "valid_for",
+    "effect",
+    "effect_key",
+    "on_duplicate",
+)
+_UNCHECKED = ("run", "thread", "requester", "schema", "returns", "preview", "binds")
+
+
+def fresh_terms(options: Mapping[str, Any]) -> dict[str, Json]:
+    """Return the reviewers and the quorum that the code requires now."""
+    return {name: body_of(options)[name] for name in ("reviewers", "quorum") if options.get(name)}
+
+
+def body_of(options: Mapping[str, Any]) -> dict[str, Json]:
+    """Return the options, checked, as fields of the request body."""
+    terms = terms_from(options)
+    body: dict[str, Json] = {}
+    for name in _TERMS:
+        if options.get(name) is not None:
+            value = getattr(terms, name)
+            body[name] = list(value) if isinstance(value, tuple) else value
+    if options.get("risk") is not None:
+        body["risk"] = {"level": terms.risk.level, "reasons": list(terms.risk.reasons)}
+    for name in ("title", "note", "description"):
+        if options.get(name):
+            body[name] = checked_words(options[name], name)
+    body |= {name: options[name] for name in _UNCHECKED if options.get(name)}
+    return body
+
+
+def header_key(key: str) -> str:
+    """Return the key for a header, hashed if a header cannot carry it."""
+    fits = key.isascii() and key.isprintable() and key == key.strip() and len(key) <= _MAX_KEY
+    return key if fits and key else f"sha256:{codec.sha256(key.encode('utf-8', 'surrogatepass'))}"
+
+
+# --- reading replies ---
+
+Body = Mapping[str, Any]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def request_from(body: Body) -> Request:
+    """Return a request from its JSON. ``digest`` is empty if the server masked something."""
+    return Request(
+        id=body["id"],
+        kind=body["kind"],
+        status=body["status"],
+        agent=body["agent"],
+        run=body["run"],
+        thread=body["thread"],
+        tool=body["tool"],
+        args=body["args"],
+        schema=body["schema"],
+        question=None if body["question"] is None else question_from(body["question"]),
+        title=body["title"],
+        description=body["description"],
+        note=body["note"],
+        preview=body["preview"],
+        digest=body["digest"] or "",
+        revision=body["revision"],
+        allowed=tuple(body["allowed"]),
+        reviewers=tuple(body["reviewers"]),
+        quorum=body["quorum"],
+        votes=tuple(_vote(vote) for vote in body["votes"]),
+        risk=Risk(body["risk"]["level"], tuple(body["risk"]["reasons"])),
+        rule=body["rule"],
+        requester=body["requester"],
+        created_at=datetime.fromisoformat(body["created_at"]),
+        expires_at=_moment(body["expires_at"]),
+        decision=None if body["decision"] is None else _decision(body["decision"]),
+        execution=Execution(**body["execution"]),
+        original=body["original"],
+        requester_decides=body.get("requester_decides", True),
+        assurance=body.get("assurance", "code"),
+        effect=body.get("effect", "once"),
+        effect_key=body.get("effect_key", ""),
+        evidence=_evidence(body.get("evidence")),
+    )
+
+
+def _evidence(body: Body | None) -> Evidence | None:
+    if body is None:
+        return None
+    return Evidence(body["answer"], body["text"], datetime.fromisoformat(body["at"]))
+
+
+def _vote(body: Body) -> VoteMade:
+    at = datetime.fromisoformat(body["at"])
+    return VoteMade(type="approve", by=body["by"], at=at, assurance=body["assurance"])
+
+
+def _decision(body: Body) -> DecisionMade:
+    return DecisionMade(
+        type=body["type"],
+        by=body["by"],
+        at=datetime.fromisoformat(body["at"]),
+        channel=body["channel"],
+        assurance=body["assurance"],
+        message=body.get("message", ""),
+        args=body.get("args"),
+        value=body.get("value"),
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def row_of(request: Request, args: Body | None = None, attempt: int = 0) -> Call:
+    """Return the part of a request's row that the driver uses.
+
+    The digest, the nonce and the signatures stay on the server, which has verified them.
+    """
+    status = request.execution.status
+    if status == "none":
+        status = "asked" if request.status == "pending" else request.status
+    return Call(
+        id=request.id,
+        run=request.run,
+        thread=request.thread,
+        key=request.id,
+        kind=request.kind,
+        agent=request.agent,
+        tool=request.tool or "",
+        tool_digest="",
+        args=codec.canonical(dict(request.args if args is None else args)).decode(),
+        args_hash="",
+        nonce="",
+        terms=Terms(effect=request.effect),
+        created=_micros(request.created_at),
+        requester=request.requester,
+        status=CallStatus(status),
+        original=None if request.original is None else codec.dumps(request.original),
+        decision=None if request.decision is None else _decided(request.decision),
+        attempt=attempt or request.execution.attempts,
+        result=_stored(request, status),
+        effect_key=request.effect_key,
+    )
+
+
+def _stored(request: Request, status: str) -> str | None:
+    result = request.execution.result
+    if status not in ("done", "responded"):
+        return None if result is None else str(result)
+    return codec.dumps(result) if request.execution.kept else None
+
+
+def _decided(decision: DecisionMade) -> Decided:
+    return Decided(
+        type=decision.type,
+        by=decision.by,
+        at=_micros(decision.at),
+        channel=decision.channel,
+        assurance=decision.assurance,
+        digest="",
+        signature="",
+        message=decision.message,
+        value=None if decision.value is None else codec.dumps(decision.value),
+    )
+
+
+def _micros(at: datetime) -> Micros:
+    since = at - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+# --- HTTP ---
+
+#: Statuses after which the same request is sent again.
+_RETRIED = frozenset({429, 502, 503, 504})
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 30.0
+
+
+class Unreachable(SaysoError):
+    """The server could not be reached, or the reply is not from Sayso."""
+
+
+class Reply(NamedTuple):
+    """A reply's JSON, and when the request that it answers was sent."""
+
+    body: Any
+    sent_at: float
+
+
+class Transport:
+    """Sends requests to one server and retries those that get lost, sync or async.
+
+    Every request may be sent twice: a key, a token or the method itself makes the second one a
+    no-op. ``patience`` is how many seconds to retry without a reply; ``None`` is forever.
+    """
+
+    def __init__(self, url: str, token: str | None, patience: float | None) -> None:
+        self.url = _checked_url(url)
+        self._headers = (
+            {} if token is None else {"authorization": f"Bearer {_checked_token(token)}"}
+        )
+        self._patience = patience
+        self._inherited: list[Any] = []
+        self._reset()
+        renew_in_child(self)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._client: httpx.Client | None = None
+        #: Connections belong to the event loop that opened them.
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
+            WeakKeyDictionary()
+        )
+        self._tls: ssl.SSLContext | None = None
+
+    def after_fork(self) -> None:
+        """Keep the parent's connections open and unused, and open new ones."""
+        self._inherited += [self._client, *self._clients.items()]
+        self._reset()
+
+    async def get(self, path: str, query: Mapping[str, Any], seconds: float = 0.0) -> Reply:
+        """Send a GET. The server may take ``seconds`` longer than usual to reply."""
+        return await self._send("GET", path, {"params": dict(query)}, seconds, self._patience)
+
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        patience: float | None = None,
+    ) -> Reply:
+        """Send a POST. ``key`` makes it idempotent on the server."""
+        headers = {"content-type": "application/json"}
+        if key is not None:
+            headers["idempotency-key"] = key
+        content = json.dumps(dict(body), ensure_ascii=False, allow_nan=False).encode()
+        asked = {"content": content, "headers": headers}
+        return await self._send("POST", path, asked, 0.0, patience or self._patience)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        asked: dict[str, Any],
+        seconds: float,
+        patience: float | None,
+    ) -> Reply:
+        asked["timeout"] = httpx.Timeout(
+            _ANSWER_SECONDS + seconds, connect=_CONNECT_SECONDS, pool=None
+        )
+        ends = None if patience is None else time.monotonic() + patience + seconds
+        pause = _FIRST_PAUSE
+        while True:
+            sent_at = time.monotonic()
+            try:
+                response = await self._once(method, path, asked)
+            except httpx.TransportError as error:
+                problem: SaysoError = self._lost(error)
+            else:
+                if response.is_success:
+                    return Reply(self._json(response), sent_at)
+                problem = self._error(response)
+                if response.status_code not in _RETRIED:
+                    raise problem
+            wanted = problem.wait if isinstance(problem, TooMany) else None
+            rest = max(pause * random.uniform(0.5, 1.0), wanted or 0.0)
+            if ends is not None and time.monotonic() + rest > ends:
+                raise problem
+            await sleep(rest)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _once(self, method: str, path: str, asked: dict[str, Any]) -> httpx.Response:
+        if on_loop():
+            return await self._async_client().request(method, path, **asked)
+        return self._sync_client().request(method, path, **asked)
+
+    def _lost(self, error: httpx.TransportError) -> Unreachable:
+        said = str(error) or type(error).__name__
+        return Unreachable(
+            f"{self.url} cannot be reached ({said}): check the URL and that the server runs"
+        )
+
+    # -- answers
+
+    def _json(self, response: httpx.Response) -> Any:
+        try:
+            return response.json()
+        except ValueError:
+            raise Unreachable(
+                f"{self.url} did not answer with JSON: check that this is the URL of Sayso"
+            ) from None
+
+    def _error(self, response: httpx.Response) -> SaysoError:
+        """Return the error that the server raised."""
+        try:
+            body = response.json()
+            name, message = str(body["error"]), str(body["message"])
+        except (ValueError, KeyError, TypeError):
+            where = response.headers.get("location")
+            more = f", redirecting to {where}" if where else ""
+            return Unreachable(
+                f"{self.url} answered {response.status_code}{more}: check that this is the URL "
+                "of Sayso"
+            )
+        kind = getattr(errors, name, None)
+        if not isinstance(kind, type) or not issubclass(kind, SaysoError):
+            return SaysoError(f"{message} ({name})")
+        if issubclass(kind, InvalidCall | InvalidDecision):
+            return kind(message, str(body.get("field") or ""))
+        if issubclass(kind, TooMany):
+            return kind(message, _seconds(response.headers.get("retry-after")))
+        return kind(message)
+
+    # -- connections
+
+    def _sync_client(self) -> httpx.Client:
+        with self._lock:
+            if self._client is None:
+                self._client = httpx.Client(**self._settings())
+            return self._client
+
+    def _async_client(self) -> httpx.AsyncClient:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if loop not in self._clients:
+                self._clients[loop] = httpx.AsyncClient(**self._settings())
+            return self._clients[loop]
+
+    def _settings(self) -> dict[str, Any]:
+        if self._tls is None:
+            self._tls = httpx.create_ssl_context()
+        return {
+            "base_url": self.url,
+            "headers": self._headers,
+            "verify": self._tls,
+            # Every waiting request holds a connection, however many there are.
+            "limits": httpx.Limits(max_connections=None, max_keepalive_connections=20),
+        }
+
+    async def close(self) -> None:
+        """Close the sync connections and those of the current event loop."""
+        with self._lock:
+            blocking, self._client = self._client, None
+            here = self._clients.pop(asyncio.get_running_loop(), None) if on_loop() else None
+        if blocking is not None:
+            blocking.close()
+        if here is not None:
+            await here.aclose()
+
+
+async def sleep(seconds: float) -> None:
+    """Sleep, on the event loop if there is one."""
+    if on_loop():
+        await asyncio.sleep(seconds)
+    else:
+        time.sleep(seconds)
+
+
+def _checked_url(url: str) -> str:
+    parts = urlsplit(url) if isinstance(url, str) else None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidCall(f"{url!r:.100} is not a server URL: use https://…", "url")
+    if parts.username is not None:
+        raise InvalidCall("remove the password from the URL and pass token=…", "url")
+    return url.rstrip("/")
+
+
+def _checked_token(token: str) -> str:
+    token = token.strip()
+    if not token.isascii() or not token.isprintable() or not token or " " in token:
+        raise InvalidCall("this is not a token: pass what `sayso token create` printed", "token")
+    return token
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        return None if header is None else float(header)
+    except ValueError:
+        return None

@@ -1,17 +1,34 @@
-"""A gate whose store is on another machine, behind a server."""
+"""``RemoteGate``: a gate whose store is behind a server, and the backend that it uses.
+
+The agent has a token and no database. The server asks its policy, keeps the leases and re-checks a
+claim with the fresh terms that the claim sends. A call is in doubt if its claim lapses without a
+report.
+"""
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from sayso import codec
-from sayso.client.backend import HttpBackend
-from sayso.client.client import DEFAULT_PATIENCE, Client
-from sayso.client.options import RemoteAskOptions, RemoteGuardOptions
-from sayso.errors import InvalidCall, Rejected
+from sayso.client.client import (
+    DEFAULT_PATIENCE,
+    LONGEST_POLL,
+    Claim,
+    Client,
+    RemoteAskOptions,
+    RemoteGuardOptions,
+    row_of,
+    sleep,
+)
+from sayso.errors import Conflict, DuplicateEffect, InvalidCall, Leased, Rejected, SaysoError
+from sayso.gate.backend import RunEntry, Step, moved
 from sayso.gate.driver import Driver
 from sayso.gate.options import (
     UNSET,
@@ -28,26 +45,44 @@ from sayso.gate.options import (
     terms_from,
 )
 from sayso.gate.plan import Plan
+from sayso.gate.reentrancy import refuse_own_run
 from sayso.gate.scope import RunScope, carry, current, root_context
+from sayso.gate.settling import Settler
 from sayso.policy.template import checked_key, escaped
+from sayso.rows import Call, CallStatus
 from sayso.twin import twin
-from sayso.types import Json, Question, Terms
-from sayso.views import kept_question
+from sayso.types import Json, Question, Request, Terms
+from sayso.views import kept_question, question_from
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 T = TypeVar("T")
 
 DEFAULT_LEASE = 30.0
+#: Options that are used here and not sent.
+_LOCAL_OPTIONS = frozenset(
+    {
+        "wait",
+        "key",
+        "note",
+        "title",
+        "name",
+        "needs_approval",
+        "binds",
+        "preview",
+        "raises",
+        "effect_key",
+    }
+)
 
 
 class RemoteGate:
-    """Ask a server before acting, and run here what was approved there, once.
+    """Asks a server before acting, and runs approved calls here, once.
 
-    ``token`` is a token with the role ``agent``. ``wait`` says how long a call waits for people:
-    ``None`` for ever, ``0`` not at all (``Paused`` is raised at once). ``lease`` is how long a
-    call that runs here may show no sign of life before the server puts it in doubt; ``patience``
-    how many seconds to go on trying while the server cannot be reached (``None``: for ever).
+    ``token`` has the role ``agent``. ``wait`` is how many seconds a call waits for people: ``None``
+    is forever, ``0`` raises ``Paused`` at once. ``lease`` is how many seconds a running call may go
+    without a renewal before the server marks it in doubt. ``patience`` is how many seconds to retry
+    while the server is unreachable (``None``: forever).
     """
 
     def __init__(
@@ -71,11 +106,11 @@ class RemoteGate:
         self._wait = checked_wait(wait)
 
     def run(self, name: str, *, requester: str = "") -> RunScope:
-        """Name the run that the calls inside ``with`` or ``async with`` belong to."""
+        """Open a named run for the calls inside ``with`` or ``async with``."""
         return RunScope(self.driver, name, requester)
 
     def carry(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Bind a function to the run that is open here, so that a thread or pool can call it."""
+        """Bind a function to the open run, so that another OS thread or a pool can call it."""
         return carry(self.driver, function)
 
     # -- guarding functions
@@ -87,19 +122,19 @@ class RemoteGate:
     def guard(self, function: Any = None, /, **options: Unpack[RemoteGuardOptions]) -> Any:
         """Ask before this function runs: ``@remote.guard`` or ``@remote.guard(risk="high", …)``.
 
-        Whether a person is asked at all is up to the server's policy; without one, always. What
-        is said here can only make that stricter.
+        The server's policy decides whether a person is asked; without one, always. The options can
+        only make the policy stricter.
         """
         if "settle" in options:
             raise TypeError(
-                "settle: only for a gate on the store itself; people at the server settle what a "
+                "settle: only for a gate with its own store; people at the server settle what a "
                 "remote agent left in doubt"
             )
         check_known(options, RemoteGuardOptions)
         if options.get("needs_approval", True) is not True:
             raise TypeError(
-                "needs_approval: only True here; which calls pass without a person is up to the "
-                "server's policy"
+                "needs_approval: only True here; the server's policy decides which calls need no "
+                "approval"
             )
         if function is None:
             return lambda target: self._guarded(target, options)
@@ -111,14 +146,14 @@ class RemoteGate:
 
         key = options.get("key")
         if key is not None and not callable(key):
-            raise TypeError("key= of a guarded function is a function of its arguments")
+            raise TypeError("key= of a guarded function must be a function of its arguments")
         checked_functions(options)
         description = options.get("description")
         signature = Signature.of(function, name=options.get("name"), description=description)
         return Guard(
             driver=self.driver,
-            judge=_judged_there,
-            options=_of_terms(options),
+            judge=_judged_by_server,
+            options=_sent_options(options),
             function=function,
             signature=signature,
             tool=tool_of(signature, ""),
@@ -137,12 +172,12 @@ class RemoteGate:
     # -- asking
 
     async def ask(self, question: Question | str, **options: Unpack[RemoteAskOptions]) -> Any:
-        """Ask a person something and give the answer; ``Rejected`` if they will not answer."""
+        """Ask a person a question and return the answer. Raises ``Rejected`` if they decline."""
         if isinstance(question, str):
             question = Question(question)
         if not isinstance(question, Question):
-            raise InvalidCall("ask with a text or a sayso.Question", "question")
-        return await self._put("ask", "question", kept_question(question), options)
+            raise InvalidCall("pass a text or a sayso.Question", "question")
+        return await self._ask("ask", "question", kept_question(question), options)
 
     async def confirm(
         self,
@@ -150,17 +185,17 @@ class RemoteGate:
         details: Mapping[str, Json] | None = None,
         **options: Unpack[RemoteAskOptions],
     ) -> bool:
-        """Ask yes or no about a text and its details, which are both in the digest."""
+        """Ask a person to approve a text with details, both in the digest. Return the answer."""
         if not isinstance(text, str) or not text.strip():
-            raise InvalidCall("say what is to be approved", "text")
+            raise InvalidCall("the text is empty: write what should be approved", "text")
         try:
             content = {"text": text, "details": dict(details or {})}
-            await self._put("confirm", "approval", content, options)
+            await self._ask("confirm", "approval", content, options)
         except Rejected:
             return False
         return True
 
-    async def _put(
+    async def _ask(
         self, subject: str, kind: str, content: dict[str, Json], options: RemoteAskOptions
     ) -> Any:
         check_known(options, RemoteAskOptions)
@@ -174,11 +209,11 @@ class RemoteGate:
             kind=kind,
             args=data.decode(),
             agent=self.agent,
-            terms=_judged_there,
+            terms=_judged_by_server,
             title=fixed_title(options.get("title")),
             note=checked_words(options.get("note") or "", "note"),
             wait=self._wait_of(options),
-            options=_of_terms(options),
+            options=_sent_options(options),
         )
         return await self.driver.result(scope, plan)
 
@@ -186,8 +221,6 @@ class RemoteGate:
         """Close the connections."""
         self.driver.closed = True
         await self.client.close()
-
-    # -- twins
 
     ask_sync = twin(ask)
     confirm_sync = twin(confirm)
@@ -212,24 +245,234 @@ class RemoteGate:
         self.close_sync()
 
 
-async def _judged_there(*_: Any) -> Terms:
-    raise AssertionError("the server asks its policy")
+async def _judged_by_server(*_: Any) -> Terms:
+    raise AssertionError("only the server asks its policy")
 
 
 def _key_maker(
     options: Mapping[str, Any], arguments: Iterable[str]
 ) -> Callable[[dict[str, Json]], str] | None:
-    """Makes the template of the effect key, which the server fills in: again after an edit."""
+    """Return what makes the effect key's template, which the server fills in."""
     made, template = checked_effect_key(options, arguments), options.get("effect_key")
     if made is not None:
         return lambda args: escaped(checked_key(made(args)))
     return None if template is None else lambda _: str(template)
 
 
-def _of_terms(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that travel with the request; key, note and wait are the plan's."""
-    own = (
-        *("wait", "key", "note", "title", "name", "needs_approval", "binds", "preview", "raises"),
-        "effect_key",
-    )
-    return {name: value for name, value in options.items() if name not in own}
+def _sent_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are sent with the request."""
+    return {name: value for name, value in options.items() if name not in _LOCAL_OPTIONS}
+
+
+log = logging.getLogger("sayso.client")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
+
+
+class HttpBackend:
+    """The ``Backend`` over HTTP."""
+
+    def __init__(self, client: Client, lease: float) -> None:
+        self._client = client
+        self._lease = lease
+        #: The claims of calls that run here.
+        self._claims: dict[str, Claim] = {}
+
+    @property
+    def place(self) -> str:
+        """The server's URL."""
+        return self._client.url
+
+    def check_usable(self) -> None:
+        """Do nothing: the server checks its store."""
+
+    # -- asking
+
+    async def find(self, entry: RunEntry, plan: Plan) -> Call | None:
+        return None  # proposing it again under the same key returns it
+
+    async def propose(self, entry: RunEntry, plan: Plan) -> Step:
+        client, content = self._client, codec.loads(plan.args)
+        options: dict[str, Any] = {
+            **plan.options,
+            "key": plan.key,
+            "run": entry.name,
+            "requester": entry.requester,
+            "note": plan.note,
+        }
+        if plan.title is not None:
+            options["title"] = plan.title(plan.args)
+        if plan.kind == "question":
+            return Step(row_of(await client.ask(question_from(content), **options)))
+        if plan.tool is None:
+            opened = await client.confirm(content["text"], content["details"], **options)
+            return Step(row_of(opened))
+        face = codec.loads(plan.tool.schema)
+        options |= {"schema": face["parameters"], "returns": face["returns"]}
+        options["description"] = plan.tool.description
+        if binds := plan.binds():
+            options["binds"] = codec.loads(binds)
+        if plan.effect_key is not None:
+            options["effect_key"] = str(plan.effect_key(content))
+        if plan.preview is not None:
+            options["preview"] = codec.loads(await plan.preview(plan.args, 1))
+        return Step(row_of(await client.open(plan.tool_name, content, **options)))
+
+    # -- looking and waiting
+
+    async def look(self, call: Call) -> Call:
+        return row_of(await self.request(call))
+
+    async def wait(self, call: Call, timeout: float | None) -> Call:
+        ends = None if timeout is None else time.monotonic() + timeout
+        pause = _FIRST_PAUSE
+        while True:
+            left = LONGEST_POLL if ends is None else max(ends - time.monotonic(), 0.0)
+            poll = min(left, LONGEST_POLL)
+            began = time.monotonic()
+            now = row_of(await self._client.wait(call.id, poll))
+            over = ends is not None and time.monotonic() >= ends
+            if moved(now, call) or over:
+                return now
+            if time.monotonic() - began < poll / 2:
+                # Do not poll a server in a tight loop if it does not wait.
+                await sleep(pause if ends is None else min(pause, max(left, 0.001)))
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    # -- starting
+
+    async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
+        claim = await self._claimed(entry, plan, call)
+        if claim is None:
+            return Step(await self.look(call))
+        self._claims[call.id] = claim
+        args = codec.canonical(dict(claim.args)).decode()
+        running = call._replace(
+            status=CallStatus.RUNNING, token=claim.token, attempt=claim.attempt, args=args
+        )
+        return Step(running, True)
+
+    async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
+        claim = await self._claimed(entry, plan, call)
+        if claim is not None:
+            return row_of(await self._client.result(claim, True))
+        return await self.look(call)
+
+    async def _claimed(self, entry: RunEntry, plan: Plan, call: Call) -> Claim | None:
+        """Claim the call. Return None if another process has it or works on its run."""
+        binds = plan.binds()
+        try:
+            return await self._client.claim(
+                call.id,
+                lease=self._lease,
+                tool_digest=None if plan.tool is None else _digest_of(plan),
+                binds=codec.loads(binds) if binds else None,
+                effect_key=_effect_key(plan, call),
+                terms=dict(plan.options),
+            )
+        except DuplicateEffect:
+            return None  # the row names the request that has the effect
+        except Conflict as error:
+            refuse_own_run(self.place, entry.name)
+            log.info("%s: not claimed: %s", call.id, error)
+            await sleep(_FIRST_PAUSE)
+            return None
+
+    # -- ending
+
+    async def end(
+        self,
+        entry: RunEntry,
+        call: Call,
+        ok: bool,
+        result: str | None,
+        *,
+        why: str = "",
+        retry: bool = False,
+    ) -> Call:
+        claim = self._claims.pop(call.id)
+        if ok and result is not None:
+            value = codec.loads(result)
+            try:
+                codec.canonical(value)
+            except InvalidCall as error:
+                result, why = None, str(error)
+            else:
+                return row_of(await self._client.result(claim, value))
+        if result is None:
+            return row_of(await self._client.report(claim, "not_kept", why))
+        try:
+            return row_of(await self._client.result(claim, error=result))
+        except SaysoError as lost:
+            log.warning("%s: the failure could not be reported: %s", call.id, lost)
+            return call._replace(status=CallStatus.FAILED, result=result)
+
+    async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
+        return row_of(await self._client.report(self._claims.pop(call.id), "paused"))
+
+    async def doubt(self, call: Call, reason: str) -> Call:
+        claim = self._claims.pop(call.id)
+        try:
+            return row_of(await self._client.report(claim, "in_doubt", reason))
+        except SaysoError as lost:
+            log.warning("%s: the report was lost and the claim will lapse: %s", call.id, lost)
+            return call
+
+    async def settle(self, call: Call, ask: Settler) -> Call:
+        raise SaysoError("people at the server settle calls in doubt")
+
+    @contextmanager
+    def lease(self, entry: RunEntry, call: Call, began: float) -> Iterator[Claim]:
+        claim, over = self._claims[call.id], threading.Event()
+        name = f"sayso-claim-{call.id}"
+        # An OS thread, because the function that runs meanwhile may block the event loop.
+        threading.Thread(target=self._beat, args=(claim, over), name=name, daemon=True).start()
+        try:
+            yield claim
+        finally:
+            over.set()
+
+    def _beat(self, claim: Claim, over: threading.Event) -> None:
+        while not over.wait(claim.lease / 3):
+            try:
+                ours = self._client.renew_sync(claim)
+            except (SaysoError, RuntimeError) as error:  # a closed client is a RuntimeError
+                log.warning("%s: the claim could not be renewed: %s", claim.request, error)
+                continue
+            if not ours:
+                log.warning("%s: the claim was lost", claim.request)
+                return
+
+    # -- the rest
+
+    def inner_run(self, call: Call) -> str | None:
+        return call.id  # the claim holds the call's own run
+
+    async def request(self, call: Call) -> Request:
+        return await self._client.wait(call.id, 0)
+
+    async def stop_reason(self, call: Call) -> str:
+        return ""
+
+    async def leased(self, call: Call) -> Leased:
+        return Leased(
+            f"{call.id} is leased until its claim lapses: another process runs it, or died; try "
+            "again then, or wait for it (wait=None)"
+        )
+
+    async def finish(self, entry: RunEntry, status: str, output: str | None = None) -> None:
+        """Do nothing: the server ends a run when nothing of it is open."""
+
+
+def _digest_of(plan: Plan) -> str:
+    from sayso.schema import remote_tool  # brings jsonschema
+
+    assert plan.tool is not None
+    face = codec.loads(plan.tool.schema)
+    tool = remote_tool(plan.tool_name, face["parameters"], face["returns"], plan.tool.description)
+    return tool.digest
+
+
+def _effect_key(plan: Plan, call: Call) -> str | None:
+    """Return the effect key for the arguments that would run, also after an edit."""
+    return None if plan.effect_key is None else str(plan.effect_key(codec.loads(call.args)))

@@ -12,7 +12,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from sayso import codec
@@ -21,10 +20,11 @@ from sayso.errors import Cancelled, Conflict, InvalidCall, InvalidPolicy, NotFou
 from sayso.gate.foreign import MOST_WAITING, run_of, runs_of
 from sayso.gate.foreign_tool import ForeignTool
 from sayso.gate.gate import Gate
-from sayso.gate.given import check_asked_in, decisions_from
 from sayso.gate.lease import RunLease, supersede
 from sayso.gate.options import MAX_NAME, checked_words
+from sayso.gate.parse_decisions import check_asked_in, decisions_from
 from sayso.gate.reentrancy import working
+from sayso.gate.run_result import RunResult, RunState
 from sayso.gate.scope import RunScope
 from sayso.gate.within import Within
 from sayso.policy import Policy
@@ -43,18 +43,6 @@ class Decides(Protocol):
     async def decide(
         self, request_id: str, decision: Decision, *, by: str | Reviewer, channel: str = ...
     ) -> Request: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stands:
-    """Where a run stands: ``paused`` with its open requests, ``done`` with its output, or not."""
-
-    status: str
-    run: str
-    thread: str
-    output: Any = None
-    error: str = ""
-    interruptions: tuple[Request, ...] = ()
 
 
 def check_gate(gate: object, policy: object) -> None:
@@ -124,13 +112,13 @@ class Driven:
         """Whose runs it can take further."""
         return (self.name,)
 
-    async def run(self, input: Any, *, thread: str | None = None, requester: str = "") -> Stands:
+    async def run(self, input: Any, *, thread: str | None = None, requester: str = "") -> RunResult:
         """Answer the user's words; ``paused`` if people are needed first. Without a thread, in the
         body of another agent's call, it is part of that call, and pauses it."""
         place = self.place() if thread is None else None
         if place is not None:
             output = await self.part(input, place)
-            return Stands(status="done", run=place.run, thread=place.thread, output=output)
+            return self._result("done", place.run, place.thread, output=output)
         thread = "thread_" + secrets.token_hex(8) if thread is None else thread
         if not isinstance(thread, str) or not thread.strip() or thread.startswith("@"):
             raise InvalidCall("a thread needs a name, and none that begins with @", "thread")
@@ -143,34 +131,40 @@ class Driven:
 
     async def resume(
         self,
-        where: str,
+        where: RunState | str,
         *,
         decisions: Any = None,
         by: str | Reviewer = "user",
         wait: float | None = None,
-    ) -> Stands:
-        """Resume a run, by its id or its thread. ``decisions`` are made first: a list of
+    ) -> RunResult:
+        """Resume a run by its state, id or thread. ``decisions`` are written first: a list of
         ``request.approve()`` and the like, or ``{"decisions": [...]}`` for all that wait.
 
         While another process works on the run, wait for its outcome: at most ``wait`` seconds, then
         raise ``Leased``. None waits for ever."""
         store = self.gate.store
+        staged = where.staged if isinstance(where, RunState) else []
         run = await look(store, self.find, where)
+        made: list[Decision] = []
         if decisions is not None:
             made = decisions_from(decisions, await self._waiting(run))
             await look(store, check_asked_in, store, run.thread, made)
-            for decision in made:
-                name = decision.request or ""
-                await self.inbox.decide(name, decision, by=by, channel=self.channel)
+        for one in staged:
+            name = one.decision.request or ""
+            await self.inbox.decide(name, one.decision, by=one.by, channel="state")
+        staged.clear()
+        for decision in made:
+            name = decision.request or ""
+            await self.inbox.decide(name, decision, by=by, channel=self.channel)
         until = None if wait is None else time.monotonic() + wait
         lease = self._lease().on(run.thread, run.id)
         while True:
             run = await lease.wait(until)
             if run.status not in LIVE or lease.elsewhere(run):
-                return _stored(run)
+                return self._ended(run)
             run = await hop(self._close_overdue, run)
             if run.stop:
-                return _stored(await hop(lease.stop))
+                return self._ended(await hop(lease.stop))
             if (
                 run.status is RunStatus.PAUSED
                 and not run.due(self.gate.store.now())
@@ -180,7 +174,9 @@ class Driven:
             if (taken := await lease.take()) is not None:
                 return await self._drive(lease, taken, self.go_on(taken.thread))
 
-    async def cancel(self, where: str, *, by: str = "user", reason: str = "called off") -> None:
+    async def cancel(
+        self, where: RunState | str, *, by: str = "user", reason: str = "called off"
+    ) -> None:
         """Call off a run; what is running finishes and is recorded."""
         run = await look(self.gate.store, self.find, where)
         command = Cancel(thread=run.thread, run=run.id, by=by, reason=reason)
@@ -192,9 +188,12 @@ class Driven:
 
     # -- inside
 
-    def find(self, where: str) -> Run:
-        """Return the run of this agent that a run's id or a thread means."""
+    def find(self, where: RunState | str) -> Run:
+        """Return the run of this agent with that state or id, or the last one on that thread."""
         store, agent = self.gate.store, self.gate.agent
+        if isinstance(where, RunState):
+            where.check(store, agent)
+            where = where.run
         named = store.run(where)
         runs = [named] if named is not None else runs_of(store, agent, where)
         if not runs:
@@ -259,7 +258,7 @@ class Driven:
             hold=True,
         )
 
-    async def _drive(self, lease: RunLease, run: Run, move: Awaitable[Any]) -> Stands:
+    async def _drive(self, lease: RunLease, run: Run, move: Awaitable[Any]) -> RunResult:
         """Let the framework move, and again as long as decisions come in while it does."""
         while True:
             try:
@@ -270,7 +269,7 @@ class Driven:
             except Cancelled:
                 ended = await hop(lease.stop)
                 if ended.status is RunStatus.CANCELLED:
-                    return _stored(ended)
+                    return self._ended(ended)
                 await hop(lease.release)
                 raise
             except BaseException:
@@ -279,11 +278,11 @@ class Driven:
             else:
                 ended = await hop(lease.finish, codec.dumps(output))
                 if ended.status is RunStatus.CANCELLED:
-                    return _stored(ended)
-                return Stands(status="done", run=run.id, thread=run.thread, output=output)
+                    return self._ended(ended)
+                return self._result("done", run.id, run.thread, output=output)
             parked = await self._park(lease, run)
             if parked.status not in LIVE:
-                return _stored(parked)  # called off meanwhile
+                return self._ended(parked)  # called off meanwhile
             due = parked.status is RunStatus.RUNNING and not lease.elsewhere(parked)
             taken = await lease.take() if due else None
             if taken is None:
@@ -305,15 +304,24 @@ class Driven:
         calls.sort(key=lambda call: place.get(call.key.split("/")[0], len(place)))
         return tuple(map(self.gate.backend.shown, calls))
 
-    async def _paused(self, run: Run) -> Stands:
+    async def _paused(self, run: Run) -> RunResult:
         waiting = await self._waiting(run)
-        return Stands(status="paused", run=run.id, thread=run.thread, interruptions=waiting)
+        return self._result("paused", run.id, run.thread, interruptions=waiting)
 
+    def _ended(self, run: Run) -> RunResult:
+        """Return the result of a run that ended, in any process and at any time."""
+        if run.status is RunStatus.DONE:
+            output = codec.loads(run.output or "null")
+            return self._result("done", run.id, run.thread, output=output)
+        return self._result(str(run.status), run.id, run.thread, error=run.output or run.stop)
 
-def _stored(run: Run) -> Stands:
-    """A run that has ended, here or elsewhere, now or long ago."""
-    if run.status is RunStatus.DONE:
-        output = codec.loads(run.output or "null")
-        return Stands(status="done", run=run.id, thread=run.thread, output=output)
-    error = run.output or run.stop
-    return Stands(status=str(run.status), run=run.id, thread=run.thread, error=error)
+    def _result(self, status: str, run: str, thread: str, **more: Any) -> RunResult:
+        state = RunState(
+            run=run,
+            thread=thread,
+            agent=self.name,
+            store=self.gate.store,
+            incarnation=self.gate.store.incarnation,
+            interruptions=more.get("interruptions", ()),
+        )
+        return RunResult(status=status, run=run, thread=thread, state=state, **more)

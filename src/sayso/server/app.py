@@ -16,9 +16,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from sayso.agent import Agent
-from sayso.agent.resumable import Resumable
-from sayso.agent.streaming import drained
+from sayso.agent.agent import Resumable, lend_store
+from sayso.agent.events import wait_for_streams
 from sayso.errors import SaysoError
 from sayso.gate import Gate
 from sayso.inbox import Inbox
@@ -142,8 +141,7 @@ def _by_name(agents: Resumable | Iterable[Resumable], store: Store) -> dict[str,
             )
         if agent.name in named:
             raise ValueError(f"two agents are named {agent.name!r}: rename one")
-        if isinstance(agent, Agent):
-            agent.lend(store)
+        lend_store(agent, store)
         named[agent.name] = agent
     return named
 
@@ -197,7 +195,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         if outbox is not None:
             outbox.stop()
         await worker
-        await drained()
+        await wait_for_streams()
         feed.cancel()
         sealing.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

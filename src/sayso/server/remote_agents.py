@@ -16,7 +16,7 @@ from typing import Any
 
 from sayso import codec, schema
 from sayso.agent import Agent
-from sayso.agent.resumable import Resumable
+from sayso.agent.agent import Resumable
 from sayso.engine.commands import Finish, Propose, Renew, Reopen
 from sayso.engine.effects import first_request, is_remote
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound

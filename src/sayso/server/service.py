@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sayso.agent.resumable import Resumable
+from sayso.agent.agent import Resumable
 from sayso.errors import NotFound, TooMany
 from sayso.gate import Gate
 from sayso.inbox import Inbox

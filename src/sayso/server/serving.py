@@ -23,7 +23,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from sayso import codec
-from sayso.agent import streaming
+from sayso.agent.events import cancel_streams
 from sayso.errors import InvalidCall, SaysoError
 from sayso.server.monitoring import HealthCheck, Metrics
 from sayso.server.service import Service
@@ -119,7 +119,7 @@ class _Server(uvicorn.Server):
 
     def _cut_short(self) -> None:
         self._service.worker.cut_short()
-        streaming.cut_short()
+        cancel_streams()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sayso.testing.adapter_suite import AdapterSuite
     from sayso.testing.checks import check_store
     from sayso.testing.clock import FakeClock
-    from sayso.testing.openai_server import FakeOpenAI
     from sayso.testing.reviewer import ScriptedReviewer, person
     from sayso.testing.scripted_model import ScriptedModel, call, calls, refuse, say
     from sayso.testing.store_suite import StoreSuite
@@ -29,7 +28,6 @@ __all__ = [
     "AdapterHarness",
     "AdapterSuite",
     "FakeClock",
-    "FakeOpenAI",
     "HarnessContext",
     "ScriptedCall",
     "ScriptedModel",
@@ -48,7 +46,6 @@ _HOMES = {
     "ScriptedCall": "sayso.testing.adapter_harness",
     "HarnessContext": "sayso.testing.adapter_harness",
     "FakeClock": "sayso.testing.clock",
-    "FakeOpenAI": "sayso.testing.openai_server",
     "ScriptedModel": "sayso.testing.scripted_model",
     "ScriptedReviewer": "sayso.testing.reviewer",
     "person": "sayso.testing.reviewer",

@@ -26,8 +26,8 @@ from sayso.agent.models.base import (
     ModelReply,
     ModelRequest,
     TextDelta,
+    known_call_ids,
 )
-from sayso.agent.models.wire import known_call_ids
 from sayso.types import ToolCall
 
 Answer: TypeAlias = ModelReply | str | ToolCall | Sequence[ModelReply | ToolCall]

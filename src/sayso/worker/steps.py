@@ -1,9 +1,8 @@
-"""Each step of a worker, told once: as one line of the log, and to whoever counts.
+"""The steps of a worker: each is one log line and one call of ``on_step``.
 
 A step is something that happened to a run while a worker had it: it was taken, a call started or
-ended, it paused. Our own agents say so while it happens; that they have the run is told when they
-do, since another worker may have it. What agents behind an adapter did is read from the record when
-they have let go of the run, because that is where all of them write it.
+ended, the run paused. ``sayso.Agent`` reports steps as events while they happen. Steps of framework
+agents are read from the record after they released the run, because all adapters write it there.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ log = logging.getLogger("sayso.worker")
 
 
 class Step(NamedTuple):
-    """One thing that happened; ``seconds`` where something ended that had begun here."""
+    """One thing that happened. ``seconds`` is how long it took, if it began in this process."""
 
-    #: ``taken``, ``call_started``, ``call_done``, …; docs/deployment.md has them all.
+    #: ``taken``, ``call_started``, ``call_done``, …; docs/deployment.md lists them all.
     step: str
     agent: str
     run: str
@@ -54,25 +53,25 @@ Hear = Callable[[Step], None]
 
 
 class Steps:
-    """Tells the log and one listener of each step."""
+    """Sends each step to the log and to ``on_step``."""
 
     def __init__(self, hear: Hear | None = None) -> None:
         self._hear = hear
         self._began: dict[str, float] = {}
-        #: That a run was taken up which may be another one's.
-        self._early: dict[str, Step] = {}
-        #: Calls that do not run, of which the model is yet to be told.
-        self._closed: dict[str, list[Step]] = {}
+        #: "began" or "resumed" steps held back until it is clear that this worker has the run.
+        self._held_begin: dict[str, Step] = {}
+        #: Calls that will not run, held back until the model is told of them.
+        self._held_calls: dict[str, list[Step]] = {}
 
     def tell(self, step: Step) -> None:
-        """One line, and one count."""
+        """Log a step and pass it to ``on_step``."""
         if log.isEnabledFor(logging.INFO):
             _write(step)
         if self._hear is not None:
             self._hear(step)
 
     def swept(self, closed: tuple[Call, ...]) -> None:
-        """What the clock has ended: a request, or the calls of a process that went away."""
+        """Report what a sweep closed: expired requests, and calls of lost processes."""
         for call in closed:
             if call.status is CallStatus.EXPIRED:
                 self.tell(Step("expired", call.agent, call.run, call.id, call.tool))
@@ -81,23 +80,23 @@ class Steps:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """What our own agents do in here is told by this one."""
-        token = _here.set(self)
+        """Receive the events of ``sayso.Agent`` runs inside this block."""
+        token = _current.set(self)
         try:
             yield
         finally:
-            _here.reset(token)
+            _current.reset(token)
 
-    def heard(self, event: AgentEvent) -> None:
-        """What an agent of ours says of itself."""
-        self._let_go(event)
+    def on_event(self, event: AgentEvent) -> None:
+        """Turn an event of an agent into steps."""
+        self._release_held(event)
         match event:
             case Began(resumed=resumed):
                 step = _step(event, "resumed" if resumed else "began")
                 if due_here(event.run) is None:
                     self.tell(step)
                 else:
-                    self._early[event.run] = step
+                    self._held_begin[event.run] = step
             case Requested(request=request, again=False):
                 name = "call_in_doubt" if request.kind == "in_doubt" else "asked"
                 self.tell(_step(event, name, request.id, request.tool or ""))
@@ -109,27 +108,29 @@ class Steps:
             case ToolPaused(id=id, tool=tool, status=status):
                 self.tell(_step(event, f"call_{status}", id, tool, self._since(id)))
             case ToolClosed(id=id, tool=tool, status=status):
-                closed = self._closed.setdefault(event.run, [])
+                closed = self._held_calls.setdefault(event.run, [])
                 closed.append(_step(event, f"call_{status}", id, tool))
 
-    def _let_go(self, event: AgentEvent) -> None:
-        """Tell what had to wait: who has the run, until it is ours; and calls that do not run,
-        until the model has heard of all of its turn. Until then whoever goes on with the run
-        comes by them again."""
+    def _release_held(self, event: AgentEvent) -> None:
+        """Report or drop the steps that were held back.
+
+        "began" waits until this worker is known to have the run. Calls that will not run wait
+        until the model was told of the whole turn, since each resume meets them again until then.
+        """
         due = due_here(event.run)
         match event:
             case Ended(result=result) if due is not None and due.is_others(result.status):
-                self._early.pop(event.run, None)
-                self._closed.pop(event.run, None)
+                self._held_begin.pop(event.run, None)
+                self._held_calls.pop(event.run, None)
             case ModelAsked() | ToolStarted() | Requested() | Ended() | Broke():
-                self._release(self._early.pop(event.run, None))
+                self._release(self._held_begin.pop(event.run, None))
         match event:
             case Broke():
-                self._closed.pop(event.run, None)
+                self._held_calls.pop(event.run, None)
             case Ended(result=result) if result.status in LIVE:
-                self._closed.pop(event.run, None)
+                self._held_calls.pop(event.run, None)
             case ModelReplied() | Ended():
-                self._release(*self._closed.pop(event.run, ()))
+                self._release(*self._held_calls.pop(event.run, ()))
 
     def _release(self, *steps: Step | None) -> None:
         for step in steps:
@@ -151,33 +152,33 @@ def _step(
     return Step(step, event.agent, event.run, request, tool, seconds)
 
 
-_here: ContextVar[Steps | None] = ContextVar("sayso_steps", default=None)
+_current: ContextVar[Steps | None] = ContextVar("sayso_steps", default=None)
 
 
 def listen(agent: object) -> bool:
-    """Have an agent say what it does; no if only the record will tell."""
+    """Subscribe to an agent's events. Return False for framework agents, which send none."""
     if not isinstance(agent, Agent):
         return False
     for tool in agent.tools.values():
         if tool.inner is not None:
             listen(tool.inner)
-    if _heard not in agent.listeners:
-        agent.listeners.append(_heard)
+    if _on_event not in agent.listeners:
+        agent.listeners.append(_on_event)
     return True
 
 
-def _heard(event: AgentEvent) -> None:
-    """Only what a worker has it do: a chat that drives the same agent is no step."""
-    steps = _here.get()
+def _on_event(event: AgentEvent) -> None:
+    """Pass on events only inside a worker: a chat with the same agent is not a step."""
+    steps = _current.get()
     if steps is not None:
-        steps.heard(event)
+        steps.on_event(event)
 
 
 _RECORDED = {"asked": "asked", "reasked": "asked", "in_doubt": "call_in_doubt"}
 
 
 def recorded(store: Store, run: Run, seen: int) -> list[Step]:
-    """The steps of a run that the record tells of, after so many events of its thread."""
+    """Return a run's steps from the record, after event number ``seen`` of its thread."""
     events = [event for event in store.chain(run.thread, seen) if event.run == run.id]
     ids = {event.call for event in events if event.call}
     calls = {id: if_readable(store.call, id) for id in ids}
@@ -206,7 +207,7 @@ def _recorded(events: list[Event], agent: str, tools: Mapping[str, str]) -> Iter
 
 
 def _write(step: Step) -> None:
-    """The line for people, and the same as fields for programs."""
+    """Log a step as text for people, with the step itself as ``extra`` for programs."""
     words = [f"run {step.run} of {step.agent}: {step.step.replace('_', ' ')}"]
     if step.request:
         words.append(f" {step.request}")

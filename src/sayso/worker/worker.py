@@ -1,8 +1,12 @@
-"""A worker: it takes runs that are due further, and closes what is overdue.
+"""``Worker``: resumes runs that are ready and closes requests that are overdue.
 
-It holds nothing that is worth keeping. A run that is due is a row; taking it is a lease; a worker
-that is killed leaves a lease that lapses. So any number of workers may look at one store, and any
-of them may go away at any time.
+A worker holds no state worth keeping. A ready run is a row, working on it is a lease, and the lease
+of a killed worker lapses. So any number of workers may share a store, and any may stop at any time.
+
+With a ``Dispatcher``, another engine decides when and where a run is resumed. It only needs to call
+at least once, eventually: whether a run may be resumed, and by which worker, is still decided in
+the store. A dispatcher that forgets, repeats or is down costs time and nothing else, and ``Relay``
+scans the store slowly behind it.
 """
 
 from __future__ import annotations
@@ -11,45 +15,47 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Protocol
 
-from sayso.agent import Agent
+from sayso import codec
+from sayso.agent import Agent, Resumable
+from sayso.agent.agent import store_mismatch
 from sayso.agent.events import Ended
-from sayso.agent.resumable import Resumable, Standing, elsewhere
 from sayso.engine.commands import Note
 from sayso.errors import SaysoError
 from sayso.gate.reentrancy import Due, unless_taken
-from sayso.rows import Run
-from sayso.stores.base import Store
+from sayso.rows import LIVE, Event, Run
+from sayso.stores.base import Query, Store
+from sayso.stores.event_follower import EventFollower
 from sayso.stores.nested_runs import close_overdue
 from sayso.twin import hop, look
 from sayso.types import Micros
-from sayso.worker.backoff import Backoff
 from sayso.worker.steps import Hear, Step, Steps, listen, recorded
 
 log = logging.getLogger("sayso.worker")
 
-#: How long a worker trusts the news of the store before it looks by itself.
-LOOK_AGAIN = 5.0
-#: Every commit is news, and most are of work in progress: it looks this often, and no more.
-_BREATH = 0.008
-#: The same while somebody in this process is at work, whose commits are no news.
-_LONG_BREATH = 0.025
-#: How long a commit may take until others see what came due in it, in microseconds.
-_LATE = 2_000_000
+#: How many seconds a worker relies on the store's notifications before it polls.
+POLL_SECONDS = 5.0
+#: The shortest time between two looks. Every commit notifies, and most concern work in progress.
+_LOOK_EVERY = 0.008
+#: The same while another part of this process drives a run, whose commits are not news.
+_LOOK_EVERY_WHEN_BUSY = 0.025
+#: How late a commit may become visible after the time that it made something due, in microseconds.
+_LATE_COMMIT = 2_000_000
 _SWEEP = 100
 _MOST_SWEEPS = 1000
-#: How long a look at the store may still take when it has to stop: the store may be away.
-_GRACE = 1.0
+#: How long a look at the store may take after ``stop``: the store may be down.
+_STOP_SECONDS = 1.0
 
 
 class Worker:
-    """Resumes due runs of these agents, a few at a time, until it is stopped.
+    """Resumes ready runs of these agents, up to ``concurrency`` at once, until it is stopped.
 
-    ``on_step`` hears of each step. ``streams`` lets the agents' listeners hear the model's words
-    as they come.
+    ``on_step`` is called with each step. ``streams`` sends the model's text to the agents'
+    listeners as it arrives.
     """
 
     def __init__(
@@ -62,42 +68,42 @@ class Worker:
         streams: bool = False,
     ) -> None:
         if type(concurrency) is not int or concurrency < 0:
-            raise ValueError(f"concurrency={concurrency!r}: give 0 for none, or a whole number")
+            raise ValueError(f"concurrency={concurrency!r}: pass a whole number, or 0 for none")
         self.store = store
         self.concurrency = concurrency
-        self._agents = _by_name(agents)
+        self._agents = _agents_by_name(agents)
         for agent in self._agents.values():
-            if wrong := elsewhere(agent, store):
-                raise ValueError(f"{wrong}: give it this one, or let it name none")
+            if wrong := store_mismatch(agent, store):
+                raise ValueError(f"{wrong}: pass it this store, or none")
         self.steps = Steps(on_step)
-        #: The agents that say themselves what they do.
-        self._speak = {name for name, agent in self._agents.items() if listen(agent)}
+        #: The agents that report their own steps as events.
+        self._reporting = {name for name, agent in self._agents.items() if listen(agent)}
         self._streams = streams
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._left: Counter[str] = Counter()
         self._backoff = Backoff()
         self._stopping = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
-        #: Something may have become due, or there is room again, or it has to stop.
+        #: Set when something may be due, when there is room again, and on ``stop``.
         self._again = asyncio.Event()
-        #: Up to when everything was looked at, on the store's clock, and when to do so anyway.
+        #: Everything due before this time was looked at; the next full look, whatever happens.
         self._seen, self._look_at = 0, 0.0
-        #: Whether something may be due that came due before.
+        #: Whether something that was due before may still be waiting.
         self._behind = False
 
     @property
     def busy(self) -> int:
-        """How many runs it works on right now."""
+        """The number of runs it is working on."""
         return len(self._tasks)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The agents whose runs it can take further."""
+        """The agents whose runs it can resume."""
         return tuple(self._agents)
 
     @contextmanager
     def leaving(self, thread: str) -> Iterator[None]:
-        """Leave the runs of a thread to somebody else in this process, who is at them."""
+        """Leave the runs of a thread alone while other code in this process drives them."""
         self._left[thread] += 1
         try:
             yield
@@ -109,9 +115,9 @@ class Worker:
                     self._again.set()
 
     async def run(self) -> None:
-        """Work until ``stop``; what was begun by then is finished first."""
-        news = self.store.subscribe(None, partial(self._heard, asyncio.get_running_loop()))
-        self._looking = looking = asyncio.create_task(self._look_on())
+        """Work until ``stop`` is called, then finish the runs in progress."""
+        news = self.store.subscribe(None, partial(self._notified, asyncio.get_running_loop()))
+        self._looking = looking = asyncio.create_task(self._look_until_stopped())
         try:
             await asyncio.wait({looking})
         finally:
@@ -121,106 +127,106 @@ class Worker:
             looking.result()
         await self.drained()
 
-    async def _look_on(self) -> None:
-        while not self._stopping.is_set():
-            self._again.clear()
-            began = time.monotonic()
-            await self._rest(await self._safely())
-            breath = _LONG_BREATH if self._left else _BREATH
-            await asyncio.sleep(max(began + breath - time.monotonic(), 0))
-
-    def _heard(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From any thread: something was committed."""
-        if not self._again.is_set():
-            with suppress(RuntimeError):  # the loop is gone, and nobody waits any more
-                loop.call_soon_threadsafe(self._again.set)
-
     def stop(self) -> None:
-        """Take nothing more; ``run`` returns when what is being worked on has paused or ended."""
+        """Take no more runs. ``run`` returns when the runs in progress have paused or ended."""
         self._stopping.set()
         self._again.set()
         if self._looking is not None and not self._looking.done():
-            self._looking.get_loop().call_later(_GRACE, self._looking.cancel)
+            self._looking.get_loop().call_later(_STOP_SECONDS, self._looking.cancel)
 
     def cut_short(self) -> None:
-        """Stop, and end what is being worked on: a call that had started is in doubt."""
+        """Stop and cancel the runs in progress. A call that had started is in doubt."""
         self.stop()
         for task in self._tasks.values():
             task.cancel()
 
-    async def _safely(self) -> float:
-        """Look at everything once; gives how long nothing more can become due by the clock."""
-        # Some of what is due may be at work here already: look past it.
+    async def drained(self) -> None:
+        """Wait for the runs in progress."""
+        if self._tasks:
+            log.info("stopping: waiting for %d runs", len(self._tasks))
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    # -- looking for ready runs
+
+    async def _look_until_stopped(self) -> None:
+        while not self._stopping.is_set():
+            self._again.clear()
+            began = time.monotonic()
+            patience = await self._look_once()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(patience, 0.001)):
+                    await self._again.wait()
+            pause = _LOOK_EVERY_WHEN_BUSY if self._left else _LOOK_EVERY
+            await asyncio.sleep(max(began + pause - time.monotonic(), 0))
+
+    def _notified(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wake the worker after a commit. Called from any OS thread."""
+        if not self._again.is_set():
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._again.set)
+
+    async def _look_once(self) -> float:
+        """Start what is ready. Return the seconds until more may become due by the clock."""
+        # Some of what is ready may be in progress here already: read past it.
         room = self.concurrency - len(self._tasks)
         beyond = len(self._tasks) + len(self._left) + self._backoff.waiting
         limit = room + beyond if room > 0 else 0
         behind, self._behind = self._behind, False
         try:
-            due, come, now, soon = await look(self.store, self._look, limit, behind)
-            self._take(due, limit, room)
-            if come:
+            ready, came_due, now, soon = await look(self.store, self._read, limit, behind)
+            for run in [run for run in ready if self._may_take(run)][: max(room, 0)]:
+                self.begin(run)
+            if not limit or any(run.id not in self._tasks for run in ready):
+                self._behind = True
+            if came_due:
                 if await look(self.store, self.store.overdue, 1):
                     await hop(self.sweep)
                     self._behind = self._behind or bool(limit)
-                    self._again.set()  # what was in doubt may be ready again
-                # What is due already does not shorten the rest.
+                    self._again.set()  # calls that were in doubt may be ready again
+                # What is due already must not shorten the wait.
                 soon = await look(self.store, self.store.next_due, now)
-                self._seen, self._look_at = now - _LATE, time.monotonic() + LOOK_AGAIN
+                self._seen, self._look_at = now - _LATE_COMMIT, time.monotonic() + POLL_SECONDS
         except SaysoError as error:
             self._behind = True
-            log.warning("the store cannot be read now, trying again: %s", error)
+            log.warning("the store cannot be read, trying again: %s", error)
             await asyncio.sleep(1)
             return 0.001
-        patience = LOOK_AGAIN if soon is None else min((soon - now) / 1_000_000, LOOK_AGAIN)
+        patience = POLL_SECONDS if soon is None else min((soon - now) / 1_000_000, POLL_SECONDS)
         return min(patience, self._backoff.patience())
 
-    def _look(self, limit: int, behind: bool) -> tuple[list[Run], bool, Micros, Micros | None]:
-        """What is due, whether anything has come due since the last time, the time, and when more
-        may be.
+    def _read(self, limit: int, behind: bool) -> tuple[list[Run], bool, Micros, Micros | None]:
+        """Return the ready runs, whether anything came due, the time, and when more will be due.
 
-        Nearly every commit is somebody's work in progress, and brings nothing due. What is
-        committed late, or under a clock that was set back, is found after a while.
+        Nearly every commit is work in progress that makes nothing due. What a late commit or a
+        clock that was set back hides is found by the next poll.
         """
         now, soon = self.store.now(), self.store.next_due(self._seen)
-        come = (soon is not None and soon <= now) or time.monotonic() >= self._look_at
-        wanted = limit and self._agents and (come or behind)
-        return self.store.ready(self.names, limit) if wanted else [], come, now, soon
-
-    def _take(self, due: list[Run], limit: int, room: int) -> None:
-        """Begin at once, as far as there is room: somebody waits for it."""
-        for run in [run for run in due if self._may_take(run)][: max(room, 0)]:
-            self.begin(run)
-        if not limit or any(run.id not in self._tasks for run in due):
-            self._behind = True
+        came_due = (soon is not None and soon <= now) or time.monotonic() >= self._look_at
+        wanted = limit and self._agents and (came_due or behind)
+        return self.store.ready(self.names, limit) if wanted else [], came_due, now, soon
 
     def sweep(self) -> None:
-        """Close what is overdue, and show what a lost process left in doubt."""
+        """Close overdue requests, and mark the calls of lost processes as in doubt."""
         for closed in close_overdue(self.store, _SWEEP, _MOST_SWEEPS):
             self.steps.swept(closed)
 
-    async def _rest(self, patience: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(patience, 0.001)):
-                await self._again.wait()
-
-    # -- runs
+    # -- working on a run
 
     def begin(self, run: Run) -> asyncio.Task[None] | None:
-        """Take a run further, or join who is at it here; nothing if it is better left for now."""
+        """Return the task that works on a run, starting it if needed; None if it must wait."""
         if run.id not in self._tasks:
             if not self._may_take(run):
                 return None
             self._tasks[run.id] = task = asyncio.create_task(self._step(run))
-            task.add_done_callback(self._over)
+            task.add_done_callback(self._ended)
         return self._tasks[run.id]
 
-    def _over(self, _: object) -> None:
-        """There is room again, and it may be due still."""
+    def _ended(self, _: object) -> None:
         self._behind = True
         self._again.set()
 
     def patience(self, run_id: str) -> float:
-        """Seconds for which a run that broke is left alone."""
+        """Return the seconds until a run that failed may be tried again."""
         return self._backoff.left(run_id)
 
     def _may_take(self, run: Run) -> bool:
@@ -244,40 +250,37 @@ class Worker:
             raise
         except Exception as error:
             again, times = self._backoff.failed(run.id)
-            ours = isinstance(error, SaysoError)  # which says what to do, and not where it was
+            ours = isinstance(error, SaysoError)  # its message says what to do: no traceback
             said = f"{type(error).__name__}: {error}" if ours else type(error).__name__
-            words = "run %s of %s: %s; again in %.0f s"
-            log.error(words, run.id, run.agent, said, again, exc_info=not ours)
-            if times > 1 and times & (times - 1) == 0:
-                await self._put_on_record(run, said, times)
+            line = "run %s of %s: %s; trying again in %.0f s"
+            log.error(line, run.id, run.agent, said, again, exc_info=not ours)
+            if times > 1 and times & (times - 1) == 0:  # the 2nd, 4th, 8th, … failure
+                await self._record_failure(run, said, times)
         finally:
             self._tasks.pop(run.id, None)
             seconds = time.monotonic() - began
             self.steps.tell(Step(status, run.agent, run.id, seconds=seconds))
 
-    async def _put_on_record(self, run: Run, said: str, times: int) -> None:
-        """Leave word of a run that keeps breaking: people look elsewhere than in this log.
-
-        After the second failure, the fourth, the eighth: so that the record does not fill with it.
-        """
+    async def _record_failure(self, run: Run, said: str, times: int) -> None:
+        """Record that a run keeps failing, because not everyone reads this log."""
         body = {"error": said, "times": times}
         note = Note(thread=run.thread, type="broke", actor="worker", run=run.id, body=body)
         try:
             await hop(self.store.transact, note)
         except SaysoError as error:
-            log.warning("that run %s keeps breaking is not on record: %s", run.id, error)
+            log.warning("the failures of run %s could not be recorded: %s", run.id, error)
 
     async def _watched(self, run: Run, due: Due) -> str:
-        """Take it further; what the agent does not say of itself, the record does."""
+        """Resume a run. If its agent sends no events, report its steps from the record."""
         agent = self._agents[run.agent]
-        if run.agent in self._speak:
+        if run.agent in self._reporting:
             return await self._resumed(agent, run.id)
         thread = await hop(self.store.thread, run.thread)
         try:
             return await self._resumed(agent, run.id)
         finally:
-            if due.taken:  # else whoever has it tells
-                with suppress(SaysoError):  # it is only told; how the run stands is known already
+            if due.taken:  # else the worker that has it reports them
+                with suppress(SaysoError):  # only reporting failed; the run's status is known
                     seen = 0 if thread is None else thread.seq
                     for step in await hop(recorded, self.store, run, seen):
                         self.steps.tell(step)
@@ -287,18 +290,11 @@ class Worker:
             async for event in agent.stream_resume(run):
                 if isinstance(event, Ended):
                     return event.result.status
-        standing: Standing = await agent.resume(run)
-        return standing.status
-
-    async def drained(self) -> None:
-        """Wait for what is being worked on."""
-        if self._tasks:
-            log.info("stopping: %d runs are still at work", len(self._tasks))
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        return (await agent.resume(run)).status
 
 
-def _by_name(agents: Iterable[Resumable]) -> dict[str, Resumable]:
-    """Whose runs each agent can take further: its own, and those of agents that are its tools."""
+def _agents_by_name(agents: Iterable[Resumable]) -> dict[str, Resumable]:
+    """Map each name whose runs an agent can resume to that agent."""
     named: dict[str, Resumable] = {}
     for agent in agents:
         for name in getattr(agent, "names", (agent.name,)):
@@ -306,3 +302,135 @@ def _by_name(agents: Iterable[Resumable]) -> dict[str, Resumable]:
                 raise ValueError(f"two agents are called {name!r}: rename one")
             named.setdefault(name, agent)
     return named
+
+
+class Backoff:
+    """How long to leave runs alone that failed. In memory only: safety does not depend on it."""
+
+    FIRST, LONGEST = 1.0, 300.0
+
+    def __init__(self) -> None:
+        self._until: dict[str, tuple[float, int]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """The number of runs that wait."""
+        return len(self._until)
+
+    def failed(self, run: str) -> tuple[float, int]:
+        """Count a failure. Return the seconds until the next try and the number of failures."""
+        _, times = self._until.get(run, (0.0, 0))
+        wait: float = min(self.FIRST * 2**times, self.LONGEST)
+        self._until[run] = (time.monotonic() + wait, times + 1)
+        return wait, times + 1
+
+    def forget(self, run: str) -> None:
+        """Reset a run after a success."""
+        self._until.pop(run, None)
+
+    def holds(self, run: str) -> bool:
+        """Return whether it is too early to try a run again."""
+        return self.left(run) > 0
+
+    def left(self, run: str) -> float:
+        """Return the seconds until a run may be tried again."""
+        until, _ = self._until.get(run, (0.0, 0))
+        return max(until - time.monotonic(), 0.0)
+
+    def patience(self) -> float:
+        """Return the seconds until the first run may be tried again."""
+        now = time.monotonic()
+        later = [until - now for until, _ in self._until.values() if until > now]
+        return min(later, default=self.LONGEST)
+
+
+# --- dispatchers ---
+
+#: Seconds between scans of the store, and how long a ready run is left to the dispatcher.
+SCAN_SECONDS = 60.0
+_MOST_SCANNED = 1000
+#: Events after which a run that no process works on may be ready.
+_MAKE_READY = frozenset(
+    {"decided", "expired", "cancelled", "superseded", "in_doubt", "retried", "suspended"}
+)
+
+
+class Dispatcher(Protocol):
+    """Brings a run to some worker, at least once, eventually. Safety does not depend on it."""
+
+    async def wake(self, run: Run) -> None:
+        """Have the run looked at soon."""
+
+    async def at(self, run: Run, time: Micros) -> None:
+        """Have the run looked at at this time, on the store's clock."""
+
+
+class Relay:
+    """Tells a dispatcher which runs of a worker's agents are ready, and when.
+
+    A run that is still ready after ``scan`` seconds is resumed by the worker itself.
+    """
+
+    def __init__(
+        self, worker: Worker, dispatcher: Dispatcher, *, scan: float = SCAN_SECONDS
+    ) -> None:
+        self._worker = worker
+        self._store = worker.store
+        self._dispatcher = dispatcher
+        self._scan = scan
+        # Workers with the same agents share a cursor; workers with others need their own.
+        agents = codec.sha256(codec.dumps(sorted(worker.names)).encode())[:16]
+        self._follower = EventFollower(
+            self._store, f"dispatch:{agents}", _may_need_look, self._hand_on
+        )
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        await asyncio.gather(self._follower.run(), self._scan_store())
+
+    async def _hand_on(self, events: Sequence[Event]) -> None:
+        for name in dict.fromkeys(event.run for event in events):
+            run = await hop(self._store.run, name)
+            if run is None or run.agent not in self._worker.names:
+                continue
+            time = await hop(next_look, self._store, run)
+            if time is None:
+                continue
+            if time <= self._store.now():
+                await self._dispatcher.wake(run)
+            else:
+                await self._dispatcher.at(run, time)
+            self._worker.steps.tell(Step("dispatched", run.agent, run.id))
+
+    async def _scan_store(self) -> None:
+        while True:
+            try:
+                await hop(self._worker.sweep)
+                ready = await hop(self._store.ready, self._worker.names, _MOST_SCANNED)
+                late = self._store.now() - round(self._scan * 1_000_000)
+                for run in ready:
+                    if run.due(late) and self._worker.busy < self._worker.concurrency:
+                        log.warning("run %s: the dispatcher is late, resuming without it", run.id)
+                        self._worker.begin(run)
+            except Exception as error:
+                log.warning("the store cannot be scanned: %s", error)
+            await asyncio.sleep(self._scan)
+
+
+def _may_need_look(event: Event) -> bool:
+    """Return whether an event may make a run ready, now or at some time."""
+    if event.type in ("asked", "reasked", "recorded"):
+        body = {} if event.body is None else codec.loads(event.body)
+        return bool(body.get("expires") or body.get("late"))
+    return event.type in _MAKE_READY
+
+
+def next_look(store: Store, run: Run) -> Micros | None:
+    """Return when a run is ready, its lease ends or a request expires; None if never."""
+    if run.status not in LIVE:
+        return None
+    times = [run.ready_at]
+    if run.asked:
+        query = Query(status="pending", run=run.id, sort="expiring", limit=1)
+        times += [call.expires_at for _, call in store.page(query)]
+    return min((time for time in times if time is not None), default=None)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import openai
 import pytest
+from fake_openai import FakeOpenAI
 
 from sayso.agent.models import (
     Model,
@@ -15,7 +16,6 @@ from sayso.agent.models import (
     OpenAIResponses,
     TextDelta,
 )
-from sayso.testing.openai_server import FakeOpenAI
 
 Ask = Callable[[Model, ModelRequest], Awaitable[ModelReply]]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import openai
 import pytest
+from fake_openai import Cut, FakeOpenAI, HttpError, Output
 
 from sayso.agent.models import HostedApproval, ModelReply
 from sayso.schema import Signature
-from sayso.testing.openai_server import Cut, FakeOpenAI, HttpError, Output
 from sayso.testing.scripted_model import call, calls, say
 
 Body = dict[str, Any]

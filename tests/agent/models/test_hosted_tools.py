@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fake_openai import FakeOpenAI, Output
 
 from sayso.agent.models import (
     HostedApproval,
@@ -14,7 +15,6 @@ from sayso.agent.models import (
     ModelRequest,
     OpenAIResponses,
 )
-from sayso.testing.openai_server import FakeOpenAI, Output
 
 HI = {"role": "user", "content": "Hi"}
 MCP = {

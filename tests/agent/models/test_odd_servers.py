@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fake_openai import FakeOpenAI, Raw
 
 from sayso.agent.models import ModelError, ModelReply, ModelRequest, OpenAIChat, OpenAIResponses
-from sayso.testing.openai_server import FakeOpenAI, Raw
 
 HI = {"role": "user", "content": "Hi"}
 ASKING = ModelRequest(messages=[HI])
@@ -173,7 +173,7 @@ async def test_details_of_the_usage(server: FakeOpenAI, chat: OpenAIChat) -> Non
     ("raw", "message"),
     [
         (Raw("<html>Welcome</html>"), "not its API; check base_url"),
-        (Raw({"choices": []}), "gave no answer at all"),
+        (Raw({"choices": []}), "sent no answer"),
         (Raw({"error": {"message": "out of credit"}}), "failed: out of credit"),
         (
             Raw({"choices": [{"error": {"message": "upstream"}, "finish_reason": "error"}]}),
@@ -181,7 +181,7 @@ async def test_details_of_the_usage(server: FakeOpenAI, chat: OpenAIChat) -> Non
         ),
         (
             completion({"tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "x"}}]}),
-            "a call of the type 'custom', which the agent cannot run",
+            "a call of type 'custom', which the agent cannot run",
         ),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fake_openai import FakeOpenAI
 
 from sayso.agent.models import (
     ModelCall,
@@ -14,10 +15,9 @@ from sayso.agent.models import (
     ModelRequest,
     OpenAIChat,
     TextDelta,
-    ToolFace,
+    ToolSpec,
 )
 from sayso.schema import Signature
-from sayso.testing.openai_server import FakeOpenAI
 from sayso.testing.scripted_model import call, calls, refuse, say
 
 
@@ -26,8 +26,8 @@ def pay(amount: int, note: str = "") -> str:
     return ""
 
 
-PAY = ToolFace("pay", "Pay somebody.", Signature.of(pay).strict)
-LOOK = ToolFace("look", "Look.", {"type": "object", "properties": {}}, strict=False)
+PAY = ToolSpec("pay", "Pay somebody.", Signature.of(pay).strict)
+LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {}}, strict=False)
 HI = {"role": "user", "content": "Hi"}
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fake_openai import FakeOpenAI, Output
 
 from sayso.agent.models import (
     ModelCall,
@@ -14,12 +15,11 @@ from sayso.agent.models import (
     ModelReply,
     ModelRequest,
     OpenAIResponses,
-    ToolFace,
+    ToolSpec,
 )
-from sayso.testing.openai_server import FakeOpenAI, Output
 from sayso.testing.scripted_model import call, calls, refuse
 
-PAY = ToolFace(
+PAY = ToolSpec(
     "pay",
     "Pay somebody.",
     {
@@ -294,7 +294,7 @@ async def test_tool_choice(
 
 async def test_a_loose_tool_says_so(server: FakeOpenAI, responses: OpenAIResponses) -> None:
     server.add("ok")
-    loose = ToolFace("any", "", {"type": "object"}, strict=False)
+    loose = ToolSpec("any", "", {"type": "object"}, strict=False)
     await responses.reply(asking(tools=[loose], parallel_tool_calls=False))
     assert server.bodies[0]["tools"][0]["strict"] is False
     assert server.bodies[0]["parallel_tool_calls"] is False

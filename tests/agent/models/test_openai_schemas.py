@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 import pytest
-
-from sayso.testing.openai_schemas import schema_fault
+from fake_openai.rules import schema_fault
 
 STRICT = {
     "type": "object",

@@ -24,8 +24,8 @@ from agent_framework import (
 
 from sayso import codec
 from sayso.errors import InvalidDecision
-from sayso.gate.driven import Stands
-from sayso.gate.given import decision_from
+from sayso.gate.parse_decisions import decision_from
+from sayso.gate.run_result import RunResult
 from sayso.inbox import Inbox
 from sayso.types import Decision, Edit, Json, Reject, Request, Reviewer
 from sayso.views import question_json
@@ -49,11 +49,11 @@ class Guarded(Protocol):
         thread: str | None = None,
         requester: str = "",
         arguments: Mapping[str, Json] | None = None,
-    ) -> Stands: ...
+    ) -> RunResult: ...
 
     async def resume(
         self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
-    ) -> Stands: ...
+    ) -> RunResult: ...
 
 
 def edited(request: Content, arguments: Mapping[str, Json]) -> Content:
@@ -186,7 +186,7 @@ def request_content(request: Request) -> Content:
     )
 
 
-def _response(stands: Stands) -> AgentResponse[Any]:
+def _response(stands: RunResult) -> AgentResponse[Any]:
     if stands.status == "paused":
         said: Sequence[Any] = [request_content(request) for request in stands.interruptions]
     else:

@@ -39,9 +39,10 @@ from sayso.adapters.agent_framework.middleware import (
 from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, Stands, check_gate
+from sayso.gate.driven import Driven, check_gate
 from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool
 from sayso.gate.options import check_taken
+from sayso.gate.run_result import RunResult
 from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -94,7 +95,7 @@ def guard(agent: Any, gate: Gate, policy: Policy | None = None, **options: Any) 
 
 async def resume(
     guarded: Driven, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> Stands:
+) -> RunResult:
     """Resume a thread after these decisions. Calls without a decision stay pending."""
     return await guarded.resume(where, decisions=decisions, by=by)
 
@@ -136,7 +137,7 @@ class Guarded(Driven):
         thread: str | None = None,
         requester: str = "",
         arguments: Mapping[str, Json] | None = None,
-    ) -> Stands:
+    ) -> RunResult:
         """Run the agent. The result is ``paused`` if a request needs approval.
 
         ``arguments`` are for the functions of this run (``function_invocation_kwargs``), and are

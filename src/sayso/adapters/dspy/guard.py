@@ -26,8 +26,9 @@ from sayso.adapters.conversation import Body, ReplayLog
 from sayso.adapters.dspy.asking import AskingTool
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, Stands, check_gate
+from sayso.gate.driven import Driven, check_gate
 from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool, Outcome
+from sayso.gate.run_result import RunResult
 from sayso.gate.within import Within, kept, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy, Predicate
@@ -49,7 +50,7 @@ def guard(agent: Any, gate: Gate, policy: Policy | None = None, *, lm: Any = Non
 
 async def resume(
     guarded: GuardedReAct, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> Stands:
+) -> RunResult:
     """Resume a thread after these decisions. Calls without a decision stay pending."""
     return await guarded.resume(where, decisions=decisions, by=by)
 

@@ -20,8 +20,9 @@ from sayso.adapters.langchain.interrupts import InterruptQuestions, breakpoint_o
 from sayso.adapters.langchain.tools import ToolGate, missing_results, numbered_id
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, Stands, check_gate
+from sayso.gate.driven import Driven, check_gate
 from sayso.gate.foreign import ForeignTool, run_of
+from sayso.gate.run_result import RunResult, RunState
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.threads import off_loop
@@ -70,7 +71,7 @@ def guard(
 
 async def resume(
     guarded: GuardedAgent, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> Stands:
+) -> RunResult:
     """Resume a thread after these decisions. Calls without a decision stay pending."""
     return await guarded.resume(where, decisions=decisions, by=by)
 
@@ -106,12 +107,12 @@ class GuardedAgent(Driven):
 
     async def resume(
         self,
-        where: str,
+        where: RunState | str,
         *,
         decisions: Any = None,
         by: str | Reviewer = "user",
         wait: float | None = None,
-    ) -> Stands:
+    ) -> RunResult:
         """Resume a run by its id or its thread. ``decisions`` are recorded first."""
         run = await look(self.gate.store, self.find, where)
         if run.asked:

@@ -29,7 +29,7 @@ from sayso import codec, schema
 from sayso.errors import InvalidCall, InvalidDecision, Paused, Refused, Rejected, SaysoError
 from sayso.gate import Gate
 from sayso.gate.foreign import MOST_WAITING, ForeignThread
-from sayso.gate.given import decision_from, decisions_from
+from sayso.gate.parse_decisions import decision_from, decisions_from
 from sayso.gate.recheck import called_off
 from sayso.inbox import Inbox
 from sayso.rows import Call, CallStatus

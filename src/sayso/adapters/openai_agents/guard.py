@@ -25,12 +25,14 @@ from agents import (
     RunErrorHandlers,
     RunHooks,
     Runner,
-    RunResult,
     RunResultStreaming,
     RunState,
     Tool,
     ToolApprovalItem,
     UserError,
+)
+from agents import (
+    RunResult as SdkRunResult,
 )
 from agents.sandbox import SandboxAgent
 from pydantic_core import to_jsonable_python
@@ -56,9 +58,10 @@ from sayso.adapters.openai_agents.tools import (
 )
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, Stands, check_gate
+from sayso.gate.driven import Driven, check_gate
 from sayso.gate.foreign import ForeignThread, ForeignTool
 from sayso.gate.options import check_known
+from sayso.gate.run_result import RunResult
 from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -96,7 +99,7 @@ def guard(
 
 async def resume(
     guarded: Guarded, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> Stands:
+) -> RunResult:
     """Resume a thread after these decisions. Calls without a decision stay pending."""
     return await guarded.resume(where, decisions=decisions, by=by)
 
@@ -197,7 +200,7 @@ class Guarded(Driven):
             start = state = result.to_state()
             await approve_settled(active, ready, state.approve, state.reject)
 
-    async def _played(self, start: Any, *, resumed: bool) -> RunResult | RunResultStreaming:
+    async def _played(self, start: Any, *, resumed: bool) -> SdkRunResult | RunResultStreaming:
         options = self._options if resumed else {**self._options, "context": self._context}
         listener = _listener.get()
         try:
@@ -225,9 +228,9 @@ class Guarded(Driven):
         return self._streamed(lambda: self.resume(where, decisions=decisions, by=by))
 
     def _streamed(self, work: Callable[[], Any]) -> Stream:
-        async def listened(listener: Callable[[Any], None]) -> Stands:
+        async def listened(listener: Callable[[Any], None]) -> RunResult:
             _listener.set(listener)
-            stands: Stands = await work()
+            stands: RunResult = await work()
             return stands
 
         return Stream(listened)
@@ -341,7 +344,7 @@ def _guard_listing(agent: Agent[Any]) -> None:
 
 
 async def save_state(
-    active: ActiveRun, log: ItemLog, result: RunResult | RunResultStreaming
+    active: ActiveRun, log: ItemLog, result: SdkRunResult | RunResultStreaming
 ) -> None:
     """Store the SDK's state of a run that waits.
 
@@ -435,12 +438,12 @@ class Stream:
     """The SDK's events, with ``async for event in stream``; then ``stream.result`` is the
     result."""
 
-    def __init__(self, work: Callable[[Listener], Awaitable[Stands]]) -> None:
+    def __init__(self, work: Callable[[Listener], Awaitable[RunResult]]) -> None:
         self._work = work
-        self._result: Stands | None = None
+        self._result: RunResult | None = None
 
     @property
-    def result(self) -> Stands:
+    def result(self) -> RunResult:
         """The result of the run. Raises ``SaysoError`` before all events were read."""
         if self._result is None:
             raise SaysoError("the stream has not ended: read its events first")

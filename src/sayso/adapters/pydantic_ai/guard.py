@@ -19,10 +19,11 @@ from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
 from sayso.adapters.pydantic_ai.tools import dump_result, known_tools
 from sayso.errors import InvalidDecision, Paused
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, Stands, check_gate
+from sayso.gate.driven import Driven, check_gate
 from sayso.gate.foreign import ForeignTool
-from sayso.gate.given import decision_from
 from sayso.gate.options import check_taken
+from sayso.gate.parse_decisions import decision_from
+from sayso.gate.run_result import RunResult, RunState
 from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -52,7 +53,7 @@ def guard(
 
 async def resume(
     guarded: Guarded, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> Stands:
+) -> RunResult:
     """Resume a thread after these decisions. Calls without a decision stay pending."""
     return await guarded.resume(where, decisions=decisions, by=by)
 
@@ -72,12 +73,12 @@ class Guarded(Driven):
 
     async def resume(
         self,
-        where: str,
+        where: RunState | str,
         *,
         decisions: Any = None,
         by: str | Reviewer = "user",
         wait: float | None = None,
-    ) -> Stands:
+    ) -> RunResult:
         """Resume a run by its id or its thread.
 
         ``decisions`` are recorded first: the framework's ``DeferredToolResults``, for all or some

@@ -1,10 +1,10 @@
-"""The models that an agent can talk to, and the small protocol for any other.
+"""Models for the agent: OpenAI's two APIs, and the ``Model`` protocol for any other.
 
     sayso.agent.models.resolve("openai:gpt-4o")             Chat Completions
     sayso.agent.models.resolve("openai-responses:gpt-5")    the Responses API
 
-An OpenAI-compatible server is reached with ``OpenAIChat(name, base_url=…)``, or with the client's
-own environment variables.
+For an OpenAI-compatible server, use ``OpenAIChat(name, base_url=…)`` or the client's own
+environment variables. Read ``base``, then ``openai_chat``; ``openai_responses`` is its sibling.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sayso.agent.models.base import (
     ModelReply,
     ModelRequest,
     TextDelta,
-    ToolFace,
+    ToolSpec,
 )
 from sayso.agent.models.openai_chat import OpenAIChat
 from sayso.agent.models.openai_responses import OpenAIResponses
@@ -38,7 +38,7 @@ __all__ = [
     "OpenAIChat",
     "OpenAIResponses",
     "TextDelta",
-    "ToolFace",
+    "ToolSpec",
     "resolve",
 ]
 
@@ -49,15 +49,15 @@ _PROVIDERS: dict[str, Callable[[str], Model]] = {
 
 
 def resolve(model: str | Model) -> Model:
-    """Return the model that a name stands for; a model object stands for itself."""
+    """Return the model for a name. A ``Model`` object is returned unchanged."""
     if not isinstance(model, str):
         if isinstance(model, Model):
             return model
-        raise ModelError(f"{type(model).__name__} is no model: it needs name, reply and stream")
+        raise ModelError(f"{type(model).__name__} is not a model: it needs name, reply and stream")
     provider, _, name = model.partition(":")
     if provider not in _PROVIDERS or not name:
         raise ModelError(
-            f"no model is called {model!r}: write openai:NAME (Chat Completions, such as "
+            f"unknown model {model!r}: use openai:NAME (Chat Completions, for example "
             "openai:gpt-4o) or openai-responses:NAME (Responses), or pass a Model object"
         )
     return _PROVIDERS[provider](name)

@@ -1,6 +1,6 @@
-"""What the agent asks of a model, and what it gets back: no provider's shapes, only these.
+"""The provider-neutral types between the agent and a model.
 
-A conversation is stored as plain JSON dicts, one for each message:
+A conversation is stored as plain JSON dicts, one per message:
 
     {"role": "system", "content": str}
     {"role": "user", "content": str}
@@ -8,19 +8,20 @@ A conversation is stored as plain JSON dicts, one for each message:
     {"role": "tool", "call_id": str, "name": str, "content": str}
     {"role": "approval", "request_id": str, "approve": bool, "reason": str}
 
-``ModelReply.message`` makes the assistant's one, which may also have a ``refusal`` and ``items``.
-Items belong to the provider that sent them: they are stored for it and given back to it, and no
-other provider looks at them.
+``ModelReply.message`` builds the assistant message, which may also carry a ``refusal`` and
+``items``. Items belong to the provider that sent them: they are stored and sent back to that
+provider, and every other provider ignores them.
 
-Calls are in a reply only where they are whole: a reply that was cut short, filtered or refused has
-none, so that nobody is ever shown half a call.
+A reply contains only complete calls. A reply that was cut short, filtered or refused has none, so
+a reviewer never sees half a call.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from uuid import uuid4
 
 from sayso.errors import SaysoError
 
@@ -30,9 +31,9 @@ Finish: TypeAlias = Literal["stop", "calls", "length", "filter", "refusal"]
 
 
 class ModelError(SaysoError):
-    """The model could not be reached, refused the request, or answered what nobody can read.
+    """The model was unreachable, rejected the request, or sent an unreadable reply.
 
-    The client's own error, if there is one, is the cause; its retries are over by then.
+    The client's own error, if any, is the ``__cause__``. Its retries are already used up.
     """
 
     def __init__(self, message: str, *, status: int | None = None, code: str = "") -> None:
@@ -42,8 +43,8 @@ class ModelError(SaysoError):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolFace:
-    """A tool as the model sees it; ``strict`` says that the parameters are in the strict form."""
+class ToolSpec:
+    """A tool as the model sees it. ``strict`` means the parameters are in OpenAI's strict form."""
 
     name: str
     description: str
@@ -53,23 +54,23 @@ class ToolFace:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One question to a model: the whole conversation so far, and the tools it may use."""
+    """One request to a model: the whole conversation so far, and the tools it may call."""
 
     instructions: str = ""
     messages: Sequence[Message] = ()
-    tools: Sequence[ToolFace] = ()
+    tools: Sequence[ToolSpec] = ()
     tool_choice: str | Mapping[str, Any] = "auto"
-    """"auto", "none", "required", a tool's name, or a mapping in either of OpenAI's two forms."""
+    """"auto", "none", "required", a tool name, or a mapping in either of OpenAI's two forms."""
     parallel_tool_calls: bool | None = None
     output_schema: Mapping[str, Any] | None = None
-    """JSON Schema of the final answer, which is then JSON text."""
+    """JSON Schema of the final answer. If set, the answer is JSON text."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Handed to the provider as they are; they win over the settings of the model object."""
+    """Passed to the provider unchanged. They override the settings of the model object."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """A call that the model made; ``arguments`` is the JSON text as it came, checked by nobody."""
+    """A tool call from the model. ``arguments`` is the JSON text as received, unchecked."""
 
     id: str
     name: str
@@ -78,7 +79,7 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class HostedApproval:
-    """A call of a tool that runs at the provider, which waits there for a yes or no."""
+    """A call to a tool that the provider runs, waiting for approval there."""
 
     id: str
     server: str
@@ -88,23 +89,23 @@ class HostedApproval:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """One answer of a model."""
+    """One reply from a model."""
 
     text: str = ""
     calls: tuple[ModelCall, ...] = ()
     finish: Finish = "stop"
-    """"calls" means that calls or approvals wait; "length" and "filter" that the text is cut."""
+    """"calls": calls or approvals are waiting. "length" or "filter": the text was cut."""
     refusal: str = ""
     approvals: tuple[HostedApproval, ...] = ()
     items: tuple[dict[str, Any], ...] = ()
-    """What this provider must get back with the message, such as reasoning."""
+    """Data this provider needs back with the message, such as reasoning."""
     usage: Mapping[str, int] = field(default_factory=dict)
-    """``input_tokens``, ``output_tokens``, ``total_tokens``, and what else the provider counts."""
+    """``input_tokens``, ``output_tokens``, ``total_tokens``, and any other provider counts."""
     response_id: str = ""
 
     @property
     def message(self) -> dict[str, Any]:
-        """The reply as a stored message."""
+        """The reply as a message to store."""
         calls = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in self.calls]
         message: dict[str, Any] = {"role": "assistant", "content": self.text, "calls": calls}
         if self.items:
@@ -116,21 +117,40 @@ class ModelReply:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of text, as it comes."""
+    """A piece of streamed text."""
 
     text: str
 
 
 @runtime_checkable
 class Model(Protocol):
-    """Anything that answers requests; implementations inherit nothing."""
+    """The protocol for models. Implementations inherit nothing."""
 
     @property
     def name(self) -> str:
-        """What the model is called in records and errors."""
+        """The model's name in records and errors."""
 
     async def reply(self, request: ModelRequest) -> ModelReply:
-        """Answer in one piece, or raise ModelError."""
+        """Return the whole reply. Raises ``ModelError``."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
-        """Answer in pieces; the last one is the whole ModelReply."""
+        """Yield text as it arrives, then the whole ``ModelReply``."""
+
+
+def known_call_ids(messages: Iterable[Message]) -> set[str]:
+    """Return the ids of all calls in a conversation."""
+    return {call["id"] for message in messages for call in message.get("calls") or ()}
+
+
+def with_ids(calls: Iterable[tuple[str, str, str]], used: Collection[str]) -> tuple[ModelCall, ...]:
+    """Build calls from (id, name, arguments), replacing ids that are missing or already used.
+
+    Requests and results refer to a call by its id, but some servers count from zero in each reply
+    or send no ids at all.
+    """
+    made: list[ModelCall] = []
+    for id, name, arguments in calls:
+        if not id or id in used or any(id == other.id for other in made):
+            id = f"call_{uuid4().hex}"
+        made.append(ModelCall(id, name, arguments))
+    return tuple(made)

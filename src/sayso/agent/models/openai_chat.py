@@ -1,14 +1,16 @@
-"""Chat Completions over the official client: OpenAI, and every server that speaks the same.
+"""Chat Completions over the official client: OpenAI and compatible servers.
 
-The API (``POST /chat/completions``) is old and much imitated, so what comes back is read with care:
-``tool_calls`` may be null or absent, a forced call may finish with "stop", ids may be missing or
-repeat, arguments may be empty or no string at all, and the pieces of a stream may lack their index.
-What goes out is what OpenAI documents.
+Requests follow OpenAI's documentation. Replies are read defensively, because many servers imitate
+this API (``POST /chat/completions``) imperfectly: ``tool_calls`` may be null or absent, a forced
+call may finish with "stop", ids may be missing or repeated, arguments may be empty or not a string,
+and stream chunks may lack their index.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from sayso.agent.models.base import (
@@ -19,19 +21,18 @@ from sayso.agent.models.base import (
     ModelReply,
     ModelRequest,
     TextDelta,
-    ToolFace,
+    ToolSpec,
+    known_call_ids,
+    with_ids,
 )
-from sayso.agent.models.chat_stream import ChatStream
-from sayso.agent.models.client import Client
-from sayso.agent.models.wire import (
-    Shape,
+from sayso.agent.models.openai_client import (
+    OpenAIClient,
+    ToolFormat,
     arguments_text,
     content_text,
-    known_call_ids,
     output_format,
     token_counts,
     tool_options,
-    with_ids,
 )
 
 _PATH = "chat.completions"
@@ -46,7 +47,10 @@ _CUT: dict[str, Finish] = {
 
 
 class OpenAIChat:
-    """A model behind Chat Completions; key and address come from the client's own environment."""
+    """A model behind Chat Completions.
+
+    The ``openai`` client reads the key and the address from its own environment variables.
+    """
 
     def __init__(
         self,
@@ -60,18 +64,18 @@ class OpenAIChat:
         self.name = f"openai:{model}"
         self._model = model
         self._settings = settings
-        self._client = Client(client, base_url, api_key)
+        self._client = OpenAIClient(client, base_url, api_key)
 
     async def reply(self, request: ModelRequest) -> ModelReply:
-        """Answer in one piece, or raise ModelError."""
+        """Return the whole reply. Raises ``ModelError``."""
         body = self._body(request)
-        body.pop("stream_options", None)  # refused without a stream
+        body.pop("stream_options", None)  # only valid with stream=True
         return self._read(await self._client.create(self.name, _PATH, body), request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
-        """Answer in pieces; the last one is the whole ModelReply."""
+        """Yield text as it arrives, then the whole ``ModelReply``."""
         body = {"stream_options": {"include_usage": True}, **self._body(request)}
-        if body["stream_options"] is None:  # some servers do not know them
+        if body["stream_options"] is None:  # set to None for servers that reject it
             del body["stream_options"]
         whole = ChatStream()
         async with self._client.stream(self.name, _PATH, body) as chunks:
@@ -79,12 +83,12 @@ class OpenAIChat:
                 if text := whole.add(chunk):
                     yield TextDelta(text)
         if not whole.finished:
-            raise ModelError(f"{self.name} stopped in the middle of its answer; ask again")
+            raise ModelError(f"{self.name} stopped in the middle of its answer; run it again")
         yield self._read(whole.completion(), request)
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         settings = {**self._settings, **request.settings}
-        options = tool_options(request, settings, _SHAPE)
+        options = tool_options(request, settings, _FORMAT)
         messages = list(_messages(request))
         body = {"model": self._model, **settings, **options, "messages": messages}
         if request.output_schema is not None:
@@ -113,17 +117,19 @@ class OpenAIChat:
 
     def _choice(self, data: Mapping[str, Any]) -> dict[str, Any]:
         choices = data.get("choices") or [{}]
-        error = data.get("error") or choices[0].get("error")  # in a body that says 200
+        error = data.get("error") or choices[0].get(
+            "error"
+        )  # some servers send errors with status 200
         if error:
             said = error.get("message") if isinstance(error, Mapping) else error
             raise ModelError(f"{self.name} failed: {said}")
         if not choices[0]:
-            raise ModelError(f"{self.name} gave no answer at all; check base_url=")
+            raise ModelError(f"{self.name} sent no answer; check base_url=")
         choice: dict[str, Any] = choices[0]
         return choice
 
 
-# --- what goes out ---
+# --- requests ---
 
 
 def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
@@ -137,7 +143,7 @@ def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
                 content = message["content"]
                 yield {"role": "tool", "tool_call_id": message["call_id"], "content": content}
             case "approval":
-                pass  # of a tool that ran at another provider: nothing that this API knows
+                pass  # for a tool hosted by another provider; this API has no equivalent
             case role:
                 yield {"role": role, "content": message["content"]}
 
@@ -161,7 +167,7 @@ def _assistant(message: Message) -> Iterator[dict[str, Any]]:
         yield {**sent, "tool_calls": calls} if calls else sent
 
 
-def _tool(tool: ToolFace) -> dict[str, Any]:
+def _tool(tool: ToolSpec) -> dict[str, Any]:
     function: dict[str, Any] = {
         "name": tool.name,
         "description": tool.description,
@@ -180,10 +186,10 @@ def _allowed(mode: str, tools: list[Any]) -> dict[str, Any]:
     return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
 
 
-_SHAPE = Shape(_tool, _named, _allowed)
+_FORMAT = ToolFormat(_tool, _named, _allowed)
 
 
-# --- what comes back ---
+# --- replies ---
 
 
 def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
@@ -191,8 +197,8 @@ def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str, dict[str
         function = call.get("function")
         if function is None:
             raise ModelError(
-                f"the model made a call of the type {call.get('type')!r}, which the agent cannot "
-                "run; remove that tool from the settings"
+                f"the model made a call of type {call.get('type')!r}, which the agent cannot run; "
+                "remove that tool from the settings"
             )
         extra = {key: value for key, value in call.items() if key not in _PLAIN}
         name, arguments = function.get("name") or "", arguments_text(function.get("arguments"))
@@ -204,7 +210,121 @@ def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str, dict[str
 def _extras(
     calls: Iterable[ModelCall], made: Iterable[tuple[str, str, str, dict[str, Any]]]
 ) -> Iterator[dict[str, Any]]:
-    """What a server added to its calls and wants to see again, such as a thought signature."""
+    """Yield the extra fields that a server expects back with its calls, such as signatures."""
     for call, (*_, extra) in zip(calls, made, strict=False):
         if extra:
             yield {"type": _EXTRA, "id": call.id, "extra": extra}
+
+
+# --- streams ---
+#
+# A call arrives in chunks that carry its index; only the first has the id and the name. Imitating
+# servers leave the index out, give all calls the same one, repeat the id or the name in every
+# chunk, invent a new id for each chunk, or increase the index in the middle of a call. So a chunk
+# with neither id nor name continues a call, and a chunk that names a function begins a new call if
+# its index is new or belongs to another call.
+
+
+@dataclass(slots=True)
+class _PartialCall:
+    index: int | None
+    id: str = ""
+    name: str = ""
+    arguments: list[Any] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, piece: Mapping[str, Any]) -> None:
+        function = piece.get("function") or {}
+        self.id = self.id or piece.get("id") or ""
+        self.name = self.name or function.get("name") or ""
+        if function.get("arguments"):
+            self.arguments.append(function["arguments"])
+        known = ("id", "index", "type", "function")
+        self.extra |= {key: value for key, value in piece.items() if key not in known}
+
+    def is_other_than(self, piece: Mapping[str, Any]) -> bool:
+        """Return whether a chunk that names a function belongs to another call."""
+        function, id = piece.get("function") or {}, piece.get("id")
+        if not self.name or not function.get("name"):
+            return False
+        if function["name"] != self.name or (id and id != self.id):
+            return True
+        if id or not function.get("arguments"):
+            return False
+        try:
+            json.loads(self.text())
+        except ValueError:
+            return False
+        return True  # the arguments are complete, so these are another call's
+
+    def text(self) -> str:
+        return "".join(p if isinstance(p, str) else arguments_text(p) for p in self.arguments)
+
+    def whole(self) -> dict[str, Any]:
+        function = {"name": self.name, "arguments": self.text()}
+        return {**self.extra, "id": self.id, "function": function}
+
+
+class ChatStream:
+    """Collects chunks into the ``completion`` that the server would have sent without streaming."""
+
+    def __init__(self) -> None:
+        self._head: dict[str, Any] = {}
+        self._text: list[str] = []
+        self._refusal: list[str] = []
+        self._calls: list[_PartialCall] = []
+        self._old_call = _PartialCall(0)
+        self._finish = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the server sent a finish reason. If not, the connection was cut."""
+        return bool(self._finish)
+
+    def add(self, chunk: Mapping[str, Any]) -> str:
+        """Add a chunk and return its text."""
+        for key in ("id", "usage", "error"):
+            if chunk.get(key):
+                self._head[key] = chunk[key]
+        for choice in chunk.get("choices") or ():
+            if not choice.get("index"):  # with n > 1, ignore the other choices
+                return self._add_choice(choice)
+        return ""
+
+    def completion(self) -> dict[str, Any]:
+        """Return the assembled completion."""
+        # The sort is stable: calls without an index keep their order of arrival.
+        calls = sorted(self._calls, key=lambda call: call.index or 0)
+        message: dict[str, Any] = {
+            "content": "".join(self._text),
+            "refusal": "".join(self._refusal),
+            "tool_calls": [call.whole() for call in calls],
+        }
+        if self._old_call.name:
+            message["function_call"] = self._old_call.whole()["function"]
+        return {**self._head, "choices": [{"message": message, "finish_reason": self._finish}]}
+
+    def _add_choice(self, choice: Mapping[str, Any]) -> str:
+        if choice.get("error"):
+            self._head["error"] = choice["error"]
+        delta = choice.get("delta") or {}
+        self._finish = choice.get("finish_reason") or self._finish
+        self._refusal.append(delta.get("refusal") or "")
+        for piece in delta.get("tool_calls") or ():
+            self._call_of(piece).add(piece)
+        if delta.get("function_call"):
+            self._old_call.add({"function": delta["function_call"]})
+        text = content_text(delta.get("content"))
+        self._text.append(text)
+        return text
+
+    def _call_of(self, piece: Mapping[str, Any]) -> _PartialCall:
+        index = piece.get("index")
+        same = [call for call in self._calls if index is None or call.index == index]
+        begins = piece.get("id") or (piece.get("function") or {}).get("name")
+        if not same and not begins:
+            same = self._calls
+        if same and not same[-1].is_other_than(piece):
+            return same[-1]
+        self._calls.append(_PartialCall(index))
+        return self._calls[-1]

@@ -1,52 +1,55 @@
-"""The Responses API over the official client, stateless: the whole conversation goes each time.
+"""The Responses API over the official client, stateless: every request sends the conversation.
 
-Nothing is stored at the provider unless the settings say so. What a reasoning model thought, and
-what a hosted tool did, comes back as items that must be sent again in their order; so a reply keeps
-them in ``items``. Text and calls are in the message itself, and the items only mark their places.
+The provider stores nothing unless the settings say so. Reasoning and the work of hosted tools come
+back as items that must be sent again in the same order, so a reply keeps them in ``items``. Text
+and calls live in the message itself; their items only mark the position.
 
-A reply that was cut short loses its calls and its requests for approval, and with them the
-reasoning that led there: the provider refuses reasoning without what followed it.
+A reply that was cut short loses its calls and approval requests, and the reasoning that led to
+them: the provider rejects reasoning without the item that followed it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sayso.agent.models.base import (
     Finish,
     HostedApproval,
     Message,
+    ModelCall,
     ModelError,
     ModelReply,
     ModelRequest,
     TextDelta,
-    ToolFace,
-)
-from sayso.agent.models.client import Client
-from sayso.agent.models.items import filled, kept, output_text
-from sayso.agent.models.wire import (
-    Shape,
-    arguments_text,
+    ToolSpec,
     known_call_ids,
+    with_ids,
+)
+from sayso.agent.models.openai_client import (
+    OpenAIClient,
+    ToolFormat,
+    arguments_text,
     output_format,
     token_counts,
     tool_options,
-    with_ids,
 )
 
 _PATH = "responses"
 _ENCRYPTED = "reasoning.encrypted_content"
-# These do not reason, and refuse to be asked for their reasoning.
+# These models do not reason and reject requests for their reasoning.
 _PLAIN_MODELS = re.compile(r"(ft:)?(gpt-3\.5|gpt-4|chatgpt-4)")
-# Calls that somebody has to run on this side, and that are no functions.
-_FOREIGN = {"apply_patch_call", "computer_call", "custom_tool_call", "local_shell_call"}
+# Calls that the caller must run, but that are not function calls.
+_UNSUPPORTED = {"apply_patch_call", "computer_call", "custom_tool_call", "local_shell_call"}
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
 class OpenAIResponses:
-    """A model behind the Responses API; key and address come from the client's own environment."""
+    """A model behind the Responses API.
+
+    The ``openai`` client reads the key and the address from its own environment variables.
+    """
 
     def __init__(
         self,
@@ -60,15 +63,15 @@ class OpenAIResponses:
         self.name = f"openai-responses:{model}"
         self._model = model
         self._settings = settings
-        self._client = Client(client, base_url, api_key)
+        self._client = OpenAIClient(client, base_url, api_key)
 
     async def reply(self, request: ModelRequest) -> ModelReply:
-        """Answer in one piece, or raise ModelError."""
+        """Return the whole reply. Raises ``ModelError``."""
         data = await self._client.create(self.name, _PATH, self._body(request))
         return self._read(data, request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
-        """Answer in pieces; the last one is the whole ModelReply."""
+        """Yield text as it arrives, then the whole ``ModelReply``."""
         done: dict[int, dict[str, Any]] = {}
         end: dict[str, Any] | None = None
         async with self._client.stream(self.name, _PATH, self._body(request)) as events:
@@ -83,8 +86,8 @@ class OpenAIResponses:
                 elif kind == "error":
                     raise ModelError(f"{self.name} failed: {event.get('message')}")
         if end is None:
-            raise ModelError(f"{self.name} stopped in the middle of its answer; ask again")
-        # Some servers leave the output out of the last event.
+            raise ModelError(f"{self.name} stopped in the middle of its answer; run it again")
+        # Some servers omit the output from the last event.
         output = end.get("output") or [done[index] for index in sorted(done)]
         yield self._read({**end, "output": output}, request)
 
@@ -92,7 +95,7 @@ class OpenAIResponses:
         settings = {"store": False, **self._settings, **request.settings}
         if "include" not in settings and not _PLAIN_MODELS.match(self._model):
             settings["include"] = [_ENCRYPTED]
-        options = tool_options(request, settings, _SHAPE)
+        options = tool_options(request, settings, _FORMAT)
         items = list(_input(request.messages))
         body = {"model": self._model, **settings, **options, "input": items}
         if request.instructions:
@@ -105,7 +108,7 @@ class OpenAIResponses:
     def _read(self, data: Mapping[str, Any], request: ModelRequest) -> ModelReply:
         cut = self._cut(data)
         output = [item for item in data.get("output") or () if isinstance(item, Mapping)]
-        _refuse_foreign(output)
+        _refuse_unsupported(output)
         text, refusal = output_text(output)
         made = [_call(item) for item in output if item.get("type") == "function_call"]
         asked = [_approval(i) for i in output if i.get("type") == "mcp_approval_request"]
@@ -132,11 +135,11 @@ class OpenAIResponses:
             reason = (data.get("incomplete_details") or {}).get("reason")
             return "filter" if reason == "content_filter" else "length"
         error = data.get("error") or {}
-        said = error.get("message") or f"the response is {status}, and there is no answer in it"
+        said = error.get("message") or f"the response is {status} and has no answer"
         raise ModelError(f"{self.name} failed: {said}", code=error.get("code") or "")
 
 
-# --- what goes out ---
+# --- requests ---
 
 
 def _input(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
@@ -165,13 +168,13 @@ def _approval_response(message: Message) -> dict[str, Any]:
     return {**answer, "reason": message["reason"]} if message.get("reason") else answer
 
 
-def _tool(tool: ToolFace) -> dict[str, Any]:
+def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {
         "type": "function",
         "name": tool.name,
         "description": tool.description,
         "parameters": dict(tool.parameters),
-        "strict": tool.strict,  # always said: this API takes true where nothing is
+        "strict": tool.strict,  # always explicit: this API defaults to true
     }
 
 
@@ -183,10 +186,10 @@ def _allowed(mode: str, tools: list[Any]) -> dict[str, Any]:
     return {"type": "allowed_tools", "mode": mode, "tools": tools}
 
 
-_SHAPE = Shape(_tool, _named, _allowed)
+_FORMAT = ToolFormat(_tool, _named, _allowed)
 
 
-# --- what comes back ---
+# --- replies ---
 
 
 def _call(item: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -202,10 +205,106 @@ def _approval(item: Mapping[str, Any]) -> HostedApproval:
     )
 
 
-def _refuse_foreign(output: Iterable[Mapping[str, Any]]) -> None:
+def _refuse_unsupported(output: Iterable[Mapping[str, Any]]) -> None:
     for item in output:
-        if item.get("type") in _FOREIGN:
+        if item.get("type") in _UNSUPPORTED:
             raise ModelError(
                 f"the model made a {item['type']}, which the agent cannot run; remove that tool "
                 "from the settings"
             )
+
+
+# --- output items: storing them, and sending them again ---
+
+Item = Mapping[str, Any]
+
+_IN_MESSAGE = {"name", "arguments"}
+_NEEDS_ANSWER = {"function_call", "mcp_approval_request"}
+_CHAT_ITEM = "chat."  # prefix of the item types of the other API
+
+
+def output_text(output: Iterable[Item]) -> tuple[str, str]:
+    """Return the text and the refusal of an output."""
+    parts = [part for item in output if _is_message(item) for part in item.get("content") or ()]
+    text = "".join(part.get("text") or "" for part in parts if part.get("type") == "output_text")
+    refusal = "".join(part.get("refusal") or "" for part in parts if part.get("type") == "refusal")
+    return text, refusal
+
+
+def kept(
+    output: Sequence[Item], calls: Sequence[ModelCall], text: str, *, whole: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield the items that a stored message must keep besides its text and calls.
+
+    Yields nothing if text and calls cover the output. Otherwise yields all items in order; items
+    whose content is in the message are reduced to position markers.
+    """
+    if not whole:
+        output = _without_open_ends(output)
+    if _is_plain(output):
+        return
+    ids = iter(call.id for call in calls)
+    one = sum(map(_is_message, output)) == 1
+    for item in output:
+        present = {key: value for key, value in item.items() if value is not None}
+        if item.get("type") == "function_call":
+            mark = {key: value for key, value in present.items() if key not in _IN_MESSAGE}
+            yield mark | {"call_id": next(ids)}
+        elif one and _is_message(item) and item.get("content") == _content(text, item):
+            yield {key: value for key, value in present.items() if key != "content"}
+        else:
+            yield present
+
+
+def filled(message: Message) -> Iterator[dict[str, Any]]:
+    """Yield the input items for a stored assistant message."""
+    items = [i for i in message.get("items", ()) if not i["type"].startswith(_CHAT_ITEM)]
+    calls = {call["id"]: call for call in message.get("calls") or ()}
+    if not items:
+        text = message.get("content") or message.get("refusal")
+        if text:
+            yield {"role": "assistant", "content": text}
+        items = [{"type": "function_call", "call_id": id} for id in calls]
+    for item in items:
+        call = calls.get(item.get("call_id", ""))
+        if call is not None:
+            yield {**item, "name": call["name"], "arguments": call["arguments"]}
+        elif _is_message(item) and "content" not in item:
+            part = {"type": "output_text", "text": message["content"], "annotations": []}
+            yield {**item, "content": [part]}
+        else:
+            yield dict(item)
+
+
+def _is_message(item: Item) -> bool:
+    return item.get("type") == "message"
+
+
+def _content(text: str, item: Item) -> list[dict[str, Any]]:
+    """Return the content of a message item that holds only this text."""
+    first = (item.get("content") or [{}])[0]
+    nothing = {key: value for key, value in first.items() if not value}
+    return [{"type": "output_text", "text": text, **nothing}]
+
+
+def _is_plain(output: Sequence[Item]) -> bool:
+    """Return whether the output is at most one text message followed only by calls."""
+    types = [item.get("type") for item in output]
+    calls = types[1:] if types[:1] == ["message"] else types
+    messages = [item for item in output if _is_message(item)]
+    return set(calls) <= {"function_call"} and not any(
+        item.get("phase") or item.get("content") != _content(output_text([item])[0], item)
+        for item in messages
+    )
+
+
+def _without_open_ends(output: Sequence[Item]) -> list[Item]:
+    """Drop items that wait for an answer, and the reasoning that led to them."""
+    rest: list[Item] = []
+    stays = False
+    for item in reversed(output):  # keep reasoning if the item after it is kept
+        kind = item.get("type")
+        stays = kind not in _NEEDS_ANSWER and (kind != "reasoning" or stays)
+        if stays:
+            rest.insert(0, item)
+    return rest

@@ -11,7 +11,7 @@ from starlette.responses import Response
 import sayso
 from sayso import codec
 from sayso.agent import Agent
-from sayso.agent.resumable import Resumable
+from sayso.agent.agent import Resumable
 from sayso.agent.tool import Tool
 from sayso.gate.driven import Driven
 from sayso.gate.foreign_tool import ForeignTool

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import sayso
-from sayso.agent import heard
+from sayso.agent import conversation
 from sayso.stores.base import Store
 from sayso.stores.memory import MemoryStore
 from sayso.testing import FakeClock, ScriptedModel, call, say
@@ -51,7 +51,7 @@ async def speak(agent: sayso.Agent, times: int, thread: str = "t") -> None:
         await agent.run(f"say {n}", thread=thread)
 
 
-async def approve(agent: sayso.Agent, thread: str = "t") -> sayso.Result:
+async def approve(agent: sayso.Agent, thread: str = "t") -> sayso.RunResult:
     inbox = sayso.Inbox(agent.store)
     (request,) = (await inbox.pending()).items
     await inbox.decide(request.id, request.approve(), by="ann")
@@ -167,7 +167,7 @@ async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Reads()
     agent = agent_on(store)
     await speak(agent, 15, "first")
-    monkeypatch.setattr(heard, "_MOST_BYTES", 45_000)
+    monkeypatch.setattr(conversation, "_MOST_BYTES", 45_000)
     await speak(agent, 15, "second")
     store.read = 0
     await speak(agent, 1, "second")

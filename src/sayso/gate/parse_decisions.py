@@ -1,12 +1,12 @@
-"""Answers as they are handed to a framework: read and checked whole before any of them counts.
+"""Parse the decisions passed to ``resume``. All are checked before any is written.
 
     {"decisions": [{"type": "approve"},
                    {"type": "edit", "edited_action": {"name": "send", "args": {…}}},
                    {"type": "reject", "message": "why"},
                    {"type": "respond", "message": "the result"}]}
 
-one for each request, in the order of the requests (LangChain's form, which other tools write too);
-or a list of ``Decision`` objects made from their requests.
+with one entry per request, in the order of the requests (LangChain's form, which other tools write
+too), or a list of ``Decision`` objects made from their requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sayso.types import Decision, Edit, Request
 
 
 def decisions_from(given: object, requests: Sequence[Request]) -> list[Decision]:
-    """The decisions; InvalidDecision says what is wrong with them, and none counts."""
+    """Return the decisions. Raises ``InvalidDecision`` if one is invalid."""
     if given is None:
         return []
     if isinstance(given, Mapping):
@@ -30,29 +30,31 @@ def decisions_from(given: object, requests: Sequence[Request]) -> list[Decision]
         given = (given,)
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InvalidDecision(
-            'answer with {"decisions": [...]} or with a list made of request.approve() and the like'
+            'pass {"decisions": [...]} or a list made of request.approve() and the like'
         )
     decisions = list(given)
     for decision in decisions:
         if not isinstance(decision, Decision) or decision.request is None:
-            raise InvalidDecision("make decisions from their request, as request.approve()")
+            raise InvalidDecision("make each decision from its request: request.approve()")
     return decisions
 
 
 def check_asked_in(store: Store, thread: str, decisions: Iterable[Decision]) -> None:
-    """Refuse, before any of them counts, what was asked on another thread than this or one of an
-    agent inside it: whoever may go on with one conversation need not have a say in another."""
+    """Raise ``InvalidDecision`` for a request from another thread, sub-agents' threads excepted.
+
+    The right to resume one conversation does not include decisions in another.
+    """
     for decision in decisions:
         call = store.call(decision.request or "")
         if call is not None and not _asked_within(store, thread, call):
             raise InvalidDecision(
-                f"{call.id} was asked on thread {call.thread!r}, and not on {thread!r}: resume "
-                "that one, or decide it in the inbox"
+                f"{call.id} was asked on thread {call.thread!r}, not on {thread!r}: resume that "
+                "thread, or decide in the inbox"
             )
 
 
 def _asked_within(store: Store, thread: str, call: Call) -> bool:
-    """Whether a call was made on this thread, or in a run that a call on this thread began."""
+    """Return whether a call was made on this thread or in a sub-agent's run below it."""
     asked: Call | None = call
     while asked is not None and asked.thread != thread:
         run = store.run(asked.run)
@@ -63,10 +65,10 @@ def _asked_within(store: Store, thread: str, call: Call) -> bool:
 def _from_wire(given: Mapping[Any, Any], requests: Sequence[Request]) -> list[Decision]:
     listed = given.get("decisions")
     if not isinstance(listed, list | tuple):
-        raise InvalidDecision('answer with {"decisions": [...]}', "decisions")
+        raise InvalidDecision('pass {"decisions": [...]}', "decisions")
     if len(listed) != len(requests):
         raise InvalidDecision(
-            f"{len(listed)} decisions for {len(requests)} requests: give one for each, in order",
+            f"{len(listed)} decisions for {len(requests)} requests: pass one for each, in order",
             "decisions",
         )
     return [
@@ -76,7 +78,7 @@ def _from_wire(given: Mapping[Any, Any], requests: Sequence[Request]) -> list[De
 
 
 def decision_from(given: object, request: Request, at: str = "decision") -> Decision:
-    """One decision about one request."""
+    """Return the decision for one request. Raises ``InvalidDecision``."""
     if not isinstance(given, Mapping):
         raise InvalidDecision(f'{at}: write {{"type": "approve"}} or the like', at)
     type = given.get("type")
@@ -90,7 +92,7 @@ def decision_from(given: object, request: Request, at: str = "decision") -> Deci
     if type == "reject":
         return request.reject(_text(given.get("message", ""), f"{at}.message"))
     if "value" not in given and "message" not in given:
-        raise InvalidDecision(f"{at}.message: a response needs one", f"{at}.message")
+        raise InvalidDecision(f"{at}.message: a response needs a message", f"{at}.message")
     return request.respond(given["value"] if "value" in given else given["message"])
 
 
@@ -101,12 +103,12 @@ def _edit(given: Mapping[Any, Any], request: Request, at: str) -> Decision:
     args = action.get("args") if isinstance(action, Mapping) else None
     if not isinstance(action, Mapping) or not isinstance(args, Mapping):
         raise InvalidDecision(
-            f'{at}: an edit is {{"edited_action": {{"name": …, "args": {{…}}}}}}', at
+            f'{at}: an edit looks like {{"edited_action": {{"name": …, "args": {{…}}}}}}', at
         )
     if action.get("name", request.tool) != request.tool:
         raise InvalidDecision(
-            f"{at}: an edit cannot make it another tool ({request.tool} was asked about): "
-            "reject it and say what to do instead",
+            f"{at}: an edit cannot change the tool (the request is for {request.tool}): reject it "
+            "and say what to do instead",
             f"{at}.edited_action.name",
         )
     wrong = schema.errors(request.schema or {}, dict(args))
@@ -123,5 +125,5 @@ def _text(value: object, at: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InvalidDecision(f"{at} is text", at)
+        raise InvalidDecision(f"{at} must be text", at)
     return value

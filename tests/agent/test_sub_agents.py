@@ -11,7 +11,7 @@ from agent_world import World, asked, error_in, told
 
 import sayso
 from sayso.agent import Agent, Requested
-from sayso.agent.nested import _begun, find_run
+from sayso.agent.sub_agent import find_run, run_of_call
 from sayso.engine.commands import Cancel
 from sayso.stores.memory import MemoryStore
 from sayso.stores.sqlite import SqliteStore
@@ -362,7 +362,7 @@ async def test_somebody_else_on_a_thread_of_that_name_is_not_taken_for_the_inner
     (call_id,) = [c.id for c in world.store.calls_of(result.run) if c.tool == "payer"]
     stranger = world.agent(say("I am the payer."), name="stranger")
     await stranger.run("say it", thread=f"t/{call_id}")
-    known = _begun(world.store, f"t/{call_id}", call_id)
+    known = run_of_call(world.store, f"t/{call_id}", call_id)
     assert known is not None
     assert (known.agent, known.id) == ("payer", request.run)
 

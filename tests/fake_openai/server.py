@@ -24,8 +24,7 @@ from socket import SHUT_RDWR
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeAlias
 
-from sayso.agent.models.base import ModelReply
-from sayso.testing.openai_bodies import (
+from fake_openai.bodies import (
     Ids,
     chat_body,
     chat_events,
@@ -33,8 +32,9 @@ from sayso.testing.openai_bodies import (
     response_body,
     response_events,
 )
-from sayso.testing.openai_items import Memory
-from sayso.testing.openai_rules import Refusal, check_chat
+from fake_openai.items import Memory
+from fake_openai.rules import Refusal, check_chat
+from sayso.agent.models.base import ModelReply
 
 Body = dict[str, Any]
 

@@ -257,7 +257,7 @@ def _join() -> str:
 
 def _start_beside(folder: Path) -> None:
     """Start the keeper in a session of its own: it outlives us, and nobody waits for it."""
-    command = [sys.executable, "-m", __name__, str(folder)]
+    command = [sys.executable, __file__, str(folder)]
     with (folder / "keeper.log").open("ab") as log, open(os.devnull, "rb") as nothing:
         files = [
             (os.POSIX_SPAWN_DUP2, nothing.fileno(), 0),

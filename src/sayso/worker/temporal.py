@@ -1,8 +1,8 @@
 """Temporal as the dispatcher of a worker: ``--dispatch temporal://host:port/namespace``.
 
-Each run that is due, or of which something ends by the clock, is a workflow ``sayso.run``; its
-activity ``sayso.step`` lands on some worker for the run's agent. The queue is named after store
-and agent, so one Temporal serves many stores, and workers with different agents share one.
+Each run that is ready or has a deadline is a workflow ``sayso.run``. Its activity ``sayso.step``
+lands on some worker for the run's agent. The task queue is named after store and agent, so one
+Temporal server serves many stores, and workers with different agents can share it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from functools import cache
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from temporalio import activity
+from temporalio import activity, workflow
 from temporalio.client import Client
+from temporalio.common import RetryPolicy
 from temporalio.runtime import (
     LogForwardingConfig,
     LoggingConfig,
@@ -34,30 +35,102 @@ from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable
 from sayso.twin import hop
 from sayso.types import Micros
-from sayso.worker.dispatch import Relay, next_look
-from sayso.worker.dispatch_workflow import AT, NAME, SILENCE, STEP, WAKE, RunLife
-from sayso.worker.worker import Worker
+from sayso.worker.worker import Relay, Worker, next_look
 
 log = logging.getLogger("sayso.worker")
 
+# --- the workflow of one run ---
+#
+# It knows nothing about agents: a timer, two signals and one activity. It ends when nothing is left
+# to wait for by the clock; a later decision starts it again. Its instances stay open for as long as
+# people think, so the order of timers and activities in here must not change.
+
+NAME, STEP, WAKE, AT = "sayso.run", "sayso.step", "wake", "at"
+#: A worker that sends no heartbeat for so long is gone, and another one takes over.
+SILENCE = timedelta(seconds=15)
+_LONGEST = timedelta(days=365)
+_RETRY = RetryPolicy(maximum_interval=timedelta(seconds=60))
+
+
+@workflow.defn(name=NAME)
+class RunWorkflow:
+    """Has one run resumed whenever it is ready."""
+
+    def __init__(self) -> None:
+        self._woken = False
+        self._at: float | None = None
+
+    @workflow.signal(name=WAKE)
+    def wake(self) -> None:
+        """Look now."""
+        self._woken = True
+
+    @workflow.signal(name=AT)
+    def at(self, seconds: float) -> None:
+        """Look in so many seconds, unless an earlier look is planned."""
+        time = workflow.time() + max(seconds, 0)
+        self._at = time if self._at is None else min(time, self._at)
+
+    @workflow.run
+    async def run(self, run: str, seconds: float | None = None) -> None:
+        """Look and wait until there is nothing left to wait for."""
+        if seconds is not None:
+            self.at(seconds)
+        await workflow.wait_condition(self._expects)
+        while self._expects():
+            if not await self._time_has_come():
+                continue
+            self._woken, self._at = False, None
+            left: float | None = await workflow.execute_activity(
+                STEP,
+                run,
+                start_to_close_timeout=_LONGEST,
+                heartbeat_timeout=SILENCE,
+                retry_policy=_RETRY,
+            )
+            if left is not None:
+                self.at(left)
+            if self._expects() and workflow.info().is_continue_as_new_suggested():
+                workflow.continue_as_new(args=[run, self._left()])
+
+    def _expects(self) -> bool:
+        return self._woken or self._at is not None
+
+    def _left(self) -> float:
+        """Return the seconds until the next look."""
+        return 0.0 if self._woken or self._at is None else max(self._at - workflow.time(), 0.0)
+
+    async def _time_has_come(self) -> bool:
+        """Wait for the next look. Return False if it was moved meanwhile."""
+        at, left = self._at, self._left()
+        if left > 0:
+            try:
+                await workflow.wait_condition(lambda: self._woken or self._at != at, timeout=left)
+            except TimeoutError:
+                return True
+        return self._woken or self._at == at
+
+
+# --- dispatching ---
+
 _PORT = 7233
-_PATIENCE = timedelta(seconds=10)
-#: What was begun is finished before a worker stops, however long that takes.
+_RPC_TIMEOUT = timedelta(seconds=10)
+#: Runs in progress are finished before a worker stops, however long that takes.
 _GRACE = timedelta(days=30)
-#: A run that is due and was not taken just now is looked at again after so many seconds.
-_BREATH = 1.0
-_AGAIN = 5.0
+#: A ready run that was not taken is looked at again after so many seconds.
+_LOOK_AGAIN = 1.0
+_RECONNECT_SECONDS = 5.0
 
 
 class Address(NamedTuple):
-    """Where a Temporal server is."""
+    """The address and namespace of a Temporal server."""
 
     target: str
     namespace: str
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Read ``temporal://host[:port][/namespace]``."""
+        """Parse ``temporal://host[:port][/namespace]``. Raises ``InvalidCall``."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port or _PORT
@@ -67,7 +140,7 @@ class Address(NamedTuple):
         namespace = "" if extra else unquote(parts.path.strip("/"))
         if extra or parts.scheme != "temporal" or "/" in namespace:
             raise InvalidCall(
-                f"{url!r:.80} is no dispatcher: write temporal://host:port, or "
+                f"{url!r:.80} is not a dispatcher: use temporal://host:port or "
                 "temporal://host:port/namespace"
             )
         named = f"[{host}]" if host and ":" in host else host
@@ -75,18 +148,18 @@ class Address(NamedTuple):
 
 
 class TemporalDispatcher:
-    """Starts the workflow of a run, or signals the one that is there already."""
+    """Starts the workflow of a run, or signals it if it exists."""
 
     def __init__(self, client: Client, store: Store) -> None:
         self._client = client
         self._store = store
 
     async def wake(self, run: Run) -> None:
-        """Have it looked at soon."""
+        """Have the run looked at soon."""
         await self._send(run, WAKE)
 
     async def at(self, run: Run, time: Micros) -> None:
-        """Have it looked at then."""
+        """Have the run looked at at this time, on the store's clock."""
         await self._send(run, AT, (time - self._store.now()) / 1_000_000)
 
     async def _send(self, run: Run, signal: str, *args: float) -> None:
@@ -97,12 +170,12 @@ class TemporalDispatcher:
             task_queue=queue_of(self._store, run.agent),
             start_signal=signal,
             start_signal_args=args,
-            rpc_timeout=_PATIENCE,
+            rpc_timeout=_RPC_TIMEOUT,
         )
 
 
 class TemporalDispatch:
-    """A worker whose runs Temporal brings to it, until it is stopped."""
+    """A worker that gets its runs from Temporal, until it is stopped."""
 
     def __init__(self, worker: Worker, address: Address) -> None:
         self._worker = worker
@@ -112,7 +185,7 @@ class TemporalDispatch:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until ``stop``; what was begun by then is finished first."""
+        """Work until ``stop`` is called, then finish the runs in progress."""
         client = await self._client(lazy=True)
         relay = Relay(self._worker, TemporalDispatcher(client, self._store))
         telling = asyncio.create_task(relay.run())
@@ -125,11 +198,11 @@ class TemporalDispatch:
             await self._worker.drained()
 
     def stop(self) -> None:
-        """Take nothing more."""
+        """Take no more runs."""
         self._stopping.set()
 
     def cut_short(self) -> None:
-        """Stop, and end what is being worked on: a call that had started is in doubt."""
+        """Stop and cancel the runs in progress. A call that had started is in doubt."""
         self.stop()
         self._worker.cut_short()
 
@@ -138,16 +211,16 @@ class TemporalDispatch:
         return await Client.connect(target, namespace=namespace, lazy=lazy, runtime=_runtime())
 
     async def _serve(self, agent: str) -> None:
-        """Poll the queue of one agent; without a server, or when it goes away, try again."""
+        """Poll the task queue of one agent, and reconnect while the server is down."""
         while not self._stopping.is_set():
             try:
                 async with self._polling(agent):
                     await self._stopping.wait()
             except Exception as error:
                 where = self._address.target
-                log.warning("Temporal at %s cannot be used now, trying again: %s", where, error)
+                log.warning("Temporal at %s is not available, trying again: %s", where, error)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_AGAIN):
+                    async with asyncio.timeout(_RECONNECT_SECONDS):
                         await self._stopping.wait()
 
     @contextlib.asynccontextmanager
@@ -155,9 +228,9 @@ class TemporalDispatch:
         worker = TemporalWorker(
             await self._client(lazy=False),
             task_queue=queue_of(self._store, agent),
-            workflows=[RunLife],
+            workflows=[RunWorkflow],
             activities=[self._step],
-            # Our own few lines, which import nothing: a sandbox would only cost time.
+            # The workflow is deterministic and imports nothing: a sandbox would only cost time.
             workflow_runner=UnsandboxedWorkflowRunner(),
             max_concurrent_activities=self._worker.concurrency,
             graceful_shutdown_timeout=_GRACE,
@@ -167,11 +240,11 @@ class TemporalDispatch:
 
     @activity.defn(name=STEP)
     async def _step(self, run_id: str) -> float | None:
-        """Look at a run, and take it further if it is due; the seconds until the next look."""
+        """Resume a run if it is ready. Return the seconds until the next look."""
         await hop(self._worker.sweep)
         run = await hop(self._store.run, run_id)
         if run is not None and self._due(run):
-            # The worker's own task: when Temporal gives up on this activity, the run goes on.
+            # A task of its own: when Temporal gives up on this activity, the run continues.
             taken = asyncio.create_task(self._in_turn(run))
             while not taken.done():
                 activity.heartbeat()
@@ -193,14 +266,14 @@ class TemporalDispatch:
         if time is None:
             return None
         left = (time - self._store.now()) / 1_000_000
-        return max(left, self._worker.patience(run_id), _BREATH)
+        return max(left, self._worker.patience(run_id), _LOOK_AGAIN)
 
 
 @cache
 def _runtime() -> Runtime:
-    """Temporal's own log joins ours, without the retries, of which it would tell many a second.
+    """Send Temporal's log to ours, without its retries, which are many per second.
 
-    Left alone it goes to standard output, and who does not read that stops the worker in the end.
+    By default it goes to standard output, where a full pipe would block the worker.
     """
     levels = TelemetryFilter(core_level="ERROR", other_level="ERROR")
     joined = LogForwardingConfig(logging.getLogger("sayso.temporal"))
@@ -208,5 +281,5 @@ def _runtime() -> Runtime:
 
 
 def queue_of(store: Store, agent: str) -> str:
-    """The task queue for the runs of an agent in a store."""
+    """Return the task queue for an agent's runs in a store."""
     return f"sayso:{store.incarnation}:{agent}"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from sayso.testing.openai_rules import Refusal, check_flat_tools, check_format
+from fake_openai.rules import Refusal, check_flat_tools, check_format
 
 Body = dict[str, Any]
 

@@ -1,0 +1,147 @@
+"""An agent as a tool of another agent. Its pauses surface in the outer run.
+
+The inner run lives on a thread derived from the outer call. Starting the call again continues that
+run, so the call is idempotent: a process that dies in the middle leaves the outer call ready, not
+in doubt. Calls that the inner agent itself had started are in doubt as usual.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import re
+from typing import Any, Unpack
+
+from sayso.agent.tool import Context, SubAgent, Tool, ToolOptions, tool
+from sayso.errors import Conflict, InvalidCall, NotFound, Paused, SaysoError
+from sayso.gate.run_result import RunResult
+from sayso.rows import LIVE, Run
+from sayso.stores.base import Store
+from sayso.stores.nested_runs import call_off, inner_thread, wake_outer
+from sayso.twin import hop, look
+
+#: Prefix of the ids of agent runs.
+RUN = "run_"
+
+#: Outer calls that run in this context and see the end of their inner run themselves.
+_outer_calls: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
+    "sayso_outer_calls", default=()
+)
+
+_MOST_RUNS = 500
+
+
+class SubAgentFailed(SaysoError):
+    """The sub-agent behind a tool did not produce an answer."""
+
+
+class SubAgentBroke(BaseException):
+    """An exception inside a sub-agent. Its run and the outer call can both be resumed.
+
+    Not an ``Exception``, because the call has not failed: it continues when the run is resumed.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def agent_tool(agent: SubAgent, **options: Unpack[ToolOptions]) -> Tool:
+    """Return a tool that runs this agent."""
+
+    async def ask_agent(ctx: Context, input: str) -> Any:
+        if not input.strip():
+            raise InvalidCall("the input is empty: write what the agent should do", "input")
+        return await SubAgentRun(agent, ctx).result(input)
+
+    named: ToolOptions = {
+        "name": re.sub(r"[^A-Za-z0-9_-]+", "_", agent.name)[:64],
+        "description": f"Ask {agent.name}. {agent.instructions}".strip()[:1000],
+        **options,
+        "effect": "idempotent",
+    }
+    return tool(**named)(ask_agent).with_inner(agent)
+
+
+class SubAgentRun:
+    """The run of a sub-agent that belongs to one call of the outer agent."""
+
+    def __init__(self, agent: SubAgent, ctx: Context) -> None:
+        self._agent = agent._on_store_of(ctx._gate)
+        self._ctx = ctx
+        self._thread = inner_thread(ctx.thread, ctx.call_id)
+
+    async def result(self, input: str) -> Any:
+        """Start or resume the run and return its output.
+
+        Raises ``Paused`` if it waits for people, ``SubAgentFailed`` if it has no output.
+        """
+        result = await self._advance(input)
+        if result.status == "paused":
+            raise Paused(result.run, result.interruptions)
+        if result.status != "done":
+            raise SubAgentFailed(f"{self._agent.name}: {result.error}")
+        return result.output
+
+    async def _advance(self, input: str) -> RunResult:
+        agent, ctx = self._agent, self._ctx
+        known = await look(agent.store, run_of_call, agent.store, self._thread, ctx.call_id)
+        token = _outer_calls.set((*_outer_calls.get(), ctx.call_id))
+        try:
+            if known is not None:
+                return await agent.resume(known.id, deps=ctx.deps)
+            return await agent._run_for_call(
+                input, self._thread, ctx.call_id, requester=ctx.requester, deps=ctx.deps
+            )
+        except Exception as error:
+            raise SubAgentBroke(error) from error
+        finally:
+            _outer_calls.reset(token)
+
+
+def run_of_call(store: Store, thread: str, call: str) -> Run | None:
+    """Return the run that this call started, even if others used a thread of that name."""
+    last = store.last_run(thread)
+    if last is None or last.parent_call == call:
+        return last
+    for _, run in store.runs(thread=thread, limit=_MOST_RUNS):
+        if run.parent_call == call:
+            return run
+    raise SubAgentFailed(
+        f"thread {thread!r} is in use by run {last.id}, which does not belong to {call}"
+    )
+
+
+async def wake_outer_run(store: Store, call_id: str) -> None:
+    """Make the outer run due after its inner run ended, unless the outer call runs in here.
+
+    Also done if another process seems to work on the outer run, because that process may have read
+    the inner run before it ended.
+    """
+    if call_id not in _outer_calls.get():
+        await hop(wake_outer, store, call_id)
+
+
+def find_run(store: Store, name: str, agent: str) -> Run:
+    """Return this agent's run with that id, or the last one on that thread.
+
+    A run of a sub-agent stands for the outer run it belongs to. Raises ``NotFound``, or
+    ``Conflict`` if the run belongs to another agent.
+    """
+    readers = store.run, store.last_run
+    first, second = readers if name.startswith(RUN) else reversed(readers)  # usually one read
+    named = first(name) or second(name)
+    if named is None:
+        raise NotFound(f"no run and no thread {name!r} in {store.url}")
+    run = named
+    while run.agent != agent:
+        call = store.call(run.parent_call) if run.parent_call is not None else None
+        outer = store.run(call.run) if call is not None else None
+        if outer is None:
+            raise Conflict(
+                f"run {named.id} belongs to agent {named.agent!r}, not to {agent!r}: resume it "
+                "with the agent that began it"
+            )
+        run = outer
+    if run is not named and run.status not in LIVE and named.status in LIVE:
+        call_off(store, named, "engine", f"the outer run {run.id} is over")
+    return run

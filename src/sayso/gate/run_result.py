@@ -1,0 +1,272 @@
+"""The result of a run, and the run's state while the caller decides.
+
+``RunState`` names a run and its store, lists the open requests, and stages decisions that
+``resume`` will write. It contains no conversation: see
+``docs/decisions/0015-a-state-names-its-run.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sayso import codec
+from sayso.errors import (
+    Conflict,
+    InvalidCall,
+    InvalidDecision,
+    KeyMissing,
+    NotFound,
+    Tampered,
+)
+from sayso.types import (
+    Approve,
+    Decision,
+    Edit,
+    Execution,
+    Json,
+    Reject,
+    Request,
+    Respond,
+    Risk,
+)
+from sayso.views import kept_question, question_from, request_json
+
+if TYPE_CHECKING:
+    from sayso.stores.base import Store
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StagedDecision:
+    """A decision that has not been written yet."""
+
+    decision: Decision
+    by: str
+
+
+@dataclass(slots=True)
+class RunState:
+    """A run and its store, its open requests, and the decisions staged for ``resume``."""
+
+    run: str
+    thread: str
+    agent: str
+    store: Store | None = field(default=None, repr=False)
+    incarnation: str = field(default="", repr=False)
+    interruptions: tuple[Request, ...] = ()
+    staged: list[StagedDecision] = field(default_factory=list)
+    #: The text this state was read from and its signature, which the store verifies.
+    exported: tuple[str, str] | None = field(default=None, repr=False)
+
+    def approve(self, request: Request | str, *, by: str = "user") -> None:
+        """Stage an approval of exactly what the request shows."""
+        self._stage(self._known(request).approve(), by)
+
+    def edit(self, request: Request | str, args: Mapping[str, Json], *, by: str = "user") -> None:
+        """Stage an approval with different arguments."""
+        self._stage(self._known(request).edit(args), by)
+
+    def reject(self, request: Request | str, message: str = "", *, by: str = "user") -> None:
+        """Stage a rejection with an optional reason."""
+        self._stage(self._known(request).reject(message), by)
+
+    def respond(self, request: Request | str, value: Json, *, by: str = "user") -> None:
+        """Stage an answer, or a result to use instead of running the call."""
+        self._stage(self._known(request).respond(value), by)
+
+    def _known(self, request: Request | str) -> Request:
+        wanted = request if isinstance(request, str) else getattr(request, "id", None)
+        for known in self.interruptions:
+            if known.id == wanted:
+                return known if isinstance(request, str) else request
+        raise NotFound(f"{wanted!r} is not an open request of run {self.run}")
+
+    def _stage(self, decision: Decision, by: str) -> None:
+        """Stage a decision, replacing an earlier one for the same request."""
+        self.staged = [s for s in self.staged if s.decision.request != decision.request]
+        self.staged.append(StagedDecision(decision, by))
+
+    def to_json(self) -> str:
+        """Return the state as signed text. Raises ``KeyMissing`` if the store cannot sign."""
+        if self.store is None:
+            raise KeyMissing(
+                "this state was read from text: pass it to agent.resume, then export the next one"
+            )
+        if self.store.keys.is_ephemeral:
+            raise KeyMissing(
+                "a memory:// store has no lasting key, so its states cannot be exported: "
+                "use sqlite:///, or set SAYSO_KEY"
+            )
+        body = codec.canonical(
+            {
+                "version": VERSION,
+                "store": self.incarnation,
+                "run": self.run,
+                "thread": self.thread,
+                "agent": self.agent,
+                "open": [_request_to_json(request) for request in self.interruptions],
+                "staged": [_staged_to_json(staged) for staged in self.staged],
+            }
+        ).decode()
+        return codec.dumps({"state": body, "signature": self.store.keys.sign(body.encode())})
+
+    @classmethod
+    def from_json(cls, text: str, store: Store | None = None) -> RunState:
+        """Read a state. Raises ``Tampered`` if the text was not written by ``to_json``.
+
+        ``resume`` verifies the signature. Pass ``store`` to verify it now; the state can then be
+        exported again.
+        """
+        state = cls._read(text)
+        if store is not None:
+            state.check(store, state.agent)
+            state.store = store
+        return state
+
+    @classmethod
+    def _read(cls, text: str) -> RunState:
+        try:
+            outer = codec.parse(text)
+            body = codec.parse(outer["state"])
+            if not isinstance(outer["signature"], str):
+                raise TypeError("a signature is text")
+            version = body["version"]
+            if type(version) is not int or version != VERSION:
+                raise Conflict(
+                    f"this state does not have version {VERSION}, the only one supported: resume "
+                    "by thread instead"
+                )
+            run, thread = body["run"], body["thread"]
+            return cls(
+                run=run,
+                thread=thread,
+                agent=body["agent"],
+                incarnation=body["store"],
+                interruptions=tuple(_request_from_json(r, run, thread) for r in body["open"]),
+                staged=[_staged_from_json(s) for s in body["staged"]],
+                exported=(outer["state"], outer["signature"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidCall, InvalidDecision):
+            raise Tampered("this is not a run state that to_json() wrote") from None
+
+    def check(self, store: Store, agent: str) -> None:
+        """Raise if the state belongs to another store or agent, or was changed after export."""
+        if self.incarnation != store.incarnation:
+            raise Conflict("this state belongs to another store: open the one it came from")
+        if self.agent != agent:
+            raise Conflict(f"this state belongs to agent {self.agent!r}, not to {agent!r}")
+        if self.exported is not None:
+            text, signature = self.exported
+            if not store.keys.verify(text.encode(), signature):
+                raise Tampered("the signature of this state is wrong: the text was changed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """The outcome of ``run`` or ``resume``.
+
+    ``status`` is ``"paused"`` with ``interruptions``, ``"done"`` with ``output``, or ``"failed"``
+    or ``"cancelled"`` with ``error``. Stage decisions on ``state`` and pass it to ``resume``.
+    """
+
+    status: str
+    run: str
+    thread: str
+    output: Any = None
+    error: str = ""
+    #: The model's words if it refused the task.
+    refusal: str = ""
+    interruptions: tuple[Request, ...] = ()
+    #: Token counts over the whole run.
+    usage: Mapping[str, int] = field(default_factory=dict)
+    state: RunState = field(repr=False)
+
+
+# --- JSON inside an exported state ---
+
+_DECISION_TYPES: dict[str, type[Decision]] = {
+    "approve": Approve,
+    "edit": Edit,
+    "reject": Reject,
+    "respond": Respond,
+}
+_CONTENT = ("args", "message", "value")
+#: Fields that the store knows better, or that only a store can vouch for.
+_LEFT_OUT = (
+    "schema",
+    "votes",
+    "decision",
+    "execution",
+    "original",
+    "requester_decides",
+    "assurance",
+    "effect",
+    "effect_key",
+    "evidence",
+)
+
+
+def _staged_to_json(staged: StagedDecision) -> dict[str, Json]:
+    decision = staged.decision
+    shown: dict[str, Json] = {
+        "type": decision.type,
+        "by": staged.by,
+        "request": decision.request,
+        "digest": decision.seen_digest,
+    }
+    return shown | {n: getattr(decision, n) for n in _CONTENT if hasattr(decision, n)}
+
+
+def _staged_from_json(value: Mapping[str, Any]) -> StagedDecision:
+    kind = _DECISION_TYPES.get(value["type"])
+    if kind is None:
+        raise InvalidDecision(f"no decision of type {value['type']!r}", "type")
+    content = {name: value[name] for name in _CONTENT if name in value}
+    decision = kind(request=value["request"], seen_digest=value["digest"], **content)
+    return StagedDecision(decision, value["by"])
+
+
+def _request_to_json(request: Request) -> dict[str, Json]:
+    """Return what a person needs in order to decide."""
+    shown = request_json(request)
+    if request.question is not None:  # canonical JSON sorts keys; this keeps the schema's order
+        shown["question"] = kept_question(request.question)
+    return {name: value for name, value in shown.items() if name not in _LEFT_OUT and value}
+
+
+def _request_from_json(value: Mapping[str, Any], run: str, thread: str) -> Request:
+    question = None if value.get("question") is None else question_from(value["question"])
+    ends = value.get("expires_at")
+    return Request(
+        id=value["id"],
+        kind=value["kind"],
+        status=value["status"],
+        agent=value.get("agent", ""),
+        run=value.get("run", run),
+        thread=value.get("thread", thread),
+        tool=value.get("tool"),
+        args=value.get("args", {}),
+        schema=None if question is None else question.schema,
+        question=question,
+        title=value.get("title", ""),
+        description=value.get("description", ""),
+        note=value.get("note", ""),
+        preview=value.get("preview"),
+        digest=value["digest"],
+        revision=value["revision"],
+        allowed=tuple(value["allowed"]),
+        reviewers=tuple(value.get("reviewers", ())),
+        quorum=value["quorum"],
+        votes=(),
+        risk=Risk(value["risk"]["level"], tuple(value["risk"]["reasons"])),
+        rule=value.get("rule", ""),
+        requester=value.get("requester", ""),
+        created_at=datetime.fromisoformat(value["created_at"]),
+        expires_at=None if ends is None else datetime.fromisoformat(ends),
+        decision=None,
+        execution=Execution("none", 0),
+    )
