@@ -71,7 +71,7 @@ def test_the_digest_covers_it(store: MemoryStore) -> None:
     assert row is not None
     store._calls[row.id] = row._replace(title="smaller")
     Inbox(store).decide_sync(request.id, request.approve(), by="ana")
-    with pytest.raises(sayso.Tampered, match="do not match its digest"):
+    with pytest.raises(sayso.Tampered, match="not what its digest says"):
         refunding(store)("A-1", 20)
 
 
