@@ -1,4 +1,4 @@
-"""In memory, for tests and trials: the same promises as the others, but gone with the process."""
+"""A store in memory, for tests and trials: the same promises, but gone with the process."""
 
 from __future__ import annotations
 
@@ -113,11 +113,11 @@ class MemoryStore:
         return results
 
     def transact_now(self, *commands: Command) -> list[Any] | None:
-        """The same: memory is quick."""
+        """Run commands; memory never blocks."""
         return self.transact(*commands)
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
-        """The rows that the commands need."""
+        """Load the rows that the commands need."""
         work = UnitOfWork(now=self.now(), deps=self._deps, thread=self._thread(thread))
         if needs.run is not None:
             work.run = self._runs.get(needs.run)
@@ -152,7 +152,7 @@ class MemoryStore:
         return self._threads.get(thread_id) or Thread(id=thread_id)
 
     def save(self, work: UnitOfWork) -> None:
-        """Write what changed; until here nothing was touched, so that raising undoes everything."""
+        """Write what changed. Nothing was touched so far, so raising here undoes everything."""
         run = work.run
         self._check_unique(work)
         if self.boundary is not None:
@@ -181,7 +181,7 @@ class MemoryStore:
             self.boundary(self._boundary_name, "after")
 
     def _check_unique(self, work: UnitOfWork) -> None:
-        """What the indexes of a database would say."""
+        """Enforce what the unique indexes of a database would."""
         run = work.run
         live = self.live_run(run.thread) if run is not None and run.status in LIVE else None
         if run is not None and live is not None and live.id != run.id:
@@ -190,7 +190,7 @@ class MemoryStore:
         hashes = {p.token_hash: p.id for p in self._principals.values()}
         taken += [p.id for p in work.principals if hashes.get(p.token_hash, p.id) != p.id]
         if taken:
-            raise Conflict(f"{taken[0]} is taken already: give another id")
+            raise Conflict(f"{taken[0]} exists already: use another id")
 
     def seal(self) -> Seal | None:
         """Sign the heads of all chains that moved."""
@@ -211,7 +211,7 @@ class MemoryStore:
         return sorted(moved, key=lambda t: (t.id != SYSTEM_THREAD, t.id))
 
     def seal_if_due(self) -> Seal | None:
-        """Make a seal if the unsealed events demand one."""
+        """Make a seal if one is due."""
         with self._lock, no_fork():
             now, seal, unsealed = self.now(), None, self._unsealed()
             if unsealed.demand_seal(now):
@@ -226,7 +226,7 @@ class MemoryStore:
         return Unsealed(count, min(first, default=None), len(self._events))
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
-        """Forget the contents of what ended before then."""
+        """Delete the contents of runs that ended before then."""
         with self._lock, no_fork():
             busy = {event.thread for event in self._events if event.at >= before}
             ended = [r for r in self._runs.values() if r.status not in LIVE]
@@ -258,7 +258,7 @@ class MemoryStore:
     # -- reading
 
     def unchecked(self) -> MemoryStore:
-        """The same: nobody else writes into the memory of this process."""
+        """Return the store itself: nothing else writes into the memory of this process."""
         return self
 
     def run(self, run_id: str) -> Run | None:
@@ -461,16 +461,16 @@ class MemoryStore:
     # -- the rest
 
     def restored(self) -> bool:
-        """Never: nothing of it can be put back."""
+        """Return ``False``: a store in memory cannot be restored."""
         return False
 
     def mark_recovered(self) -> None:
-        """Nothing to mark."""
+        """Do nothing."""
 
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
-        """Hear of commits of this process; there are no others."""
+        """Call ``listener`` after commits on a thread (``None``: on any)."""
         return self._hub.subscribe(thread, listener)
 
     def close(self) -> None:
-        """Seal what moved; the rows stay as long as somebody holds the store."""
+        """Seal what moved. The rows stay while you hold a reference to the store."""
         self.seal()

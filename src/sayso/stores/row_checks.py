@@ -1,9 +1,9 @@
-"""Rows leave a store only after their MAC was checked.
+"""Check the MAC of every row before it leaves a store.
 
-Every read of a SQL store decodes its rows through a ``RowDecoder``. One row that was asked for by
-name and does not hold raises ``Tampered``; in a list it is left out, with a warning in the log, so
-that it does not take the others with it. The audit, which has to name what is wrong with a row,
-reads through ``UNCHECKED`` and asks ``row_wrong`` itself.
+Every read of a SQL store decodes its rows through a ``RowDecoder``. A single row that fails its
+check raises ``Tampered``; a list leaves it out and logs a warning, so that it does not hide the
+others. The audit, which reports what is wrong with a row, reads through ``UNCHECKED`` and calls
+``row_wrong`` itself.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sayso.types import Request
 from sayso.views import request_of
 
 log = logging.getLogger("sayso.stores")
-_MOST_TOLD = 1000
-_MOST_WRITTEN = 1000
-#: A row with more text than this is not remembered, but read and checked again.
+_MAX_LOGGED = 1000
+_MAX_WRITTEN = 1000
+#: A row with more text than this is not cached, but read and checked again.
 MOST_TEXT = 16_384
 
 R = TypeVar("R", bound=AuthenticRow)
@@ -33,7 +33,7 @@ W = TypeVar("W", Call, Run)
 T = TypeVar("T")
 Decode = Callable[[Sequence[Any]], R]
 
-#: What decoding a damaged row may raise: JSON, an enumeration, an unpacking, a wrong type.
+#: What decoding a damaged row may raise: bad JSON, an unknown enum value, a wrong type.
 DAMAGE = (ValueError, TypeError, KeyError, AttributeError)
 
 
@@ -41,9 +41,9 @@ _CHANGED = "it was changed by something that does not hold the row key"
 
 
 def row_wrong(keys: Keyring, row: AuthenticRow) -> str:
-    """Say what is wrong with the MAC of a row; "" if it holds.
+    """Return what is wrong with the MAC of a row; "" if it holds.
 
-    Raises ``UnknownKey`` if it was written under a row key that is not here: that is no forgery.
+    Raises ``UnknownKey`` if the row was written under an unknown row key, which is no forgery.
     """
     try:
         found = row_bytes(row)
@@ -56,17 +56,17 @@ def row_wrong(keys: Keyring, row: AuthenticRow) -> str:
 
 
 def answer_wrong(keys: Keyring, call: Call) -> str:
-    """Say what is wrong with a person's answer that is a call's result; "" if it holds.
+    """Return what is wrong with a person's answer that is a call's result; "" if it holds.
 
-    An answer is handed out as it is stored. So it is checked with every read that the person who
-    gave it has signed it, and for this call: the row key alone makes no answer.
+    Every read checks that the answer was signed for this call: a holder of the row key alone must
+    not be able to make one up.
     """
     decision = call.decision
     if decision is None or decision.type != "respond":
         return ""
     answers = (call.digest, codec.digest(doubt_envelope(call)))
     if decision.digest not in answers or codec.digest(envelope(call)) != call.digest:
-        return f"the answer of {decision.by} is to something else"
+        return f"{decision.by} answered another request"
     if call.result != decision.value:
         return f"its result is not what {decision.by} answered"
     if not keys.verify(signed_bytes(decision), decision.signature):
@@ -75,29 +75,28 @@ def answer_wrong(keys: Keyring, call: Call) -> str:
 
 
 class RowDecoder:
-    """Turns the rows of a database into values, each checked."""
+    """Decodes and checks the rows of a database."""
 
     checks = True
 
     def __init__(self, keys: Keyring) -> None:
         self._keys = keys
-        #: What the log was told already: workers read the same lists again and again.
-        self._told: set[str] = set()
+        #: Warnings logged already: workers read the same lists over and over.
+        self._logged: set[str] = set()
         self._written: dict[tuple[Decode[Any], str], tuple[Sequence[Any], Any]] = {}
 
     def wrote(self, decode: Decode[W], row: Sequence[Any], value: W) -> None:
-        """Remember a row that this process has just authenticated and written.
+        """Cache a row that this process has just authenticated and written.
 
-        As long as the database gives back these very columns, MAC included, there is nothing to
-        check: a check has the same outcome as the making.
+        If the database returns exactly these columns, MAC included, they need no second check.
         """
-        if len(self._written) >= _MOST_WRITTEN:
+        if len(self._written) >= _MAX_WRITTEN:
             self._written.clear()
         if value.size < MOST_TEXT:
             self._written[decode, row[0]] = row, value
 
     def one(self, decode: Decode[R], row: Sequence[Any]) -> R:
-        """Return a row that was asked for by name; ``Tampered`` if it is not as we wrote it."""
+        """Decode a row; raise ``Tampered`` if it is not as Sayso wrote it."""
         written = self._written.get((decode, row[0]))
         if written is not None and written[0] == row:
             value: R = written[1]
@@ -109,8 +108,8 @@ class RowDecoder:
         return self.checked(value)
 
     def checked(self, value: R) -> R:
-        """Return a decoded row whose MAC holds; else ``Tampered``, or ``KeyMissing``."""
-        _ = self._keys.row_key  # which says what to do, if there is none at all
+        """Return a decoded row if its MAC holds; raise ``Tampered`` or ``KeyMissing`` if not."""
+        _ = self._keys.row_key  # raises KeyMissing, with what to do, if there is none
         try:
             wrong = row_wrong(self._keys, value)
             if not wrong and isinstance(value, Call):
@@ -122,53 +121,53 @@ class RowDecoder:
         return value
 
     def tool(self, row: Sequence[Any]) -> Tool:
-        """Return a tool whose digest is that of what it says; else ``Tampered``."""
+        """Decode a tool; raise ``Tampered`` if its digest does not match its contents."""
         tool = Tool(*row)
         try:
             holds = tool.redigested().digest == tool.digest
         except DAMAGE:
             holds = False
         if not holds:
-            raise tampered(f"tool {tool.name}", "it is not what its digest says")
+            raise tampered(f"tool {tool.name}", "its contents do not match its digest")
         return tool
 
     def each(self, decode: Decode[R], rows: Iterable[Sequence[Any]]) -> list[R]:
-        """Return rows that belong together: one bad row refuses them all."""
+        """Decode rows that belong together: one bad row raises for all of them."""
         return [self.one(decode, row) for row in rows]
 
     def genuine(self, decode: Decode[R], rows: Iterable[Sequence[Any]]) -> list[R]:
-        """Return the rows that could count for a decision; a changed one counts for nothing.
+        """Decode rows that count for a decision; leave out the bad ones, and log them.
 
-        One that was written under an unknown key may well be genuine, so it raises ``UnknownKey``.
+        A row under an unknown key may be genuine, so it raises ``UnknownKey``.
         """
         found: list[R] = []
         for row in rows:
             try:
                 found.append(self.one(decode, row))
             except Tampered as error:
-                self._tell("it does not count", error)
+                self._warn("ignored", error)
         return found
 
     def listed(self, decode: Decode[R], rows: Iterable[Sequence[Any]]) -> list[R]:
-        """Return the rows of a list, without the bad ones, which are logged."""
+        """Decode the rows of a list; leave out the bad ones, and log them."""
         found: list[R] = []
         for row in rows:
             try:
                 found.append(self.one(decode, row))
             except (Tampered, UnknownKey) as error:
-                self._tell("left out of a list", error)
+                self._warn("left out of a list", error)
         return found
 
-    def _tell(self, what: str, error: Exception) -> None:
-        if str(error) not in self._told:
-            if len(self._told) >= _MOST_TOLD:
-                self._told.clear()
-            self._told.add(str(error))
+    def _warn(self, what: str, error: Exception) -> None:
+        if str(error) not in self._logged:
+            if len(self._logged) >= _MAX_LOGGED:
+                self._logged.clear()
+            self._logged.add(str(error))
             log.warning("%s: %s", what, error)
 
 
 class _Unchecked(RowDecoder):
-    """Gives the rows as they are, for the audit, which checks them itself."""
+    """Decodes rows without checking them, for the audit."""
 
     checks = False
 
@@ -189,7 +188,7 @@ UNCHECKED = _Unchecked()
 
 
 def if_readable(read: Callable[..., T], *args: Any) -> T | None:
-    """Read a row for a list of many: None, with a warning in the log, if it is refused."""
+    """Read a row for a list; return ``None`` and log a warning if it fails its check."""
     try:
         return read(*args)
     except (Tampered, UnknownKey) as error:
@@ -198,7 +197,7 @@ def if_readable(read: Callable[..., T], *args: Any) -> T | None:
 
 
 def tool_of(store: StoreReads, call: Call) -> Tool | None:
-    """Return the tool of a call as it was when people were asked; ``Tampered`` if it is gone."""
+    """Return the tool of a call as it was when people were asked; raise ``Tampered`` if missing."""
     if not call.tool_digest or call.tool_digest.startswith(HOSTED):
         return None
     tool = store.tool(call.tool_digest)
@@ -222,21 +221,21 @@ def name_of(row: AuthenticRow) -> str:
 
 
 def event_taken() -> Tampered:
-    """Return the error for an event whose place in its chain is taken.
+    """Return the error for an event whose position in its chain is taken.
 
-    The thread's row is locked, and says where its chain ends. If there are events behind that end,
-    somebody has put the row back.
+    The thread's row is locked and names the end of its chain. Events after that end mean that an
+    older copy of the row was put back.
     """
     return Tampered(
         "nothing was written: the row of this thread was deleted or put back to an earlier state, "
-        "and its chain has later events. Run `sayso audit verify` to see which, then bring the row "
-        "back from a backup, or ask again in a new thread"
+        "but its chain has later events. Run `sayso audit verify` to see which, restore the row "
+        "from a backup, or ask again in a new thread"
     )
 
 
 def tampered(name: str, wrong: str) -> Tampered:
     """Return the error for a row that is not as Sayso wrote it."""
     return Tampered(
-        f"{name} was not used: {wrong}. Run `sayso audit verify` to see what differs, then bring "
-        "the row back from a backup, or ask again in a new run"
+        f"{name} was not used: {wrong}. Run `sayso audit verify` to see what differs, then restore "
+        "the row from a backup, or ask again in a new run"
     )

@@ -263,7 +263,6 @@ class JoinedTransaction(SqlReads):
         self._decode = store._decode
         self._store = store
         self._connection = connection
-        self._stream = Stream(self._rows)
         # The connection must lead to the same database, or the change would go elsewhere.
         try:
             rows = self._rows("SELECT value FROM meta WHERE key = 'incarnation'")

@@ -1,10 +1,10 @@
-"""Encode and decode rows, in the column order of ``sayso.stores.sql.statements``."""
+"""Encode and decode rows. The columns in ``statements`` are in the order of the row's fields."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from sayso.rows import (
@@ -30,153 +30,94 @@ from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
 from sayso.types import Grant
 
+#: The values of one row; a SELECT may have more columns after those of the table.
 Row = Sequence[Any]
+
+_THREAD, _RUN, _CALL, _EVENT = map(len, (Thread._fields, Run._fields, Call._fields, Event._fields))
+_RUN_STATUS = Run._fields.index("status")
+_TERMS, _STATUS, _ASKED, _VOTES, _DECISION, _SETTLES, _DOUBT = map(
+    Call._fields.index, ("terms", "status", "asked", "votes", "decision", "settles", "doubt")
+)
+_GROUPS = Principal._fields.index("groups")
 
 
 def thread_from(row: Row) -> Thread:
-    return Thread(
-        id=row[0],
-        owner=row[1],
-        messages=row[2],
-        messages_pruned=row[3],
-        seq=row[4],
-        head=row[5],
-        created=row[6],
-        mac=row[7],
-        sealed=row[8],
-    )
+    return Thread._make(row[:_THREAD])
 
 
 def run_from(row: Row) -> Run:
-    return Run(
-        id=row[0],
-        thread=row[1],
-        agent=row[2],
-        agent_digest=row[3],
-        requester=row[4],
-        parent_call=row[5],
-        status=RunStatus(row[6]),
-        stop=row[7],
-        wake=row[8],
-        token=row[9],
-        owner=row[10],
-        ready_at=row[11],
-        asked=row[12],
-        ready=row[13],
-        running=row[14],
-        in_doubt=row[15],
-        snapshot=row[16],
-        output=row[17],
-        created=row[18],
-        seq=row[19],
-        mac=row[20],
-    )
+    values = list(row[:_RUN])
+    values[_RUN_STATUS] = RunStatus(values[_RUN_STATUS])
+    return Run._make(values)
+
+
+def run_values(run: Run) -> tuple[Any, ...]:
+    values: list[Any] = list(run)
+    values[_RUN_STATUS] = run.status.value  # a plain str binds faster than an enum
+    return tuple(values)
 
 
 def call_from(row: Row) -> Call:
-    return Call(
-        id=row[0],
-        run=row[1],
-        thread=row[2],
-        key=row[3],
-        kind=row[4],
-        agent=row[5],
-        tool=row[6],
-        tool_digest=row[7],
-        args=row[8],
-        args_hash=row[9],
-        nonce=row[10],
-        rev=row[11],
-        digest=row[12],
-        terms=terms_from(row[13]),
-        binds=row[14],
-        title=row[15],
-        note=row[16],
-        preview=row[17],
-        status=CallStatus(row[18]),
-        asked=bool(row[19]),
-        original=row[20],
-        expires_at=row[21],
-        votes=votes_from(row[22]),
-        decision=decision_from(row[23]),
-        valid_until=row[24],
-        grant=row[25],
-        attempt=row[26],
-        token=row[27],
-        result=row[28],
-        created=row[29],
-        requester=row[30],
-        effect_key=row[31],
-        settles=bool(row[32]),
-        doubt=doubt_from(row[33]),
-        seq=row[34],
-        mac=row[35],
-    )
+    values = list(row[:_CALL])
+    values[_TERMS] = terms_from(values[_TERMS])
+    values[_STATUS] = CallStatus(values[_STATUS])
+    values[_ASKED] = bool(values[_ASKED])
+    values[_VOTES] = votes_from(values[_VOTES])
+    values[_DECISION] = decision_from(values[_DECISION])
+    values[_SETTLES] = bool(values[_SETTLES])
+    values[_DOUBT] = doubt_from(values[_DOUBT])
+    return Call._make(values)
 
 
-def grant_from(row: Row) -> Grant:
-    return Grant(
-        id=row[0],
-        agent=row[1],
-        tool=row[2],
-        tool_digest=row[3],
-        scope=row[4],
-        by=row[5],
-        uses_left=row[6],
-        ends=row[7],
-        revoked=row[8],
-        created=row[9],
-        signature=row[10],
-        mac=row[11],
-    )
-
-
-def effect_from(row: Row) -> EffectKey:
-    return EffectKey(*row)
+def call_values(call: Call) -> tuple[Any, ...]:
+    values: list[Any] = list(call)
+    values[_TERMS] = terms_text(call.terms)
+    values[_STATUS] = call.status.value
+    values[_ASKED] = int(call.asked)
+    values[_VOTES] = votes_text(call.votes)
+    values[_DECISION] = decision_text(call.decision)
+    values[_SETTLES] = int(call.settles)
+    values[_DOUBT] = doubt_text(call.doubt)
+    return tuple(values)
 
 
 def event_from(row: Row) -> Event:
-    return Event(
-        pos=row[0],
-        thread=row[1],
-        seq=row[2],
-        at=row[3],
-        type=row[4],
-        run=row[5],
-        call=row[6],
-        actor=row[7],
-        body=row[8],
-        digest=row[9],
-        hash=row[10],
-    )
+    return Event._make(row[:_EVENT])
 
 
 def principal_from(row: Row) -> Principal:
-    return Principal(
-        id=row[0],
-        token_hash=row[1],
-        person=row[2],
-        role=row[3],
-        groups=tuple(json.loads(row[4])),
-        ends=row[5],
-        revoked=row[6],
-        created=row[7],
-        signature=row[8],
-        mac=row[9],
-    )
+    values = list(row)
+    values[_GROUPS] = tuple(json.loads(values[_GROUPS]))
+    return Principal._make(values)
+
+
+def principal_values(principal: Principal) -> tuple[Any, ...]:
+    values: list[Any] = list(principal)
+    values[_GROUPS] = json.dumps(list(principal.groups))
+    return tuple(values)
+
+
+grant_values = attrgetter(*sql.GRANT_FIELDS)
+
+
+def grant_from(row: Row) -> Grant:
+    return Grant(**dict(zip(sql.GRANT_FIELDS, row, strict=True)))
+
+
+def effect_from(row: Row) -> EffectKey:
+    return EffectKey._make(row)
 
 
 def message_from(row: Row) -> StoredMessage:
-    return StoredMessage(*row)
+    return StoredMessage._make(row)
 
 
 def conversation_from(
     decode: RowDecoder, rows: Sequence[Row]
 ) -> tuple[Thread, list[StoredMessage]]:
     """Decode and check a thread joined with some of its messages."""
-    width = sql.THREAD.count(",") + 1
-    thread = decode.one(thread_from, rows[0][:width])
-    said = [row[width:] for row in rows if row[width] is not None]
+    thread = decode.one(thread_from, rows[0][:_THREAD])
+    said = [row[_THREAD:] for row in rows if row[_THREAD] is not None]
     return thread, decode.each(message_from, said)
 
 
@@ -189,48 +130,3 @@ def _picked(columns: str, some: str) -> itemgetter[Any]:
 call_changes = _picked(sql.CALL, sql.CALL_CHANGES)
 run_changes = _picked(sql.RUN, sql.RUN_CHANGES)
 thread_changes = _picked(sql.THREAD, sql.THREAD_CHANGES)
-
-
-def thread_values(thread: Thread) -> tuple[Any, ...]:
-    place = (thread.messages, thread.messages_pruned, thread.seq, thread.head)
-    return (thread.id, thread.owner, *place, thread.created, thread.mac, thread.sealed)
-
-
-def run_values(run: Run) -> tuple[Any, ...]:
-    return (
-        *(run.id, run.thread, run.agent, run.agent_digest, run.requester, run.parent_call),
-        run.status.value,  # a plain str binds faster than an enum
-        *(run.stop, run.wake, run.token, run.owner, run.ready_at),
-        *(run.asked, run.ready, run.running, run.in_doubt, run.snapshot, run.output),
-        *(run.created, run.seq, run.mac),
-    )
-
-
-def call_values(call: Call) -> tuple[Any, ...]:
-    return (
-        *(call.id, call.run, call.thread, call.key, call.kind, call.agent, call.tool),
-        *(call.tool_digest, call.args, call.args_hash, call.nonce, call.rev, call.digest),
-        *(terms_text(call.terms), call.binds, call.title, call.note, call.preview),
-        *(call.status.value, int(call.asked), call.original, call.expires_at),
-        *(votes_text(call.votes), decision_text(call.decision), call.valid_until, call.grant),
-        *(call.attempt, call.token, call.result, call.created, call.requester),
-        *(call.effect_key, int(call.settles), doubt_text(call.doubt), call.seq, call.mac),
-    )
-
-
-def grant_values(grant: Grant) -> tuple[Any, ...]:
-    what = (grant.id, grant.agent, grant.tool, grant.tool_digest, grant.scope, grant.by)
-    state = (grant.uses_left, grant.ends, grant.revoked, grant.created)
-    return (*what, *state, grant.signature, grant.mac)
-
-
-def principal_values(principal: Principal) -> tuple[Any, ...]:
-    who = (principal.id, principal.token_hash, principal.person, principal.role)
-    groups = json.dumps(list(principal.groups))
-    ended = (principal.ends, principal.revoked, principal.created)
-    return (*who, groups, *ended, principal.signature, principal.mac)
-
-
-def event_values(event: Event) -> tuple[Any, ...]:
-    what = (event.thread, event.seq, event.at, event.type, event.run, event.call, event.actor)
-    return (*what, event.body, event.digest, event.hash)

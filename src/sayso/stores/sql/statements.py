@@ -6,8 +6,11 @@ Placeholders are written ``?``; a store whose driver wants another mark translat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
+
+from sayso.rows import Call, EffectKey, Event, Principal, Run, StoredMessage, Thread, Tool
+from sayso.types import Grant
 
 
 class Reply(Protocol):
@@ -54,25 +57,17 @@ POSTGRES = Dialect(
 )
 
 
-THREAD = "id, owner, messages, messages_pruned, seq, head, created, mac, sealed"
-RUN = (
-    "id, thread, agent, agent_digest, requester, parent_call, status, stop, wake, token, owner, "
-    "ready_at, asked, ready, running, in_doubt, snapshot, output, created, seq, mac"
-)
-CALL = (
-    "id, run, thread, key, kind, agent, tool, tool_digest, args, args_hash, nonce, rev, digest, "
-    "terms, binds, title, note, preview, status, asked, original, expires_at, votes, decision, "
-    "valid_until, grant_id, attempt, token, result, created, requester, effect_key, settles, "
-    "doubt, seq, mac"
-)
-GRANT = (
-    "id, agent, tool, tool_digest, scope, given_by, uses_left, ends, revoked, created, signature, "
-    "mac"
-)
-EVENT = "pos, thread, seq, at, type, run, call, actor, body, digest, hash"
-PRINCIPAL = "id, token_hash, person, role, groups, ends, revoked, created, signature, mac"
-MESSAGE = "thread, seq, run, body, mac"
-EFFECT = "key, call, run, thread, agent, requester, created, mac"
+# Columns are in the order of the row's fields, so that decoding need not name them again.
+THREAD = ", ".join(Thread._fields)
+RUN = ", ".join(Run._fields)
+CALL = ", ".join("grant_id" if name == "grant" else name for name in Call._fields)
+GRANT_FIELDS = tuple(field.name for field in fields(Grant))
+GRANT = ", ".join("given_by" if name == "by" else name for name in GRANT_FIELDS)
+EVENT = ", ".join(Event._fields)
+PRINCIPAL = ", ".join(Principal._fields)
+MESSAGE = ", ".join(StoredMessage._fields)
+EFFECT = ", ".join(EffectKey._fields)
+TOOL = ", ".join(Tool._fields)
 
 # Columns of a call that a command may change. Indexed columns are separate and written only when
 # they change, or every change would touch every index.
@@ -142,7 +137,6 @@ LOAD_GRANTS_FOR = (
 )
 LOAD_EFFECT = f"SELECT {EFFECT} FROM effect WHERE key = ?"
 LOAD_EFFECTS = f"SELECT {EFFECT} FROM effect WHERE key > ? ORDER BY key LIMIT ?"
-TOOL = "digest, name, schema, description, version, title"
 LOAD_TOOL = f"SELECT {TOOL} FROM tool WHERE digest = ?"
 LOAD_PEOPLE = f"SELECT {PRINCIPAL} FROM principal WHERE person = ?"
 LOAD_PRINCIPAL = f"SELECT {PRINCIPAL} FROM principal WHERE id = ?"
@@ -158,10 +152,8 @@ ADD_CALL = f"INSERT INTO call ({_NEW_CALL}) VALUES ({_marks(_NEW_CALL)})"
 SAVE_CALL = f"UPDATE call SET {_sets(CALL_CHANGES)} WHERE id = ?"
 MOVE_CALL = f"UPDATE call SET {_sets(CALL_CHANGES)}, {_sets(CALL_PLACE)} WHERE id = ?"
 ADD_MESSAGE = f"INSERT INTO message ({MESSAGE}) VALUES ({_marks(MESSAGE)})"
-ADD_EVENT = (
-    "INSERT INTO event (thread, seq, at, type, run, call, actor, body, digest, hash) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+_NEW_EVENT = EVENT.removesuffix(", pos")
+ADD_EVENT = f"INSERT INTO event ({_NEW_EVENT}) VALUES ({_marks(_NEW_EVENT)})"
 SAVE_GRANT = (
     f"INSERT INTO grants ({GRANT}) VALUES ({_marks(GRANT)}) ON CONFLICT (id) "
     "DO UPDATE SET uses_left = excluded.uses_left, revoked = excluded.revoked, "
@@ -189,7 +181,7 @@ CHECK_TABLES = "SELECT count(*) FROM " + ", ".join(
     f"(SELECT {columns} FROM {table} LIMIT 0) AS of_{table}"
     for table, columns in {
         "meta": "key, value",
-        "thread": f"{THREAD}, created",
+        "thread": THREAD,
         "message": MESSAGE,
         "run": RUN,
         "call": f"n, {_NEW_CALL}",

@@ -22,7 +22,6 @@ from sayso.stores.sql.rowcodec import (
     call_values,
     effect_from,
     event_from,
-    event_values,
     grant_from,
     grant_values,
     principal_from,
@@ -32,7 +31,6 @@ from sayso.stores.sql.rowcodec import (
     run_values,
     thread_changes,
     thread_from,
-    thread_values,
 )
 from sayso.stores.sql.statements import Dialect, Execute, Reply
 from sayso.types import Micros
@@ -259,7 +257,7 @@ class SqlTransaction:
         for principal in work.principals:
             self._execute(sql.SAVE_PRINCIPAL, principal_values(principal))
         for event in work.events:
-            self._execute(sql.ADD_EVENT, event_values(event))
+            self._execute(sql.ADD_EVENT, event[:-1])
 
     def _check_not_put_back(self, work: UnitOfWork) -> None:
         """Raise ``Tampered`` if a row that changes is older than the events after it allow."""
@@ -281,11 +279,11 @@ class SqlTransaction:
             check_not_put_back(self._deps, thread, older, events)
 
     def _save_thread(self, thread: Thread) -> None:
-        was, values = self._threads[thread.id], thread_values(thread)
+        was = self._threads[thread.id]
         if was is None:
-            self._execute(sql.ADD_THREAD, values)
+            self._execute(sql.ADD_THREAD, thread)
             return
-        self._execute(sql.SAVE_THREAD, (*thread_changes(values), thread.id))
+        self._execute(sql.SAVE_THREAD, (*thread_changes(thread), thread.id))
         if was.owner != thread.owner:
             self._execute(sql.OWN_THREAD, (thread.owner, thread.id))
 

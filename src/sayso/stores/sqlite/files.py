@@ -39,7 +39,7 @@ _BUSY_MS = 10_000
 _DURABLE = ("journal_mode=WAL", "synchronous=FULL")
 
 
-#: Which file it is, whatever its name.
+#: Identifies a file, whatever its name.
 Identity = tuple[int, int]
 
 
@@ -49,11 +49,14 @@ def identity_of(found: os.stat_result) -> Identity:
 
 
 class Connection(sqlite3.Connection):
-    """A connection that closes when nothing refers to it any more: a store that was not closed has
-    lost nothing, and newer Pythons (3.13) would complain about each of its connections."""
+    """A connection that closes when it is garbage collected.
+
+    A store that was not closed has lost nothing, but Python 3.13 and later would warn about each of
+    its connections.
+    """
 
     file: Identity = (0, 0)
-    #: Whether a parent process was in the middle of something with it.
+    #: Whether the parent process was using it at the fork, so that this child must not close it.
     abandoned = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -89,7 +92,7 @@ def _abandon(connection: Connection) -> None:
 
     connection.abandoned = True
     _abandoned.append(connection)
-    # One reference more than there are, so that not even the end of the interpreter closes it.
+    # One reference too many, so that not even the end of the interpreter closes it.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     if cut_short() != "other":  # else an OS thread may have had it locked
         connection.set_authorizer(_deny)
@@ -103,7 +106,8 @@ call_in_child(_after_fork)
 
 
 def check_usable(path: Path) -> Identity:
-    """Refuse a file that a parent was in the middle of something with; gives its identity."""
+    """Return the identity of a file; raise ``StoreError`` if the parent was using it at the
+    fork."""
     identity = identity_of(os.stat(path))
     if any(connection.file == identity for connection in _abandoned):
         raise forked(path)
@@ -111,11 +115,11 @@ def check_usable(path: Path) -> Identity:
 
 
 def connected(path: Path, *, writable: bool = True) -> Connection:
-    """A connection to the file; one that writes makes it if it is not there."""
+    """Open a connection; a writable one creates the file if it does not exist."""
     connection = None
     try:
         if writable and not path.exists():
-            # What agents want to do is for nobody else on this machine to read.
+            # Other users of this machine must not read what agents ask for.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         identity = check_usable(path)
     except OSError as error:
@@ -142,18 +146,18 @@ def connected(path: Path, *, writable: bool = True) -> Connection:
 
 
 def forked(path: Path) -> StoreError:
-    """The error for a child that was forked in the middle of something."""
+    """Return the error for a child that was forked during a store call."""
     return StoreError(
-        f"{path} cannot be used in this process, which was forked while SQLite was at work on it: "
-        "fork outside of store calls, or start processes with spawn (multiprocessing) or exec"
+        f"{path} cannot be used in this process, which was forked during a store call: fork "
+        "outside of store calls, or start processes with spawn (multiprocessing) or exec"
     )
 
 
 def check_ours(path: Path) -> None:
-    """Refuse a file that holds something else: the database of an app, say, or no database."""
+    """Raise ``StoreError`` if a file holds something else, such as the database of an app."""
     if not path.is_file() or not path.stat().st_size:
         return
-    # As it lies there, so that nothing is put beside it; what it has in a log is looked at later.
+    # Opened immutable, so that SQLite creates no files beside it. Its log is checked later.
     address = f"file:{quote(os.fsencode(path))}?immutable=1"
     try:
         with no_fork(), closing(sqlite3.connect(address, uri=True)) as connection:
@@ -164,24 +168,23 @@ def check_ours(path: Path) -> None:
 
 
 def check_alone(path: Path) -> None:
-    """Refuse a file with several names, and a log that is left without its file."""
+    """Raise ``StoreError`` for a file with several names, or a log without its database."""
     log = Path(f"{path}-wal")
     found = path.stat() if path.exists() else None
     if found is not None and found.st_nlink > 1:
         raise StoreError(
-            f"{path} has {found.st_nlink} names (hard links), each with a log and a lock of its "
-            "own, which loses data: remove the others, or use symbolic links"
+            f"{path} has {found.st_nlink} names (hard links). Each would have its own log and "
+            "lock, which loses data: remove the others, or use symbolic links"
         )
     if (found is None or not found.st_size) and log.exists() and log.stat().st_size:
         raise StoreError(
-            f"{log} belongs to a file {path.name} that is not there any more: put that file back; "
-            f"or, to begin with an empty store, stop every process that uses it and delete {log} "
-            f"and {path}-shm"
+            f"{log} belongs to {path.name}, which is missing: put that file back; or, to start "
+            f"with an empty store, stop every process that uses it and delete {log} and {path}-shm"
         )
 
 
 def brought_up_to_date(connection: Connection, keys: Keyring, url: str) -> str:
-    """Make or migrate the tables, and check that the keys are theirs; gives the incarnation."""
+    """Create or migrate the tables and check the keys; return the store's incarnation."""
     try:
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         version = version_of(names, connection.execute, url)
@@ -199,20 +202,20 @@ def brought_up_to_date(connection: Connection, keys: Keyring, url: str) -> str:
         connection.execute("COMMIT")
     except sqlite3.Error as error:
         path = url.removeprefix("sqlite:///")
-        raise StoreError(f"{path} is not a store that can be used: {error}") from error
+        raise StoreError(f"cannot open the store {path}: {error}") from error
     return meta["incarnation"]
 
 
 class OpenFiles:
-    """The files of a store that is open: the database, its log, and the index of the log.
+    """The files of an open store: the database, its log, and the index of the log.
 
-    SQLite finds them by name once, and then writes to what it has open, whatever becomes of the
-    name. A process that goes on with a deleted file loses what it writes, and one that opens the
-    new file meanwhile does not see it.
+    SQLite finds them by name once, and then writes to the open files, whatever happens to the name.
+    A process that keeps using a deleted file loses what it writes, and a process that opens the new
+    file does not see it.
     """
 
     def __init__(self, path: Path, name: Path) -> None:
-        """Note which files these are now. ``name`` is what the user calls ``path``."""
+        """Note the identities of the files. ``name`` is the user's name for ``path``."""
         self._name = str(name)
         self._logs = [f"{path}-wal", f"{path}-shm"]
         self._known = {file: identity_of(os.stat(file)) for file in (self._name, *self._logs)}
@@ -222,7 +225,7 @@ class OpenFiles:
         self._check(self._name)
 
     def check_all(self) -> None:
-        """The same for its log too."""
+        """Check the log too."""
         for file in (self._name, *self._logs):
             self._check(file)
 
@@ -232,26 +235,26 @@ class OpenFiles:
         except FileNotFoundError:
             raise _not_ours(file, "deleted") from None
         except OSError as error:
-            raise StoreError(f"{file} cannot be read any more: {error.strerror}") from error
+            raise StoreError(f"{file} can no longer be read: {error.strerror}") from error
         if (found.st_dev, found.st_ino) != self._known[file]:
             raise _not_ours(file, "replaced")
 
 
 def _not_ours(file: str, what: str) -> StoreError:
     return StoreError(
-        f"{file} was {what} while it was open, so that nothing is read from it or kept in it any "
-        "more: put the file back, or restore a backup and restart every process that uses it"
+        f"{file} was {what} while it was open, so it can no longer be used: put the file back, or "
+        "restore a backup and restart every process that uses it"
     )
 
 
 def last_pos(connection: Connection) -> int:
-    """The number of the last event."""
+    """Return the position of the last event."""
     row = connection.execute("SELECT max(pos) FROM event").fetchone()
     return row[0] or 0
 
 
 def roll_back(writer: Connection) -> None:
-    """Leave the transaction that is open, if one is; a connection that cannot is of no use."""
+    """Roll back the open transaction, if any; close a connection that cannot."""
     if writer.in_transaction:
         try:
             writer.execute("ROLLBACK")
@@ -261,7 +264,7 @@ def roll_back(writer: Connection) -> None:
 
 try:
     import fcntl
-except ImportError:  # Windows: SQLite's own locks have to do
+except ImportError:  # Windows: SQLite's own locks must do
     fcntl = None  # type: ignore[assignment]
 
 #: File systems on which neither flock nor WAL can be trusted.
@@ -269,16 +272,20 @@ _NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "fuse.sshfs", "ceph", "glusterfs"}
 )
 
-#: How long others are waited for by who only wants to leave.
+#: How many seconds ``close`` waits for other writers.
 PATIENCE = 2.0
-_MOMENT = 0.005
+_RETRY_SECONDS = 0.005
 
-#: The mark of a store that was restored: no number of events reaches it.
+#: The mark of a restored store: no position reaches it.
 _RESTORED = 10**19
 
 
 class Sidecar:
-    """The lock file and the mark file of one store."""
+    """The lock file and the mark file beside a database.
+
+    The lock keeps the writers of other processes out. The mark records the position of the newest
+    event, so that a database restored from an older copy is noticed.
+    """
 
     def __init__(self, path: Path) -> None:
         kind = _file_system(path)
@@ -288,19 +295,19 @@ class Sidecar:
                 "it on a local disk"
             )
         self._lock, self._mark = f"{path}.lock", f"{path}.mark"
-        if not os.path.exists(self._mark):  # nobody of ours has opened it here
+        if not os.path.exists(self._mark):  # no Sayso store was opened here before
             try:
                 check_ours(path)
             except StoreError:
-                if not os.path.exists(self._mark):  # else another process is making it right now
+                if not os.path.exists(self._mark):  # else another process is creating it now
                     raise
         self._lock_fd = self._open(self._lock)
         self._mark_fd = self._open(self._mark)
-        #: Which files the descriptors are; that of an open file never changes.
+        #: The identities of the open files.
         self._files = {fd: identity_of(os.fstat(fd)) for fd in (self._lock_fd, self._mark_fd)}
-        # Also when nobody has it any more: a store that was not closed must not use files up.
+        # A store that is garbage collected without close() must not leak file descriptors.
         self._closing = finalize(self, _close, self._lock_fd, self._mark_fd)
-        self._closing.atexit = False  # what still writes then needs its lock
+        self._closing.atexit = False  # a write during interpreter exit still needs the lock
         self._incarnation = ""
         self.behind = False
 
@@ -312,7 +319,7 @@ class Sidecar:
             raise StoreError(f"cannot open {path}: {error.strerror}") from error
 
     def _opened_again(self, path: str, descriptor: int) -> bool:
-        """Open a file anew that was deleted or replaced, under its old descriptor."""
+        """Reopen a file that was deleted or replaced, under its old descriptor."""
         try:
             found = os.stat(path)
             if (found.st_dev, found.st_ino) == self._files[descriptor]:
@@ -327,7 +334,7 @@ class Sidecar:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep the writers of other processes out for a moment."""
+        """Keep the writers of other processes out."""
         if fcntl is None:
             yield
             return
@@ -337,11 +344,11 @@ class Sidecar:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
             yield
         finally:
-            if not self.closed:  # in a forked child, it would be unlocked for the parent, too
+            if not self.closed:  # a forked child would unlock it for the parent, too
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def free(self) -> bool:
-        """Whether no process writes at this moment."""
+        """Return whether no other process is writing."""
         if fcntl is None:
             return True
         try:
@@ -354,7 +361,7 @@ class Sidecar:
         return True
 
     def lets_in(self, own: threading.Lock, seconds: float) -> bool:
-        """Whether we come to write within this time, with ``own`` to keep our threads apart."""
+        """Return whether this process could write within this time. ``own`` is its write lock."""
         ends = time.monotonic() + seconds
         while (left := ends - time.monotonic()) > 0 and own.acquire(timeout=left):
             try:
@@ -362,22 +369,22 @@ class Sidecar:
                     return True
             finally:
                 own.release()
-            time.sleep(_MOMENT)
+            time.sleep(_RETRY_SECONDS)
         return False
 
     def adopt(self, incarnation: str, pos: int) -> None:
-        """Compare the store with its mark; a store without one gets it now."""
+        """Compare the store with its mark; create a missing mark."""
         self._incarnation = incarnation
         marked = self._read()
         self.behind = marked is not None and marked[0] == incarnation and pos < marked[1]
         if self.behind:
-            # It stays behind, however many events are added, until it was recovered.
+            # It stays behind until it is recovered, however many events are added.
             self.fall_behind()
         elif marked is None or marked[0] != incarnation:
             self.mark(pos)
 
     def still_behind(self) -> bool:
-        """Look again, because another process may have recovered the store meanwhile."""
+        """Look again: another process may have recovered the store."""
         if self.behind:
             marked = self._read()
             self.behind = marked is None or marked[1] == _RESTORED
@@ -391,13 +398,13 @@ class Sidecar:
             return None
 
     def mark(self, pos: int) -> None:
-        """Remember how far the events have come; not synced, because a lost mark only says less."""
+        """Record the position of the newest event. Not synced: an old mark is merely weaker."""
         if not self.behind:
-            with suppress(OSError, StoreError):  # the commit is done, whatever becomes of the mark
+            with suppress(OSError, StoreError):  # the commit is done, with or without the mark
                 self._write(pos)
 
     def fall_behind(self) -> None:
-        """An older copy was put back while the store was open: nothing starts until a recovery."""
+        """Mark the store as restored: nothing starts until it is recovered."""
         self.behind = True
         self._write(_RESTORED)
 
@@ -406,13 +413,13 @@ class Sidecar:
         os.pwrite(self._mark_fd, f'["{self._incarnation}", "{pos:020d}"]'.encode(), 0)
 
     def reset(self, pos: int) -> None:
-        """The store was recovered: from now on this is how far it came."""
+        """Mark the store as recovered at this position."""
         self.behind = False
         self._write(pos)
 
     @property
     def closed(self) -> bool:
-        """Whether both files are closed."""
+        """Return whether both files are closed."""
         return not self._closing.alive
 
     def close(self) -> None:
@@ -426,7 +433,7 @@ def _close(*files: int) -> None:
 
 
 def _file_system(path: Path) -> str:
-    """The type of the file system that holds the path, where the system says."""
+    """Return the type of the file system that holds a path; "" if unknown."""
     try:
         mounts = Path("/proc/self/mounts").read_text().splitlines()
     except OSError:

@@ -62,59 +62,30 @@ from sayso.stores.sqlite.files import (
 )
 from sayso.types import Micros
 
-_AFTER = f"SELECT {sql.EVENT} FROM event WHERE pos > ? ORDER BY pos LIMIT ?"
-_BEFORE = f"SELECT {sql.EVENT} FROM event WHERE pos < ? ORDER BY pos DESC LIMIT ?"
-_LAST = "SELECT max(pos) FROM event"
-_END = 1 << 62
-
-
-class Stream:
-    """The events of one store, read through ``rows``."""
-
-    def __init__(self, rows: Callable[[str, Sequence[Any]], list[Any]]) -> None:
-        self._rows = rows
-
-    def events(self, after: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
-        """The next events."""
-        return self._read(_AFTER, position_of(after), limit)
-
-    def newest(self, before: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
-        """The events before a place, the newest first."""
-        return self._read(_BEFORE, position_of(before) if before else _END, limit)
-
-    def tail(self) -> Cursor:
-        """The place of the last event."""
-        return str(self._rows(_LAST, ())[0][0] or 0)
-
-    def _read(self, statement: str, place: int, limit: int) -> list[tuple[Cursor, Event]]:
-        rows = self._rows(statement, (place, limit))
-        return [(str(row[0]), event_from(row)) for row in rows]
-
-
-#: How often to look. ``data_version`` costs some microseconds, and changes with any commit.
+#: How often to poll ``data_version``, which costs microseconds and changes with every commit.
 POLL_SECONDS = 0.004
-#: The same when nothing has happened for a while.
+#: How often to poll after ``_IDLE_POLLS`` polls without a change.
 IDLE_SECONDS = 0.008
-_A_WHILE = 500
+_IDLE_POLLS = 500
 
 
 class OwnCommits:
-    """Which events this process wrote, and tells of by itself; between writer and watcher."""
+    """The events that this process wrote and publishes itself; shared by writer and watcher."""
 
     def __init__(self) -> None:
-        #: What is forgotten because nobody watches would only be told twice.
+        #: A span dropped while nothing watches is at worst published twice.
         self._spans: deque[tuple[int, int]] = deque(maxlen=1000)
 
     def add(self, first: int, last: int) -> None:
-        """Before the commit, which the watcher may see at once."""
+        """Note a commit, before it is made: the watcher may see it at once."""
         self._spans.append((first, last))
 
     def undo(self) -> None:
-        """That commit failed: its numbers will be given to others."""
+        """Take back the last commit, which failed: its positions go to others."""
         self._spans.pop()
 
     def others(self, rows: list[tuple[int, str]]) -> set[str]:
-        """The threads of these rows, in their order, that somebody else moved."""
+        """Return the threads of these rows, in order, that other processes changed."""
         moved = set()
         for pos, thread in rows:
             while self._spans and self._spans[0][1] < pos:
@@ -125,7 +96,7 @@ class OwnCommits:
 
 
 class Watcher(threading.Thread):
-    """Tells a hub which threads moved, for as long as the hub has listeners."""
+    """Publishes to a hub which threads other processes changed, while the hub has listeners."""
 
     def __init__(
         self, connection: Connection, files: OpenFiles, hub: Hub, own: OwnCommits, seen: int
@@ -147,15 +118,15 @@ class Watcher(threading.Thread):
                 quiet += 1
                 if current != version:
                     version, quiet = current, 0
-                    self._tell()
-                time.sleep(POLL_SECONDS if quiet < _A_WHILE else IDLE_SECONDS)
+                    self._publish()
+                time.sleep(POLL_SECONDS if quiet < _IDLE_POLLS else IDLE_SECONDS)
         except (sqlite3.Error, StoreError):
             self._hub.unwatched()
-            self._hub.publish_to_all()  # each finds out what is wrong when it looks
+            self._hub.publish_to_all()  # each listener sees the error when it reads
         finally:
             self._connection.close()
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         statement = "SELECT pos, thread FROM event WHERE pos > ? ORDER BY pos"
         with no_fork():
             rows = self._connection.execute(statement, (self._seen,)).fetchall()
@@ -170,7 +141,11 @@ _MOST_ROWS = 1000
 
 
 class RowCache:
-    """Threads, runs and calls by their ids."""
+    """The rows that this process wrote last, so that the next command need not read them again.
+
+    They are current as long as no other process has written, which ``data_version`` tells. Asked
+    inside the write transaction, the answer cannot change any more. A rollback empties the cache.
+    """
 
     def __init__(self) -> None:
         self.threads: dict[str, Thread] = {}
@@ -179,8 +154,8 @@ class RowCache:
         self._version: int | None = None
 
     def check(self, writer: sqlite3.Connection) -> bool:
-        """Forget everything if another process has written since the last look, and return whether
-        it has. Call it inside the transaction."""
+        """Empty the cache if another process has written since the last check; return whether one
+        has. Call it inside the transaction."""
         (version,) = writer.execute("PRAGMA data_version").fetchone()
         if version == self._version:
             return False
@@ -189,7 +164,7 @@ class RowCache:
         return True
 
     def keep(self, work: UnitOfWork) -> None:
-        """Remember what a command has just written."""
+        """Cache what a command has just written."""
         if len(self.threads) + len(self.runs) + len(self.calls) > _MOST_ROWS:
             self.forget()
         if work.moves_thread:
@@ -205,7 +180,7 @@ class RowCache:
                 self.calls.pop(call.id, None)
 
     def forget(self) -> None:
-        """Read everything again, and look at the store as if another process had written."""
+        """Empty the cache, as if another process had written."""
         self.threads, self.runs, self.calls = {}, {}, {}
         self._version = None
 
@@ -213,8 +188,8 @@ class RowCache:
 class _Fetched:
     """A reply that was read to its end.
 
-    A statement that was not read to its end keeps the snapshot that it reads, as long as anything
-    refers to it, a traceback too. The connection could not write once another process has.
+    An unfinished statement holds its snapshot as long as anything refers to it, even a traceback,
+    and the connection cannot write once another process has.
     """
 
     __slots__ = ("_rows", "rowcount")
@@ -231,7 +206,7 @@ class _Fetched:
 
 
 def fetching(writer: sqlite3.Connection) -> Execute:
-    """Execute statements on a connection, and leave none of them open."""
+    """Return a function that executes statements and leaves none of them open."""
 
     def execute(text: str, values: Sequence[Any] = ()) -> Reply:
         cursor = writer.execute(text, values)
@@ -241,7 +216,7 @@ def fetching(writer: sqlite3.Connection) -> Execute:
 
 
 class SqliteTransaction(SqlTransaction):
-    """A transaction that reads only what it does not remember."""
+    """A transaction that reads only rows that are not cached."""
 
     def __init__(
         self,
@@ -256,18 +231,19 @@ class SqliteTransaction(SqlTransaction):
         self._row_cache = row_cache
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
-        """The rows that the commands need, remembered or read."""
-        return self._remembered(thread, needs) or super().load(thread, needs)
+        """Load the rows that the commands need, from the cache or the database."""
+        return self._cached(thread, needs) or super().load(thread, needs)
 
     def save(self, work: UnitOfWork) -> None:
-        """Write what changed, and remember it."""
+        """Write what changed, and cache it."""
         super().save(work)
         self._row_cache.keep(work)
 
-    def _remembered(self, thread: str, needs: Needs) -> UnitOfWork | None:
+    def _cached(self, thread: str, needs: Needs) -> UnitOfWork | None:
         cache = self._row_cache
         its, run = cache.threads.get(thread), cache.runs.get(needs.run or "")
-        if its is None or run is None or _wants_more(needs):
+        uncached = needs.keys or needs.grants_for or needs.grants or needs.system or needs.principal
+        if its is None or run is None or uncached:
             return None
         if any(getattr(run, COUNTERS[status]) for status in needs.statuses):
             return None
@@ -284,17 +260,12 @@ class SqliteTransaction(SqlTransaction):
         return work
 
 
-def _wants_more(needs: Needs) -> bool:
-    """Whether rows are wanted that are not remembered by name."""
-    return bool(needs.keys or needs.grants_for or needs.grants or needs.system or needs.principal)
-
-
-#: What SQLite says against the values of one operation; all else concerns the whole batch.
-ITS_OWN = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
+#: Errors about the values of one operation; all others concern the whole batch.
+_OWN_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
 
 class Operation:
-    """Something queued for the next commit, and what came of it."""
+    """A write queued for the next commit, and its outcome."""
 
     __slots__ = ("body", "done", "error", "names", "result")
 
@@ -306,15 +277,15 @@ class Operation:
         self.error: BaseException | None = None
 
     def run(self, execute: Callable[..., Any], transaction: SqlTransaction, *, alone: bool) -> None:
-        """Do it inside an open transaction, which it leaves as it was if it is refused."""
+        """Run inside an open transaction; if refused, leave the transaction as it was."""
         self.error = None
         if not alone:
             execute("SAVEPOINT operation")
         try:
             self.result = self.body(transaction)
         except Exception as error:
-            if isinstance(error, sqlite3.Error) and not isinstance(error, ITS_OWN):
-                raise  # it is the disk
+            if isinstance(error, sqlite3.Error) and not isinstance(error, _OWN_ERRORS):
+                raise  # the disk failed
             execute("ROLLBACK" if alone else "ROLLBACK TO operation")
             self.error = _explained(error)
         if not alone:
@@ -326,16 +297,18 @@ def _explained(error: Exception) -> Exception:
         return event_taken()
     if isinstance(error, sqlite3.IntegrityError):
         return Conflict(f"another live run or call is in the way: {error}")
-    return StoreError(f"that cannot be kept: {error}") if isinstance(error, ITS_OWN) else error
+    if isinstance(error, _OWN_ERRORS):
+        return StoreError(f"the value cannot be stored: {error}")
+    return error
 
 
 log = logging.getLogger("sayso.stores")
 
 _RETRIES = 5
-#: A commit that takes less is not worth a thread.
+#: A commit that takes fewer seconds is not worth a worker thread.
 _QUICK = 0.001
-#: As many events as one commit adds, about.
-_FEW = 20
+#: About as many events as one commit adds.
+_EVENTS_PER_COMMIT = 20
 
 
 class SqliteStore(SqlReads):
@@ -351,7 +324,7 @@ class SqliteStore(SqlReads):
         clock: Callable[[], Micros] = lambda: time.time_ns() // 1000,
         boundary: Boundary | None = None,
     ) -> None:
-        # The user's name for it may be a link. Lock, mark and key are beside the file itself.
+        # The user's path may be a link. Lock, mark and key are beside the file itself.
         self._name = Path(path).expanduser().absolute()
         self.path = Path(os.path.realpath(self._name))
         self.url = f"sqlite:///{self.path}"
@@ -372,14 +345,13 @@ class SqliteStore(SqlReads):
         self._decode = RowDecoder(self.keys)
         self._tool_cache = ToolCache()
         self._hub = Hub(self._start_watching)
-        self._stream = Stream(self._rows)
         self._closed = False
         self._reset()
         self._ready()
         renew_in_child(self)
 
     def _reset(self) -> None:
-        """Set up what belongs to one process."""
+        """Set up the state of one process."""
         self._generation = generation()
         self._writer_lock = threading.Lock()
         self._queue: deque[Operation] = deque()
@@ -396,12 +368,12 @@ class SqliteStore(SqlReads):
         self._seen, self._added = 0, 0
         self._own = OwnCommits()
         self._row_cache = RowCache()
-        #: How long a commit takes, of late.
+        #: How long recent commits took, in seconds (moving average).
         self._pace = 0.0
 
     def after_fork(self) -> None:
         """Forget the parent's connections and locks. The child opens the file on first use."""
-        # Not unlocked: the lock belongs to the open file, which parent and child share.
+        # Not unlocked: parent and child share the open file, and its lock.
         self._sidecar.close()
         self._reset()
 
@@ -445,7 +417,7 @@ class SqliteStore(SqlReads):
         self._sidecar.adopt(self.incarnation, self._seen)
 
     def now(self) -> Micros:
-        """The machine's wall clock."""
+        """Return the machine's wall-clock time."""
         return self._clock()
 
     # -- writing
@@ -468,12 +440,13 @@ class SqliteStore(SqlReads):
         return results
 
     def transact_now(self, *commands: Command) -> list[Any] | None:
-        """The same, if nobody writes at this moment and the disk has been quick so far."""
-        if self._writer is None or self._pace > _QUICK or self._wants_look(self._pos + _FEW):
+        """Run commands if nothing else is writing and recent commits were quick; else ``None``."""
+        sealing = self._wants_look(self._pos + _EVENTS_PER_COMMIT)
+        if self._writer is None or self._pace > _QUICK or sealing:
             return None
         if not self._writer_lock.acquire(blocking=False):
             return None
-        try:  # inside, for the file's lock belongs to all threads of this process together
+        try:  # under the lock, because all OS threads of this process share the file's lock
             free = self._sidecar.free()
         finally:
             self._writer_lock.release()
@@ -490,7 +463,7 @@ class SqliteStore(SqlReads):
                 if not operation.done:
                     moved = self._commit_queue()
         finally:
-            # Also if interrupted, or a later batch would carry it out.
+            # Also after an interrupt, or a later batch would run it.
             with contextlib.suppress(ValueError):
                 self._queue.remove(operation)
         if began_in != self._generation:
@@ -501,7 +474,7 @@ class SqliteStore(SqlReads):
         return operation.result
 
     def _commit_queue(self) -> set[str]:
-        """Commit what has queued up; gives the threads that moved."""
+        """Commit the queue; return the threads that changed."""
         writer = self._writer or self._open()
         with no_fork():
             self._mend(writer)
@@ -525,10 +498,10 @@ class SqliteStore(SqlReads):
         return moved
 
     def _mend(self, writer: Connection) -> None:
-        """Settle the last batch, wherever it was interrupted: it is committed, or undone.
+        """Settle a batch that was interrupted: it is committed, or rolled back.
 
-        Once ``_committing`` is set, nothing but the COMMIT ends the transaction. What was undone is
-        still in the queue, and its callers try again.
+        Once ``_committing`` is set, only the COMMIT ends the transaction. Operations that were
+        rolled back are still in the queue, and their callers try again.
         """
         if self._committing and not writer.in_transaction:
             self._finish(self._batch)
@@ -538,7 +511,7 @@ class SqliteStore(SqlReads):
         self._threads_moved, self._news, self._added = set(), [], 0
 
     def _undo(self, writer: Connection) -> None:
-        # First: whoever is interrupted in between has undone less.
+        # Before the rollback: an interrupt in between must not leave a stale cache.
         self._row_cache.forget()
         self._schedule = SealSchedule()
         roll_back(writer)
@@ -566,12 +539,12 @@ class SqliteStore(SqlReads):
             for tools, search_keys in self._news:
                 self._tool_cache.learn(tools, search_keys)
         self._cross(batch, "after")
-        self._files.check()  # deleted in the middle, it has taken this commit along
+        self._files.check()  # a file deleted during the commit has lost it
         self._sidecar.mark(pos)
         self._finish(batch)
 
     def _check_lineage(self, writer: Connection) -> None:
-        """Another process has written: refuse what is not the future of what we know."""
+        """Raise ``StoreError`` if another process replaced the store or put an older copy back."""
         if read_meta(writer.execute, self.url)["incarnation"] != self.incarnation:
             raise another(self.url)
         if (pos := last_pos(writer)) < self._pos:
@@ -639,14 +612,14 @@ class SqliteStore(SqlReads):
         return newest
 
     def seal_if_due(self) -> Seal | None:
-        """Make a seal if the unsealed events in the file demand one."""
+        """Make a seal if one is due."""
         if not (self.keys.can_sign and find_unsealed(self._rows).demand_seal(self.now())):
             return None
         seal: Seal | None = self._submit(["seal"], lambda _: self._seal_when_due(self._ready()))
         return seal
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
-        """Forget the contents of what ended before then."""
+        """Delete the contents of runs that ended before then."""
 
         def body(transaction: SqlTransaction) -> dict[str, int]:
             self._row_cache.forget()
@@ -662,7 +635,7 @@ class SqliteStore(SqlReads):
         return counts
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
-        """Move a named reader of the events, unless somebody else has moved it."""
+        """Move a named cursor if it is still at ``expected``."""
         moved: bool = self._submit(
             ["cursor"], lambda _: move_cursor(self._ready().execute, name, to, expected)
         )
@@ -692,18 +665,25 @@ class SqliteStore(SqlReads):
         raise AssertionError("unreachable")
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
-        return self._stream.events(after, limit)
+        return self._events("pos > ? ORDER BY pos", position_of(after), limit)
 
     def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
-        return self._stream.newest(before, limit)
+        end = position_of(before) if before else 1 << 62
+        return self._events("pos < ? ORDER BY pos DESC", end, limit)
+
+    def _events(self, where: str, pos: int, limit: int) -> list[tuple[Cursor, Event]]:
+        # One writer at a time, so positions are in commit order.
+        rows = self._rows(f"SELECT {sql.EVENT} FROM event WHERE {where} LIMIT ?", (pos, limit))
+        return [(str(event.pos), event) for event in map(event_from, rows)]
 
     def tail(self) -> Cursor:
-        return self._stream.tail()
+        return str(self._rows("SELECT max(pos) FROM event")[0][0] or 0)
 
-    # -- hearing of other processes
+    # -- commits of other processes
 
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
-        """Hear of commits, of this process at once and of others within some milliseconds."""
+        """Call ``listener`` after commits: of this process at once, of others within
+        milliseconds."""
         self._ready()
         return self._hub.subscribe(thread, listener)
 
@@ -714,18 +694,18 @@ class SqliteStore(SqlReads):
     # -- the rest
 
     def restored(self) -> bool:
-        """Whether the file is older than its mark: somebody put a copy back."""
+        """Return whether the database is older than its mark: a copy was put back."""
         self._ready()
         return self._sidecar.still_behind()
 
     def mark_recovered(self) -> None:
-        """Everything that may have run is in doubt now: go on from here."""
+        """Allow calls to start again after a recovery."""
         self._sidecar.reset(int(self.tail()))
 
     def close(self) -> None:
-        """Seal what moved and let go of the file; a closed store can be read no more.
+        """Seal what moved and close the files. Idempotent. A closed store cannot be used.
 
-        A process that is stopped in a commit is not waited for: what moved, another one seals.
+        Does not wait for a process that is stopped in a commit: another process seals later.
         """
         if self._closed:
             return
@@ -736,7 +716,7 @@ class SqliteStore(SqlReads):
             log.warning("not sealed yet; the next seal covers it: %s", error)
         finally:
             self._closed = True
-            # If it is not free, one of our threads waits in there, and has the rest to the end.
+            # If it is not free, another OS thread still writes, and keeps the files open.
             free = self._writer_lock.acquire(timeout=PATIENCE)
             writer, self._writer = self._writer, None
             self._hub.clear()

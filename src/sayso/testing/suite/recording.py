@@ -54,7 +54,7 @@ class Recording:
 
     def test_a_place_that_is_none_is_refused(self, world: World) -> None:
         for read in (world.store.events, world.store.newest):
-            with pytest.raises(InvalidCall, match="no place"):
+            with pytest.raises(InvalidCall, match="not a cursor"):
                 read("nowhere")
 
     def test_one_thread_is_found_among_its_likes(self, world: World) -> None:
