@@ -125,7 +125,7 @@ def test_one_of_two_is_decided_and_the_other_later(world: World) -> None:
     assert "… deleteFile waits" in seen
     assert "Final answer" not in seen
     person.at_prompt("m")
-    person.at_prompt("gone already", r"goes back\): ")
+    person.at_prompt("gone already", r"go back\): ")
     person.at_prompt("y", r"\[n\]o > ")
     seen = person.at_prompt("/quit", YOU)
     assert f"✓ deleteFile did not run, result given by {ME}: gone already" in seen
@@ -213,7 +213,7 @@ def test_new_words_withdraw_what_waits_only_after_a_yes(world: World) -> None:
     person.at_prompt("weather", YOU)
     person.at_prompt("s")
     person.at_prompt("what time is it?", YOU)
-    assert "withdraw what waits: getWeatherInformation" in person.at_prompt("", r"\[n\]o > ")
+    assert "withdraws pending requests: getWeatherInformation" in person.at_prompt("", r"\[n\]o > ")
     assert len(pending(world)) == 1
     person.at_prompt("what time is it?", YOU)
     person.at_prompt("y", r"\[n\]o > ")
@@ -307,7 +307,7 @@ def test_a_call_that_was_cut_short_is_in_doubt_on_coming_back(world: World) -> N
     person.process.close()
     person = world.person("chat", "mine:agent", "--thread", "t", rows=60)
     assert "IN DOUBT  work" in person.at_prompt("1")
-    person.at_prompt("it did", r"goes back\): ")
+    person.at_prompt("it did", r"go back\): ")
     person.at_prompt("y", r"\[n\]o > ")
     assert "  │ Done." in person.at_prompt("/quit", YOU)
     person.ends(0)

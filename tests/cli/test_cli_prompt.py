@@ -132,12 +132,12 @@ def test_what_the_rule_does_not_allow_is_not_offered(world: World) -> None:
 def test_respond_gives_a_result_in_place_of_the_run(world: World) -> None:
     request = world.mail()
     person = world.person("respond", request)
-    person.at_prompt('{"broken', r"goes back\): ")
+    person.at_prompt('{"broken', r"go back\): ")
     person.at_prompt("m")
-    person.at_prompt("sent by hand", r"goes back\): ")
+    person.at_prompt("sent by hand", r"go back\): ")
     assert "The result (text):" in person.at_prompt("n", r"\[n\]o > ")
     person.at_prompt("m")
-    person.at_prompt("sent by hand", r"goes back\): ")
+    person.at_prompt("sent by hand", r"go back\): ")
     person.at_prompt("y", r"\[n\]o > ")
     assert "Answered." in person.ends(0)
     assert world.resume() == "sent by hand"
@@ -298,12 +298,12 @@ def test_where_anything_will_do_words_are_words_and_json_is_written_in_the_edito
     question = Question("Why?", schema={}, free_text=True)
     request = world.ask("q", lambda gate: gate.ask_sync(question))
     person = world.person("respond", request)
-    assert "JSON Schema" not in person.at_prompt("42", r"goes back\): ")
+    assert "JSON Schema" not in person.at_prompt("42", r"go back\): ")
     person.ends(0)
     assert world.json("show", request)["decision"]["value"] == "42"
     other = world.ask("r", lambda gate: gate.ask_sync(question))
     person = world.person("respond", other, EDITOR=world.editor("value = {'a': 42}"))
-    person.at_prompt("e", r"goes back\): ")
+    person.at_prompt("e", r"go back\): ")
     person.at_prompt("y", r"\[n\]o > ")
     person.ends(0)
     assert world.json("show", other)["decision"]["value"] == {"a": 42}
@@ -336,7 +336,7 @@ def test_in_doubt_it_did_run(world: World) -> None:
     assert "IN DOUBT  send_email" in card
     assert "its outcome is unknown" in card
     person.at_prompt("1")
-    person.at_prompt('"it arrived"', r"goes back\): ")
+    person.at_prompt('"it arrived"', r"go back\): ")
     person.at_prompt("y", r"\[n\]o > ")
     assert "Recorded as its result." in person.ends(0)
     assert world.resume() == "it arrived"

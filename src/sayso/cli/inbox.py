@@ -22,7 +22,7 @@ from sayso.types import Decision, Request, moment
 
 _EMPTY = "No pending requests."
 _SEVERAL = re.compile(r"([\d,\- ]+?)\s*([ar])")
-_QUESTION = "number: open one, w: walk through all, 1,3-5 a (or r): decide several, q: quit >"
+_QUESTION = "A number opens one, w walks through all, 1,3-5 a (or r) decides several, q leaves >"
 
 Decide = Annotated[
     bool, typer.Option("--decide", help="Decide requests one by one, or several at once.")

@@ -46,8 +46,12 @@ from sayso.types import (
     Json,
     Reject,
     Request,
+    RequestKind,
     Respond,
     Reviewer,
+    RiskLevel,
+    Sort,
+    StatusFilter,
     Terms,
     moment,
 )
@@ -100,16 +104,16 @@ class Who(TypedDict, total=False):
 class Filters(TypedDict, total=False):
     """Which requests to list. Leave a filter out, or pass ``None``, to not filter by it."""
 
-    status: str
-    kind: str | None
+    status: StatusFilter
+    kind: RequestKind | None
     agent: str | None
     tool: str | None
     thread: str | None
     run: str | None
-    risk: str | None
+    risk: RiskLevel | None
     #: Words in the tool, agent, id or description.
     q: str | None
-    sort: str
+    sort: Sort
     #: ``Page.next`` of the previous page.
     after: str | None
     limit: int
