@@ -46,7 +46,7 @@ function Page({ path }: { path: string }): ReactElement {
     default:
       return (
         <main className="page">
-          <h1>There is no such page</h1>
+          <h1>Page not found</h1>
           <p className="muted">
             Go to the <a href="/inbox">inbox</a>.
           </p>

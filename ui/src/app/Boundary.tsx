@@ -14,9 +14,9 @@ export class Boundary extends Component<{ children: ReactNode }, { error: Error 
     return (
       <main className="page">
         <div className="state state-error" role="alert">
-          <p className="state-title">This page could not be drawn</p>
+          <p className="state-title">Something went wrong loading this page</p>
           <p className="muted mono">{this.state.error.message}</p>
-          <Button onClick={() => location.reload()}>Load it again</Button>
+          <Button onClick={() => location.reload()}>Reload</Button>
         </div>
       </main>
     );

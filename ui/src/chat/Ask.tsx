@@ -30,7 +30,7 @@ export function Ask({ call, thread, said }: AskProps): ReactElement {
   return (
     <div className="ask" data-said={request.data.note.trim() === said?.trim() || undefined}>
       {call.card?.problem && (
-        <Notice tone="bad" title="Your answer did not count">
+        <Notice tone="bad" title="Your answer was not accepted">
           <p className="wrap">{visible(call.card.problem)}</p>
         </Notice>
       )}

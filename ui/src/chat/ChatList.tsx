@@ -7,7 +7,7 @@ import type { Resource } from "../shared/resource";
 import type { Chat } from "../shared/types";
 import { visible } from "../shared/visible";
 
-const WORDS: Record<string, string> = { paused: "waits for a decision", running: "at work", failed: "failed" };
+const WORDS: Record<string, string> = { paused: "waiting for a decision", running: "running", failed: "failed" };
 
 interface ChatListProps {
   chats: Resource<{ items: Chat[] }>;

@@ -121,7 +121,7 @@ function Opened({ fresh, ...rest }: OpenedProps): ReactElement {
 /** There is nobody to write to, and why. */
 function Nobody({ others }: { others: string[] }): ReactElement {
   return (
-    <Empty icon="question" title="There is no agent to write to">
+    <Empty icon="question" title="No agent to chat with">
       <p className="muted">
         {others.length > 0
           ? `${others.join(", ")} has a runner of its own: what it asks is in the inbox.`

@@ -108,7 +108,7 @@ export function Composer({ open, busy, onSend, onStop, focus }: ComposerProps): 
       </div>
       <p className="composer-hint" role={offline || queued ? "status" : undefined}>
         {offline ||
-          (queued ? "This is sent when the answer has ended." : "Enter sends, Shift and Enter breaks the line.")}
+          (queued ? "This will be sent when the answer is complete." : "Enter to send, Shift+Enter for a new line.")}
       </p>
     </form>
   );

@@ -66,12 +66,12 @@ export function Conversation({ id, agent, about, first, known, onBegin, onSettle
                 <span />
                 <span />
               </span>
-              <span className="sr-only">The agent is at work</span>
+              <span className="sr-only">The agent is working</span>
             </p>
           )}
           {thread.stopped && (
             <Notice>
-              <p>You stopped the answer here. The run itself goes on: nothing that was approved is undone.</p>
+              <p>You stopped the answer here. The run continues: nothing that was approved is undone.</p>
               <Button small onClick={thread.follow}>
                 Show the rest
               </Button>

@@ -8,7 +8,7 @@ import { answerOf, brief, pretty, type Call, type Stand } from "./parts";
 const WORDS: Record<Stand, [string, IconName | null, string]> = {
   writing: ["being written", null, "off"],
   running: ["running", null, "off"],
-  waiting: ["waits for a decision", "clock", "wait"],
+  waiting: ["waiting for a decision", "clock", "wait"],
   asking: ["waits for an answer", "question", "wait"],
   done: ["done", "check", "good"],
   given: ["answered", "reply", "good"],

@@ -3,15 +3,15 @@ import { useMe } from "../shared/session";
 import type { Agent } from "../shared/types";
 
 const EXAMPLES: [string, string][] = [
-  ["What is the weather in Lisbon?", "one call that needs a yes"],
-  ["Deploy v2.1 to production", "needs a yes; to staging it does not"],
+  ["What is the weather in Lisbon?", "one call that needs approval"],
+  ["Deploy v2.1 to production", "needs approval; staging does not"],
   ["Delete old records", "yes or no, and no edit"],
   ["Order a pizza", "questions until the order is whole"],
   ["Ask me a question", "options, or your own words"],
-  ["Do two things", "two calls, each decided by itself"],
-  ["Send an email to 150 people", "needs a yes above 100 recipients"],
+  ["Do two things", "two calls, each with its own decision"],
+  ["Send an email to 150 people", "needs approval above 100 recipients"],
   ["Book a flight to Paris for Friday", "edit it before you approve"],
-  ["What time is it in Oslo?", "needs nobody"],
+  ["What time is it in Oslo?", "needs no approval"],
   ["Slow weather, please", "an answer that takes five seconds"],
 ];
 
@@ -23,7 +23,7 @@ export function Welcome({ agent, onPick }: { agent: Agent | undefined; onPick: (
     <div className="welcome">
       <h1>{demo ? "Try the demo agent" : agent ? `Write to ${agent.name}` : "Start a conversation"}</h1>
       <p className="muted">
-        It asks before it acts: what needs a yes stops here, in the inbox and in the terminal, and goes on wherever you decide.
+        It asks before it acts. Calls that need approval wait here, in the inbox and in the terminal, and continue wherever you decide.
       </p>
       {demo ? (
         <ul className="chips" aria-label="Examples">

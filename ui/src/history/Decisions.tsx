@@ -37,7 +37,7 @@ export function Decisions(): ReactElement {
         testid="history"
         empty={
           filtered ? (
-            <Empty icon="filter" title="Nothing fits these filters">
+            <Empty icon="filter" title="No requests match these filters">
               <Button onClick={clear}>Clear the filters</Button>
             </Empty>
           ) : (

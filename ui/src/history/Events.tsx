@@ -20,11 +20,11 @@ export function Events(): ReactElement {
     (after, signal) => api.audit({ order: "newest", after, limit: PAGE }, signal),
   );
   if (pages.error && pages.items.length === 0) return <Failed what="The record" error={pages.error} retry={pages.reload} />;
-  if (pages.loading) return <Skeleton rows={8} label="Loading the record" />;
+  if (pages.loading) return <Skeleton rows={8} label="Loading the audit log" />;
   if (pages.items.length === 0) return <Empty icon="shield" title="Nothing has happened yet" />;
   return (
     <>
-      <p className="muted small events-note">The newest first. A row opens to what was written down.</p>
+      <p className="muted small events-note">Newest first. Open a row to see the event.</p>
       <ol className="card events" data-testid="events">
         {pages.items.map((row) => (
           <EventRow key={row.cursor} row={row} />
@@ -103,7 +103,7 @@ function EventRow({ row }: { row: AuditRow }): ReactElement {
             </dd>
           </dl>
           {row.body === null ? (
-            <p className="muted">What was written here has been pruned; its hash still holds the place.</p>
+            <p className="muted">This event's content has been pruned. Its hash remains.</p>
           ) : (
             <pre>{visible(JSON.stringify(row.body, null, 2))}</pre>
           )}

@@ -28,7 +28,7 @@ export function Record(): ReactElement {
         <Icon name="shield" size={20} />
         <div className="record-words">
           <h2 id="record">The record</h2>
-          <p className="muted">Each fact is tied to the one before it. The check reads every one, and names the first that is broken, missing or cut.</p>
+          <p className="muted">Each event is chained to the one before it. The check reads them all and names any that are broken, missing or cut off.</p>
         </div>
         <Button onClick={() => void check()} disabled={busy}>
           {busy ? "Checking…" : result ? "Check again" : "Check the record"}
@@ -36,12 +36,12 @@ export function Record(): ReactElement {
       </div>
       <div role="status" data-testid="verification">
         {result?.error && (
-          <Notice tone="bad" title="The check could not be made">
+          <Notice tone="bad" title="The check failed">
             <p>{result.error.message}</p>
           </Notice>
         )}
         {result?.found?.ok && (
-          <Notice tone="good" title="The record is whole">
+          <Notice tone="good" title="The audit log is intact">
             <p>
               {count(result.found.events, "event")} in {count(result.found.threads, "thread")}, {count(result.found.seals, "seal")}; checked at{" "}
               {clock(result.at)}.
@@ -49,7 +49,7 @@ export function Record(): ReactElement {
           </Notice>
         )}
         {result?.found && !result.found.ok && (
-          <Notice tone="bad" title={`The record is not whole: ${count(result.found.problems.length, "problem")}`}>
+          <Notice tone="bad" title={`The audit log has problems: ${count(result.found.problems.length, "problem")}`}>
             <ul className="record-problems">
               {result.found.problems.map((problem, index) => (
                 <li key={index} className="wrap">

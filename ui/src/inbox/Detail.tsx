@@ -80,8 +80,8 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
     if (read.error?.status === 404) {
       return (
         <main className="inbox-detail">
-          <Empty icon="search" title="There is no such request">
-            <p className="muted">It may belong to somebody else, or the link is wrong.</p>
+          <Empty icon="search" title="Request not found">
+            <p className="muted">It may be for someone else, or the link is wrong.</p>
             <Link to={back}>Back to the inbox</Link>
           </Empty>
         </main>
@@ -208,7 +208,9 @@ function Facts({ request }: { request: RequestDetail }): ReactElement {
           <dt>Expires</dt>
           <dd>
             <Countdown until={request.expires_at} always />
-            <span className="muted"> then {request.policy?.on_expiry === "approve" ? "approved" : "nothing runs"}</span>
+            <span className="muted">
+              {request.policy?.on_expiry === "approve" ? ". Approved automatically after that." : ". Won't run after that."}
+            </span>
           </dd>
         </div>
       )}

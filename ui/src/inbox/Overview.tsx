@@ -65,12 +65,12 @@ export function Overview({ waiting, more, filtered }: Props): ReactElement {
 function heading(waiting: number | null, more: boolean, filtered: boolean): string {
   if (waiting === null) return "Inbox";
   if (waiting === 0) return filtered ? "Nothing matches" : "Nothing is waiting";
-  if (more) return `More than ${waiting} requests wait for a decision`;
-  return waiting === 1 ? "One request waits for a decision" : `${waiting} requests wait for a decision`;
+  if (more) return `More than ${waiting} requests need your review`;
+  return waiting === 1 ? "1 request needs your review" : `${waiting} requests need your review`;
 }
 
 const TRY: [string, string][] = [
-  ["What is the weather in Oslo?", "one call that needs a yes"],
+  ["What is the weather in Oslo?", "one call that needs approval"],
   ["Do two things in Oslo", "two calls in one turn, decided one by one"],
   ["Deploy 1.4.2 to production", "of medium risk, and staging is not asked about"],
   ["Delete the old records", "approve or reject only, with a preview"],
@@ -111,7 +111,7 @@ function Connect(): ReactElement {
   return (
     <section className="hint card" aria-label="Connect a first agent">
       <h2>Connect a first agent</h2>
-      <p>Agents that are started with this server appear by themselves. Anything else asks over HTTP:</p>
+      <p>Agents started with this server appear here automatically. Others send requests over HTTP:</p>
       <ol className="connect">
         {lines.map((line) => (
           <li key={line}>
@@ -127,7 +127,7 @@ function Connect(): ReactElement {
 export function NothingWaits(): ReactElement {
   return (
     <Empty icon="check" title="Nothing is waiting.">
-      <p className="muted">New requests appear here by themselves.</p>
+      <p className="muted">New requests appear here automatically.</p>
     </Empty>
   );
 }
@@ -141,7 +141,7 @@ export function FilteredEmpty({ query }: { query: URLSearchParams }): ReactEleme
         : `${name} ${visible(query.get(name)!)}`,
   );
   return (
-    <Empty icon="search" title="No request matches.">
+    <Empty icon="search" title="No requests match.">
       <p className="muted">Filters: {active.join(", ")}.</p>
       <Button onClick={clearFilters}>Clear filters</Button>
     </Empty>

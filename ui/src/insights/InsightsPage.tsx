@@ -47,7 +47,7 @@ export default function InsightsPage(): ReactElement {
       ) : stats.data ? (
         <Figures stats={stats.data} days={days} />
       ) : (
-        <Skeleton rows={8} label="Loading the figures" />
+        <Skeleton rows={8} label="Loading statistics" />
       )}
     </main>
   );
@@ -59,7 +59,7 @@ function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement 
   if (asked === 0 && open.count === 0 && decided.count === 0) {
     return (
       <Empty icon="clock" title={`Nothing was asked in the last ${days} days`}>
-        <p className="muted">When agents ask and people decide, the figures stand here.</p>
+        <p className="muted">Statistics appear here once agents ask and people decide.</p>
       </Empty>
     );
   }
@@ -74,7 +74,7 @@ function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement 
       )}
       {!stats.whole && (
         <Notice title={`Counted since ${exact(stats.since)}`}>
-          <p>Before that more was asked in these days than is counted here.</p>
+          <p>There were more requests in this period than are counted here.</p>
         </Notice>
       )}
       <dl className="tiles">
@@ -139,7 +139,7 @@ function Reviewers({ rows }: { rows: Stats["reviewers"] }): ReactElement {
         </Link>
       </div>
       {rows.length === 0 ? (
-        <p className="muted plot-note">Nobody has decided anything in this time.</p>
+        <p className="muted plot-note">No decisions in this period.</p>
       ) : (
         <div className="plot-table" role="region" aria-labelledby="reviewers" tabIndex={0}>
           <table className="table">

@@ -81,7 +81,7 @@ export default function GrantsPage(): ReactElement {
     setAsking(null);
     try {
       await api.revoke(grant.id);
-      toast(`Revoked: ${grant.tool} is asked about again`, "good");
+      toast(`Revoked: ${grant.tool} now needs approval again`, "good");
     } catch (error) {
       toast(error instanceof ApiError ? error.message : String(error), "bad");
     }
@@ -92,7 +92,7 @@ export default function GrantsPage(): ReactElement {
     <main className="page">
       <div className="page-head">
         <div>
-          <h1>Standing grants</h1>
+          <h1>Grants</h1>
           <p className="muted">
             Calls within these scopes run without being asked about, until the grant ends or is revoked.
           </p>
@@ -109,7 +109,7 @@ export default function GrantsPage(): ReactElement {
       {grants.error && <Failed what="The grants" error={grants.error} retry={grants.reload} />}
       {grants.loading && <Skeleton />}
       {items && items.length === 0 && (
-        <Empty icon="key" title="There are no standing grants.">
+        <Empty icon="key" title="There are no grants.">
           <p className="muted">“Always allow…”, beside Approve, makes one.</p>
         </Empty>
       )}

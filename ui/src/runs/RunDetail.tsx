@@ -29,8 +29,8 @@ export function RunDetail({ id }: { id: string }): ReactElement {
         All runs
       </Link>
       {run.error?.status === 404 ? (
-        <Empty icon="search" title="There is no such run">
-          <p className="muted">It may have been pruned, or the address is not whole.</p>
+        <Empty icon="search" title="Run not found">
+          <p className="muted">It may have been pruned, or the link is incomplete.</p>
         </Empty>
       ) : run.error && !run.data ? (
         <Failed what="This run" error={run.error} retry={run.reload} />
@@ -89,7 +89,7 @@ function Told({ run }: { run: Detail }): ReactElement {
           <section aria-labelledby="run-requests">
             <h2 id="run-requests">Requests</h2>
             {run.requests.length === 0 ? (
-              <p className="muted">It asked nobody.</p>
+              <p className="muted">It made no requests.</p>
             ) : (
               <ul className="card run-requests">
                 {run.requests.map((request) => (

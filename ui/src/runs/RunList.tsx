@@ -56,13 +56,13 @@ export function RunList(): ReactElement {
         testid="runs"
         empty={
           wanted.status || wanted.agent || wanted.thread ? (
-            <Empty icon="filter" title="No run fits these filters">
+            <Empty icon="filter" title="No runs match these filters">
               <Button onClick={clear}>Clear the filters</Button>
             </Empty>
           ) : (
             <Empty icon="play" title="Nothing has run yet">
               <p className="muted">
-                A run begins when somebody writes to an agent, in the <Link to="/chat">chat</Link> for instance.
+                A run starts when someone writes to an agent, for example in the <Link to="/chat">chat</Link>.
               </p>
             </Empty>
           )

@@ -6,7 +6,7 @@ const WHO: Record<string, string> = { user: "User", assistant: "Agent", tool: "R
 
 /** What was said in the thread, as the model has it. Text is text. */
 export function Talk({ turns }: { turns: Turn[] }): ReactElement {
-  if (turns.length === 0) return <p className="muted">Nothing was said in this thread.</p>;
+  if (turns.length === 0) return <p className="muted">There are no messages in this thread.</p>;
   return (
     <ol className="card run-talk" data-testid="conversation">
       {turns.map((turn) => (

@@ -10,7 +10,7 @@ type Step = RunDetail["timeline"][number] & { body?: Json };
 
 /** Who did what, and when, from the first step to the last. */
 export function Timeline({ steps }: { steps: Step[] }): ReactElement {
-  if (steps.length === 0) return <p className="muted">Nothing is written down yet.</p>;
+  if (steps.length === 0) return <p className="muted">There are no events yet.</p>;
   return (
     <ol className="timeline" data-testid="timeline">
       {steps.map((step, index) => {

@@ -57,7 +57,7 @@ export function Effects({ open: first = false }: { open?: boolean }): ReactEleme
         )}
       </div>
       {open && rows.length === 0 && (
-        <p className="muted effects-empty">Nothing has run yet. Only what somebody approved will stand here, once.</p>
+        <p className="muted effects-empty">Nothing has run yet. Approved calls appear here after they run.</p>
       )}
       {open && rows.length > 0 && (
         <div className="effects-rows" role="region" aria-label="Executions" tabIndex={0}>

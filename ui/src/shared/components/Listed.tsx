@@ -24,7 +24,7 @@ export function Listed<T>({ what, pages, heads, testid, empty, row }: Props<T>):
   if (pages.items.length === 0) return empty;
   return (
     <>
-      {pages.error && <Notice tone="warn" title="This list may be old">{pages.error.message}</Notice>}
+      {pages.error && <Notice tone="warn" title="This list may be out of date">{pages.error.message}</Notice>}
       <div className="card rows">
         <table className="table stacked" data-testid={testid}>
           <thead>

@@ -47,13 +47,13 @@ export function Warnings({
         </Notice>
       ))}
       {again !== null && (
-        <Notice tone="warn" title="It was approved before, and is asked again">
+        <Notice tone="warn" title="Approved before, and needs approval again">
           <p>{again}</p>
         </Notice>
       )}
       {request.masked && (
         <Notice tone="warn" title="Some values look like secrets and are masked">
-          <p>Nothing can be approved from this view. That you revealed them is written into the record.</p>
+          <p>Reveal them before you approve. Revealing is recorded in the audit log.</p>
           {onRevealed && (
             <Button small icon="eye" disabled={busy} onClick={() => void reveal()}>
               Reveal masked values

@@ -22,7 +22,7 @@ function Side({ lines, side }: { lines: LineDiff[]; side: "removed" | "added" })
 
 /** What changes, field by field, side by side; the texts come from the server, already made visible. */
 export function DiffView({ diff }: { diff: DiffLine[] }): ReactElement {
-  if (diff.length === 0) return <p className="muted">Nothing is changed yet.</p>;
+  if (diff.length === 0) return <p className="muted">No changes yet.</p>;
   return (
     <ul className="diff" aria-label="Changes" data-testid="diff">
       {diff.map((change) => {

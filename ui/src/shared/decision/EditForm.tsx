@@ -133,7 +133,7 @@ function CheckView({
         </Notice>
       )}
       {problems.length > 0 && (
-        <Notice tone="bad" title="These arguments do not fit">
+        <Notice tone="bad" title="These arguments are invalid">
           <ul>
             {problems.map((problem) => (
               <li key={problem.field + problem.message}>
@@ -145,7 +145,7 @@ function CheckView({
       )}
       {check?.verdict === "deny" && <Notice tone="bad" title="The policy forbids the edited call" />}
       {(riskier || more) && (
-        <Notice tone="warn" title="This edit changes what is needed">
+        <Notice tone="warn" title="This edit changes what approval it needs">
           <p>
             {riskier && (
               <>

@@ -20,7 +20,7 @@ const ENDED: Record<string, string> = {
 };
 const RAN: Record<string, string> = {
   none: "It has not run.",
-  ready: "It will run when the agent goes on.",
+  ready: "It will run when the agent resumes.",
   running: "It is running.",
   done: "It ran.",
   failed: "It failed.",

@@ -156,7 +156,7 @@ function Unsent({ request }: { request: Request }): ReactElement | null {
   const text = { edit: JSON.stringify(draft.args, null, 2), reject: draft.reason, respond: draft.answer }[draft.mode];
   if (!text) return null;
   return (
-    <Notice tone="warn" title="What you wrote was not sent">
+    <Notice tone="warn" title="Your changes were not sent">
       <pre className="wrap">{text}</pre>
     </Notice>
   );
@@ -172,7 +172,7 @@ function Doubt({ request }: { request: Request }): ReactElement {
   const tool = request.shown.tool ?? request.tool ?? "it";
   const evidence = request.shown.evidence;
   return (
-    <Notice tone="warn" title="Nobody knows whether this ran">
+    <Notice tone="warn" title="It is not known whether this ran">
       <p>
         <code>{tool}</code> had started when its process went away ({request.execution.attempts}
         {request.execution.attempts === 1 ? " attempt" : " attempts"}). Look at its effects first, then say:
