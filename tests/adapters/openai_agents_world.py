@@ -11,7 +11,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 
 import sayso
 from sayso.adapters.openai_agents import Guarded, guard
-from sayso.gate.driven import Stands
+from sayso.gate.run_result import RunResult
 from sayso.types import Request
 
 set_tracing_disabled(True)
@@ -50,10 +50,10 @@ class World:
         """The agent as a process that knows nothing finds it."""
         return guard(self.build(), self.gate(), self.policy, **self.options)
 
-    async def run(self, input: Any = "go", thread: str = THREAD) -> Stands:
+    async def run(self, input: Any = "go", thread: str = THREAD) -> RunResult:
         return await self.guarded().run(input, thread=thread)
 
-    async def resume(self, thread: str = THREAD) -> Stands:
+    async def resume(self, thread: str = THREAD) -> RunResult:
         return await self.guarded().resume(thread)
 
     async def the_request(self) -> Request:
