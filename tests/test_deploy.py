@@ -25,10 +25,10 @@ import yaml
 from postgres_server import shared_url, why_not
 
 from sayso.cli.main import app
-from sayso.cli.serving import PORT
+from sayso.cli.serve import PORT
 from sayso.keys import new_key
 from sayso.server import create_app, serving
-from sayso.server.access.guards import MOST_BYTES
+from sayso.server.middleware import MAX_BODY_BYTES
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
@@ -243,7 +243,7 @@ def nginx() -> dict[str, list[str]]:
 def test_the_proxy_lets_through_what_the_server_takes() -> None:
     said = nginx()
     assert said["server"] == [f"127.0.0.1:{PORT} max_fails=0"]
-    assert said["client_max_body_size"] == [f"{MOST_BYTES // 1024**2}m"]
+    assert said["client_max_body_size"] == [f"{MAX_BODY_BYTES // 1024**2}m"]
     api: Any = create_app(auth=False, store="memory://").openapi()
     _, wait = api["paths"]["/api/requests/{request_id}/wait"]["get"]["parameters"]
     (patience,) = said["proxy_read_timeout"]
@@ -259,7 +259,7 @@ def test_the_proxy_lets_through_what_the_server_takes() -> None:
 def test_an_idle_connection_is_closed_by_the_proxy_first() -> None:
     """Else a decision may be sent into one that the server is just closing: a 502."""
     kept = nginx().get("keepalive_timeout", ["60s"])[0]
-    assert int(kept.removesuffix("s")) < serving.IDLE
+    assert int(kept.removesuffix("s")) < serving.KEEP_ALIVE
 
 
 # -- the page

@@ -106,9 +106,9 @@ def test_no_export_loads_a_web_framework_a_model_client_or_an_adapter() -> None:
 
 def test_a_server_starts_without_what_it_may_need_later() -> None:
     loaded = modules_loaded_by("""
-import sayso.cli.agents, sayso.cli.entry, sayso.cli.serving, sayso.server.serving
+import sayso.cli.load_agents, sayso.cli.entry, sayso.cli.serve, sayso.server.serving
 from sayso.server import create_app
-from sayso.server.wire.shapes import OpenBody, RequestView
+from sayso.server.schemas import OpenBody, RequestView
 create_app(store="memory://")
 assert not OpenBody.__pydantic_complete__ and not RequestView.__pydantic_complete__
 """)
@@ -117,8 +117,8 @@ assert not OpenBody.__pydantic_complete__ and not RequestView.__pydantic_complet
 
 def test_a_worker_loads_no_web_framework() -> None:
     loaded = modules_loaded_by("""
-import sayso.cli.agents, sayso.cli.entry, sayso.cli.working
-import sayso.server.logs, sayso.server.metrics, sayso.worker
+import sayso.cli.load_agents, sayso.cli.entry, sayso.cli.serve
+import sayso.server.logs, sayso.server.monitoring, sayso.worker
 """)
     assert loaded & (WEB | MODELS | {"rich"}) == set()
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
-from sayso.hiding import hidden
+from sayso.redaction import redact
 from sayso.schema import Signature
 from sayso.schema.functions import split_docstring
 
@@ -220,7 +220,7 @@ def test_a_text_may_be_declared_secret(mark: dict[str, Any]) -> None:
     signature = Signature.of(login)
     data = signature.intake({"user": "ana", "password": "hunter2"})
     assert json.loads(data)["password"] == "hunter2"
-    shown = hidden(json.loads(data), signature.parameters)
+    shown = redact(json.loads(data), signature.parameters)
     assert "hunter2" not in str(shown.value)
     assert not shown.masked  # as good as shown
 

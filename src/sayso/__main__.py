@@ -1,6 +1,6 @@
 """``python -m sayso`` is the command line as well."""
 
-from sayso.cli.main import main
+from sayso.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -274,7 +274,7 @@ def test_a_history_provider_of_ones_own_is_refused(bench: Bench) -> None:
             return None
 
     agent = bench.agent("Hello.", context_providers=[Elsewhere("elsewhere")])
-    with pytest.raises(SaysoError, match="leave the provider out"):
+    with pytest.raises(SaysoError, match="remove the provider"):
         guard(agent, bench.gate)
 
 

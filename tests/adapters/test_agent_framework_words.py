@@ -65,7 +65,7 @@ async def test_words_beside_a_yes_are_not_dropped(bench: Bench) -> None:
     agent, session = paying(bench).as_agent(by="ana"), AgentSession(session_id="t")
     (request,) = (await agent.run("go", session=session)).user_input_requests
     yes, words = request.to_function_approval_response(True), Content.from_text("but hurry")
-    with pytest.raises(InvalidDecision, match="a message of their own"):
+    with pytest.raises(InvalidDecision, match="a message of its own"):
         await agent.run(Message("user", [yes, words]), session=session)
     assert ((await bench.waits()).status, bench.ran) == ("pending", [])
 
@@ -149,7 +149,7 @@ async def test_middleware_that_approves_by_itself_ends_the_run_and_does_not_spin
         tools=[pay_of(bench)],
         middleware=[ToolApprovalMiddleware(auto_approval_rules=[lambda made: True])],
     )
-    with pytest.raises(SaysoError, match="and not by people"):
+    with pytest.raises(SaysoError, match="not by a person"):
         await guard(agent, bench.gate, ASK).run("go", thread="t")
     assert bench.ran == []
     assert [request.tool for request in (await bench.inbox.pending()).items] == ["pay"]

@@ -26,11 +26,11 @@ from sayso.testing.adapter_harness import LAST
 from sayso.testing.adapter_steps import STORE, THREAD, ForkServer, Scenario
 
 HARNESSES = {
-    "agent_framework": "AgentFrameworkStage",
-    "dspy": "DspyStage",
-    "langchain": "LangChainStage",
-    "openai_agents": "OpenAIAgentsStage",
-    "pydantic_ai": "PydanticAIStage",
+    "agent_framework": "AgentFrameworkHarness",
+    "dspy": "DspyHarness",
+    "langchain": "LangChainHarness",
+    "openai_agents": "OpenAIAgentsHarness",
+    "pydantic_ai": "PydanticAIHarness",
 }
 
 ATTACKS = {

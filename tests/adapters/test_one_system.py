@@ -102,7 +102,7 @@ def test_five_agents_in_five_processes(system: OneSystem) -> None:
     system.on_the_web(waiting["dspy"], "approve").raise_for_status()  # before its worker is there
     workers = {name: system.start(*SAYSO, "worker", f"five_frameworks:{name}") for name in FIVE}
     for name, worker in workers.items():
-        system.hear(worker, f"Working for {name} ")
+        system.hear(worker, f"Resuming runs of {name} ")
     new = {"to": "ana", "euros": 12}
     system.on_the_web(waiting["pydantic_ai"], "edit", args=new).raise_for_status()
     system.on_the_web(waiting["langchain"], "approve").raise_for_status()

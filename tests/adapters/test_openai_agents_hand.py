@@ -44,16 +44,16 @@ class TestStreaming:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
         world.one(model, pay(world))
         stream = world.guarded().stream("go", thread="t-1")
-        with pytest.raises(sayso.SaysoError, match="not at its end"):
-            _ = stream.stands
+        with pytest.raises(sayso.SaysoError, match="has not ended"):
+            _ = stream.result
         kinds = [event.type async for event in stream]
         assert "raw_response_event" in kinds
-        (request,) = stream.stands.interruptions
+        (request,) = stream.result.interruptions
         guarded = world.guarded()
         stream = guarded.stream_resume("t-1", decisions=[request.approve()], by="ana")
         names = [e.name async for e in stream if e.type == "run_item_stream_event"]
         assert names == ["tool_output", "message_output_created"]
-        assert (stream.stands.output, world.ran) == ("done", ["ana"])
+        assert (stream.result.output, world.ran) == ("done", ["ana"])
         assert len(model.calls) == 2
 
     async def test_a_question_stops_a_stream(self, world: World) -> None:
@@ -62,11 +62,11 @@ class TestStreaming:
         stream = world.guarded().stream("go", thread="t-1")
         async for _ in stream:
             pass
-        (request,) = stream.stands.interruptions
+        (request,) = stream.result.interruptions
         stream = world.guarded().stream_resume("t-1", decisions=[request.respond("me")])
         async for _ in stream:
             pass
-        assert (stream.stands.output, outputs(model)) == ("done", {"call_1": "me"})
+        assert (stream.result.output, outputs(model)) == ("done", {"call_1": "me"})
         assert len(model.calls) == 2
 
     async def test_begun_as_a_stream_and_ended_without(self, world: World) -> None:
@@ -85,11 +85,11 @@ class TestStreaming:
         await world.resume()
         stream = world.guarded().stream("go", thread="t-1")
         ids = [e.item.raw_item.call_id async for e in stream if e.type == "run_item_stream_event"]
-        (request,) = stream.stands.interruptions
+        (request,) = stream.result.interruptions
         stream = world.guarded().stream_resume("t-1", decisions=[request.approve()], by="ana")
         told = [e.item async for e in stream if e.type == "run_item_stream_event"]
         assert ids == [told[0].raw_item["call_id"]] == ["call_1_2"]
-        assert (stream.stands.output, world.ran) == ("done", ["ana", "ana"])
+        assert (stream.result.output, world.ran) == ("done", ["ana", "ana"])
 
 
 class TestByHand:
@@ -227,7 +227,7 @@ class TestByHand:
         else:
             guarded.agent.tools.append(late)
         async with guarded.thread("t-1") as agent:
-            with pytest.raises(sayso.InvalidCall, match="past the gate"):
+            with pytest.raises(sayso.InvalidCall, match="bypass the gate"):
                 await Runner.run(agent, "go", run_config=config)
         assert world.ran == []
 

@@ -32,7 +32,7 @@ def effects() -> sayso.demo.Effects:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo's model speaks at a pace, which no test here needs to see."""
-    monkeypatch.setattr("sayso.demo.model.WORD_SECONDS", 0.0)
+    monkeypatch.setattr("sayso.demo.script.WORD_SECONDS", 0.0)
 
 
 @pytest.fixture

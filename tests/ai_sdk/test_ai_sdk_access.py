@@ -14,7 +14,7 @@ import sayso
 import sayso.demo
 from sayso import audit
 from sayso.adapters import ai_sdk
-from sayso.adapters.ai_sdk.painter import Painter
+from sayso.adapters.ai_sdk.response import StreamWriter
 from sayso.stores.base import Store
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import ScriptedModel, call, say
@@ -212,6 +212,6 @@ async def test_a_guest_sees_no_secrets(store: Store) -> None:
 def test_a_guest_is_told_of_a_failure_without_its_secrets() -> None:
     key = "sk-" + "b" * 40
     failed = {"type": "error", "errorText": f"the server refused {key}"}
-    (told,) = Painter(recipe=False, guest=Reviewer("rita")).finish(failed)
+    (told,) = StreamWriter(recipe=False, guest=Reviewer("rita")).finish(failed)
     assert key not in told["errorText"]
-    assert list(Painter(recipe=False).finish(failed)) == [failed]
+    assert list(StreamWriter(recipe=False).finish(failed)) == [failed]

@@ -269,7 +269,7 @@ async def test_15_an_approval_under_newer_words(
     await browser.say("never mind")
     assert effects.all() == []
     assert browser.finish == "stop"
-    assert "I only play a script" in browser.text
+    assert "I only follow a script" in browser.text
 
 
 @FLAVOURS

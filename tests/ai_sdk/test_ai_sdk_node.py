@@ -51,7 +51,7 @@ def outcomes(
 ) -> Iterator[dict[str, str]]:
     """What came of each scenario: nothing, or what went wrong."""
     with pytest.MonkeyPatch.context() as patch, served(tmp_path_factory.mktemp("labs")) as origin:
-        patch.setattr("sayso.demo.model.WORD_SECONDS", 0.0)
+        patch.setattr("sayso.demo.script.WORD_SECONDS", 0.0)
         command = ["node", "run.mjs", request.param, origin]
         done = subprocess.run(command, cwd=NODE, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr

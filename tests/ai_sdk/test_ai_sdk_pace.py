@@ -9,7 +9,7 @@ import pytest
 from ai_sdk_browser import Browser, chunks_in
 
 import sayso
-from sayso.adapters.ai_sdk import bell
+from sayso.adapters.ai_sdk import live
 from sayso.stores.base import Store
 from sayso.testing import ScriptedModel, call, say
 
@@ -35,8 +35,8 @@ async def approved(browser: Browser) -> list[str]:
 async def test_what_comes_soon_after_is_told_together_and_the_end_is_not_waited_for(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bell, "_TOGETHER_SECONDS", 3600.0)
-    monkeypatch.setattr(bell, "_QUIET_SECONDS", 3600.0)
+    monkeypatch.setattr(live, "_TOGETHER_SECONDS", 3600.0)
+    monkeypatch.setattr(live, "_QUIET_SECONDS", 3600.0)
     first, last = await approved(Browser(gunner(store)))
     assert '"status":"approved"' in first  # what was decided is seen at once
     types = [chunk["type"] for chunk in chunks_in(first + last)]
@@ -49,7 +49,7 @@ async def test_what_comes_soon_after_is_told_together_and_the_end_is_not_waited_
 async def test_where_nothing_is_held_back_the_answer_is_the_same(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bell, "_TOGETHER_SECONDS", 0.0)
+    monkeypatch.setattr(live, "_TOGETHER_SECONDS", 0.0)
     chunks = chunks_in("".join(await approved(Browser(gunner(store)))))
     assert "".join(c.get("delta", "") for c in chunks) == "It is done, and well."
     outputs = [c["output"] for c in chunks if c["type"] == "tool-output-available"]
@@ -57,8 +57,8 @@ async def test_where_nothing_is_held_back_the_answer_is_the_same(
 
 
 async def test_an_approval_is_read_for_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bell, "_TOGETHER_SECONDS", 3600.0)
-    monkeypatch.setattr(bell, "_QUIET_SECONDS", 3600.0)
+    monkeypatch.setattr(live, "_TOGETHER_SECONDS", 3600.0)
+    monkeypatch.setattr(live, "_QUIET_SECONDS", 3600.0)
     asked: Counter[str] = Counter()
     browser = Browser(gunner(store))
     await browser.say("go")

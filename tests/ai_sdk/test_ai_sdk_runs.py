@@ -186,7 +186,7 @@ async def test_a_call_in_doubt_asks_another_question(store: Store) -> None:
     await browser.decide()
     (part,) = browser.open_cards
     assert part["approval"]["id"] == f"{old}d"
-    assert "nobody knows whether it took effect" in browser.text
+    assert "it is unknown whether it took effect" in browser.text
     assert browser.card(part)["kind"] == "in_doubt"
     # The yes from before is no yes to this.
     replay = Browser(browser.agent)

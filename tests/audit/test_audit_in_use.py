@@ -144,7 +144,7 @@ def test_a_store_that_went_back_in_time_is_told(tmp_path: Path) -> None:
     world.open()
     report = world.verify()
     assert [str(problem) for problem in report.problems] == [
-        "the store went back in time: a copy was put back, or its newest rows were cut"
+        "the store went back in time: a copy was restored, or its newest rows were cut"
     ]
     world.store.mark_recovered()
     assert world.verify().ok

@@ -321,7 +321,7 @@ def test_doctor_says_which_keys_open_rows_need(
         assert pay(Gate(new, wait=0), run) == "paid 10"
     over = doctored(url, f"{K2},{K1}", monkeypatch)["keys"]
     assert over["state"] == "ok"
-    assert f"{first} can be dropped" in over["text"]
+    assert f"you can drop {first}" in over["text"]
 
 
 def doctored(url: str, keys: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:

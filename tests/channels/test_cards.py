@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from sayso import Option, Question, Request, Risk
-from sayso.channels.answering import picked
 from sayso.channels.card import card, clock, diff, length, title
-from sayso.channels.editor import as_json, parsed, skeleton
 from sayso.channels.layout import Line, block, name, numbered, rows, wrapped
-from sayso.channels.prompt import keys_for
+from sayso.channels.prompt import as_json, keys_for, parsed, picked, skeleton
 from sayso.channels.screen import console, show
-from sayso.cli.views import summary
+from sayso.cli.output import summary
 from sayso.errors import InvalidCall
 from sayso.types import Execution
 
@@ -112,9 +110,9 @@ def test_what_was_called_off_says_why(request_: Request) -> None:
         request_, status="cancelled", execution=Execution("none", 0, "paid\x1b by hand")
     )
     card = drawn(ended)
-    assert card[card.index("It was called off") + 1].endswith("paid⟨U+001B⟩ by hand")
+    assert card[card.index("Why it was cancelled") + 1].endswith("paid⟨U+001B⟩ by hand")
     silent = replace(request_, status="cancelled")
-    assert "It was called off" not in drawn(silent)
+    assert "Why it was cancelled" not in drawn(silent)
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 160, 200])

@@ -185,7 +185,7 @@ def test_on_a_pipe_one_line_says_how_to_decide(agent: Agent) -> None:
         env={**os.environ, "TERM": "xterm"},
     )
     assert done.stdout == "PAUSED\n"
-    assert re.search(r"sayso: send waits for a person: sayso show req_", done.stderr)
+    assert re.search(r"sayso: send needs a decision: sayso show req_", done.stderr)
 
 
 def test_here_is_no_terminal_to_ask_in() -> None:
@@ -196,4 +196,4 @@ async def test_the_channel_is_silent_here(
     request_: Request, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await TerminalChannel(open_store("memory://"))(request_)
-    assert "waits for a person" in capsys.readouterr().err
+    assert "needs a decision" in capsys.readouterr().err

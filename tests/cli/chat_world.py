@@ -11,7 +11,7 @@ from cli_world import Person, World
 from sayso.demo import Effects
 
 DEMO = "sayso.demo:agent"
-YOU = r"You( \(/decide what waits\))? > "
+YOU = r"You( \(/decide pending requests\))? > "
 
 
 def talk(world: World, *args: str, thread: str = "t", rows: int = 60, **env: str) -> Person:

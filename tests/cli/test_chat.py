@@ -24,7 +24,7 @@ def test_words_come_behind_a_gutter_and_calls_have_marks(world: World) -> None:
     assert "✓ getLocalTime ran: It is 10am in Oslo." in seen
     assert "  │ Final answer: It is 10am in Oslo." in seen
     screen = person.ends(0)
-    assert f"To come back: sayso chat {DEMO} --thread t --store {world.url}" in screen
+    assert f"To continue: sayso chat {DEMO} --thread t --store {world.url}" in screen
     assert ran(world) == [("getLocalTime", {"location": "Oslo"})]
 
 
@@ -33,7 +33,7 @@ def test_approve(world: World) -> None:
     person.at_prompt("Deploy version 2.5.0 to production", YOU)
     card = person.at_prompt("a")
     assert "APPROVE?  deploy_to_production" in card
-    assert "waits for a person: sayso show" not in card
+    assert "needs a decision: sayso show" not in card
     seen = person.at_prompt("/quit", YOU)
     assert "Approved." in seen
     assert "✓ deploy_to_production ran: Version 2.5.0 was deployed to production." in seen
@@ -59,7 +59,7 @@ def test_reject_with_a_reason(world: World) -> None:
     person = talk(world)
     person.at_prompt("Delete old records", YOU)
     assert "[e]dit" not in person.at_prompt("r")
-    person.at_prompt("keep them", r"no reason\): ")
+    person.at_prompt("keep them", r"Enter for none\): ")
     seen = person.at_prompt("/quit", YOU)
     assert f"✗ execute_sql did not run, rejected by {ME}: keep them" in seen
     assert "keep them" in seen.partition("Final answer:")[2]
@@ -100,10 +100,10 @@ def test_what_was_skipped_waits_and_goes_on_in_another_process(world: World) -> 
     person.at_prompt("s")
     seen = person.at_prompt("/quit", YOU)
     (request,) = pending(world)
-    assert f"… getWeatherInformation waits for a person: {request}" in seen
+    assert f"… getWeatherInformation needs a decision: {request}" in seen
     screen = person.ends(75)
-    assert "1 request waits for a person, and the run is paused." in screen
-    assert f"To come back: sayso chat {DEMO} --thread t" in screen
+    assert "1 request needs a decision. The run is paused." in screen
+    assert f"To continue: sayso chat {DEMO} --thread t" in screen
     assert ran(world) == []
 
     person = talk(world)
@@ -145,7 +145,7 @@ def test_control_c_at_a_card_leaves_it_pending_and_says_how_to_come_back(
     screen = person.ends(75)
     (request,) = pending(world)
     assert f"Left pending: {request}" in screen
-    assert f"To come back: sayso chat {DEMO} --thread t" in screen
+    assert f"To continue: sayso chat {DEMO} --thread t" in screen
     assert "Traceback" not in screen
     assert ran(world) == []
 
@@ -229,7 +229,7 @@ def test_a_pasted_message_may_have_several_lines(world: World) -> None:
     assert "It is 10am" in person.at_prompt("", YOU)
     person.at_prompt("/nonsense", YOU)
     assert "There is no /nonsense" in person.at_prompt("/decide", YOU)
-    assert "Nothing waits." in person.at_prompt("/quit", YOU)
+    assert "No pending requests." in person.at_prompt("/quit", YOU)
     person.ends(0)
 
 
@@ -257,7 +257,7 @@ def test_nothing_is_wider_than_the_terminal(world: World, columns: int) -> None:
     person.at_prompt("a")
     person.at_prompt("/quit", YOU)
     screen = person.ends(0)
-    shown = screen.partition("To come back")[0].splitlines()
+    shown = screen.partition("To continue")[0].splitlines()
     assert max(len(line) for line in shown if line.startswith("  ")) <= columns
 
 

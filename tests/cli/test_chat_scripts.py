@@ -24,9 +24,9 @@ def test_one_message_from_a_pipe(world: World) -> None:
 def test_a_pause_on_a_pipe_is_code_3_and_nothing_is_asked(world: World) -> None:
     printed = script(world, DEMO, "--thread", "t", code=3, stdin="weather\na\na\n")
     (request,) = pending(world)
-    assert f"… getWeatherInformation waits for a person: {request}" in printed
+    assert f"… getWeatherInformation needs a decision: {request}" in printed
     assert "To decide: sayso inbox --decide" in printed
-    assert f"To go on:  sayso chat {DEMO} --thread t --store {world.url}" in printed
+    assert f"To continue: sayso chat {DEMO} --thread t --store {world.url}" in printed
     assert world.get(request).status == "pending"
     assert script(world, DEMO, "--thread", "t", code=3).count(request) == 1
     world.cli("approve", request, "--digest", world.get(request).digest)
@@ -47,7 +47,7 @@ def test_json_for_scripts(world: World) -> None:
 
 
 def test_nothing_to_say_is_a_usage_error(world: World) -> None:
-    assert "give --message TEXT" in script(world, DEMO, code=2)
+    assert "pass --message TEXT" in script(world, DEMO, code=2)
 
 
 def test_a_run_that_fails_is_code_1(world: World) -> None:
@@ -77,7 +77,7 @@ def test_in_ci_nobody_is_asked(world: World) -> None:
         ("lacking:agent", 2, "cannot be imported: ModuleNotFoundError: No module named 'nowhere_'"),
         ("awaited:agent", 2, "awaited:agent is an async function, and what it opens would"),
         ("failing:agent", 2, "failing:agent() made no agent: KeyError: 'x'"),
-        ("theirs:agent", 2, "talked to here. Start it in Python with its run(...)"),
+        ("theirs:agent", 2, "needs a sayso.Agent. Start it in Python with its run(...)"),
     ],
 )
 def test_a_wrong_target_is_one_clear_line(world: World, target: str, code: int, says: str) -> None:
@@ -128,7 +128,7 @@ def test_what_waits_is_that_of_the_thread_and_of_agents_inside_it(
     person.at_prompt("go", YOU)
     person.at_prompt("s")
     person.at_prompt("/quit", YOU)
-    assert "1 request waits for a person, and the run is paused." in person.ends(75)
+    assert "1 request needs a decision. The run is paused." in person.ends(75)
     assert beside in pending(world)
     assert len(pending(world)) == 2
 
@@ -143,11 +143,11 @@ def test_a_second_control_c_ends_a_tool_that_nothing_can_stop(
     person.at_prompt("go", YOU)
     person.sees("BEGAN")
     person.process.sendintr()
-    person.sees("Ctrl-C cuts it")
+    person.sees("Ctrl-C to cut it short")
     person.process.sendintr()
     screen = person.ends(75)
-    assert "1 request waits for a person, " in screen
-    assert "To come back: sayso chat mine:agent" in screen
+    assert "1 request needs a decision." in screen
+    assert "To continue: sayso chat mine:agent" in screen
     (doubt,) = world.json("inbox")["items"]
     assert doubt["kind"] == "in_doubt"
 

@@ -137,5 +137,5 @@ def test_the_prompt_shows_it_inert(evil: World) -> None:
         inert(screen)
         assert "hidden characters" in screen
     person = evil.person("inbox", "--decide")
-    person.at_prompt("q", "quits > ")
+    person.at_prompt("q", "quit > ")
     inert(person.ends(0))

@@ -67,7 +67,7 @@ def test_a_paste_decides_nothing(world: World) -> None:
     person.at_prompt("\x1b[200~a\x1b[201~")
     person.at_prompt("\x1b[200~x\ra\ra\x1b[201~")
     person.at_prompt("q")
-    assert person.ends(75).count("A paste decides nothing") == 2
+    assert person.ends(75).count("Pasted text is ignored") == 2
     assert world.get(request).status == "pending"
 
 
@@ -86,7 +86,7 @@ def test_control_c_and_control_d_leave_it_pending(world: World, key: str) -> Non
 def test_control_c_at_the_reason_leaves_it_pending(world: World) -> None:
     request = world.mail()
     person = world.person("reject", request)
-    person.sees("no reason\\):")
+    person.sees("Enter for none\\):")
     person.process.sendintr()
     person.ends(75)
     assert world.get(request).status == "pending"
@@ -113,7 +113,7 @@ def test_reject_with_a_reason(world: World) -> None:
     request = world.mail()
     person = world.person("approve", request)
     person.at_prompt("r")
-    person.at_prompt("not today", r"no reason\): ")
+    person.at_prompt("not today", r"Enter for none\): ")
     assert "Rejected." in person.ends(0)
     done = world.get(request)
     assert done.decision is not None
@@ -171,7 +171,7 @@ def test_the_file_that_is_edited_is_private_and_goes_away(world: World) -> None:
     )
     person = world.person("edit", request, EDITOR=editor)
     person.at_prompt("q")
-    assert "Nothing was changed" in person.ends(75)
+    assert "You changed nothing" in person.ends(75)
     head, _, text = copy.read_text().partition("\n")
     file_mode, folder_mode, path = head.split()
     assert (file_mode, folder_mode, os.path.exists(path)) == ("600", "700", False)
@@ -207,7 +207,7 @@ def test_an_edit_that_is_no_json_or_breaks_the_schema_is_edited_again_or_left(wo
 def test_an_edit_that_changes_nothing_or_fails_is_no_edit(world: World) -> None:
     request = world.mail()
     for editor, said in (
-        (world.editor("pass"), "Nothing was changed"),
+        (world.editor("pass"), "You changed nothing"),
         ("false", "ended with code 1"),
         ("no-such-editor-at-all", "could not be used"),
         ("'", "cannot be read"),
@@ -312,7 +312,7 @@ def test_where_anything_will_do_words_are_words_and_json_is_written_in_the_edito
 def test_a_question_can_be_refused(world: World) -> None:
     request = world.ask("q", lambda gate: gate.ask_sync("Why?"))
     person = world.person("reject", request)
-    person.at_prompt("", r"no reason\): ")
+    person.at_prompt("", r"Enter for none\): ")
     person.ends(0)
     assert world.get(request).status == "rejected"
 
@@ -334,7 +334,7 @@ def test_in_doubt_it_did_run(world: World) -> None:
     person = world.person("approve", request)
     card = person.at_prompt("a")
     assert "IN DOUBT  send_email" in card
-    assert "nobody knows how it ended" in card
+    assert "its outcome is unknown" in card
     person.at_prompt("1")
     person.at_prompt('"it arrived"', r"goes back\): ")
     person.at_prompt("y", r"\[n\]o > ")
@@ -355,6 +355,6 @@ def test_in_doubt_run_it_again(world: World) -> None:
 def test_in_doubt_give_up(world: World) -> None:
     request = world.doubt()
     person = world.person("reject", request)
-    person.at_prompt("never mind", r"no reason\): ")
-    assert "Given up" in person.ends(0)
+    person.at_prompt("never mind", r"Enter for none\): ")
+    assert "Recorded as failed" in person.ends(0)
     assert world.get(request).execution.status == "failed"

@@ -92,7 +92,7 @@ def test_long_arguments_can_be_approved_unseen_by_typing_the_name(world: World) 
     person.at_prompt("\x1b[200~send_email\x1b[201~", SURE)
     person.at_prompt("a")
     person.at_prompt("send_email", SURE)
-    assert "A paste does not count" in person.ends(0)
+    assert "Pasted text does not count" in person.ends(0)
     assert world.get(request).status == "approved"
 
 
@@ -125,7 +125,7 @@ def test_yes_piped_in_decides_nothing(world: World) -> None:
     line = f"yes a | {' '.join(command('approve', request))}"
     done = subprocess.run(line, shell=True, env=environment(world), capture_output=True, text=True)
     assert done.returncode == 3
-    assert "nobody can be asked here" in done.stderr
+    assert "no terminal to ask in" in done.stderr
     assert world.get(request).status == "pending"
 
 
@@ -158,5 +158,5 @@ def test_no_prompt_in_ci_or_on_a_dumb_terminal(world: World, variable: dict[str,
         ("respond", request),
         ("inbox", "--decide"),
     ):
-        assert "nobody can be asked here" in world.person(*args, **variable).ends(3)
+        assert "no terminal to ask in" in world.person(*args, **variable).ends(3)
     assert world.get(request).status == "pending"

@@ -16,8 +16,8 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 from sayso import Gate, Paused, Question, __version__
+from sayso.cli.inbox import chosen
 from sayso.cli.main import app
-from sayso.cli.walk import chosen
 from sayso.keys import new_key
 
 
@@ -31,7 +31,7 @@ def test_version_and_help() -> None:
 def test_an_empty_inbox(world: World) -> None:
     request = world.mail()
     world.cli("reject", request)
-    assert world.cli("inbox") == "Nothing is waiting.\n"
+    assert world.cli("inbox") == "No pending requests.\n"
     assert world.json("inbox") == {"items": [], "next": None}
 
 
@@ -55,7 +55,7 @@ def test_inbox_lists_filters_sorts_and_pages(world: World) -> None:
     table = world.cli("inbox")
     assert "body=Hi" in table
     assert "Why not?" in table
-    assert "There are more: --after" in world.cli("inbox", "--limit", "2")
+    assert "More: --after" in world.cli("inbox", "--limit", "2")
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "160"])
@@ -126,7 +126,7 @@ def test_ids_may_be_cut_and_must_be_clear(world: World) -> None:
     size = next(n for n in range(5, 20) if first[:n] != second[:n])
     assert world.json("show", first[:size])["id"] == first
     several = world.cli("show", "req_", code=4)
-    assert "several ids begin" in several
+    assert "several ids start with" in several
     assert first in several
     for wrong in ("req_zzz", "", "%", "_eq", "Req_", "\x1b[2J"):
         out = world.cli("show", wrong, code=4)
@@ -239,7 +239,7 @@ def test_what_a_tool_declares_secret_is_shown_by_its_fingerprint(world: World) -
     assert "sha256:" in world.json("inbox")["items"][0]["args"]["code"]
     back = json.dumps({**seen["args"], "user": "bo"})
     refused = world.cli("edit", first, "--args", back, "--digest", seen["digest"], code=1)
-    assert "args.code: this is how a secret is shown" in refused
+    assert "args.code: this is the mask shown in place of a secret" in refused
     edit = ("edit", first, "--args", '{"user": "bo"}', "--digest", seen["digest"])
     told = [world.cli(*edit, "--json"), world.cli("history", "--json"), world.cli("show", first)]
     assert world.get(first).args == {"user": "bo", "code": "hush"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cli_world import World, digest
 
-from sayso.cli.exits import MEANINGS, Exit, exit_of
+from sayso.cli.common import MEANINGS, Exit, exit_of
 
 
 def test_policy_check_says_which_rule_and_why(world: World) -> None:
@@ -26,7 +26,7 @@ def test_policy_check_says_which_rule_and_why(world: World) -> None:
     assert world.json(*check, "send_mail", "--args", '{"count": 5}')["verdict"] == "allow"
     assert world.json(*check, "send_mail", "--needs-approval")["verdict"] == "ask"
     words = world.cli(*check, "drop_table", "--agent", "x", "--at", "2026-03-31T17:30")
-    assert "drop_table is forbidden: never" in words
+    assert "drop_table is denied: never" in words
     assert "does not match" in words
     world.cli(*check, "x", "--args", "[]", code=2)
     world.cli(*check, "x", "--at", "noon", code=2)
@@ -38,7 +38,7 @@ def test_policy_check_says_which_rule_and_why(world: World) -> None:
 def test_audit_verifies_and_names_the_first_broken_row(world: World) -> None:
     request = world.mail()
     world.cli("reject", request, "-m", "no")
-    assert "The record is whole" in world.cli("audit", "verify")
+    assert "The record is intact" in world.cli("audit", "verify")
     report = world.json("audit", "verify")
     assert (report["ok"], report["problems"]) == (True, [])
     events = [json.loads(line) for line in world.cli("audit", "export").splitlines()]
@@ -66,14 +66,14 @@ def test_recover_after_a_restore(world: World) -> None:
     for name in ("sayso.db-wal", "sayso.db-shm"):
         (world.folder / name).unlink(missing_ok=True)
     assert "sayso recover" in world.cli("doctor", code=1)
-    assert "say --yes" in world.cli("recover", code=3)
+    assert "use --yes" in world.cli("recover", code=3)
     assert world.json("recover", "--yes") == {"recovered": 1}
     assert world.get(request).kind == "in_doubt"
     told = world.cli("recover")
     assert "Nothing to recover" in told
-    assert "say --force" in told
+    assert "use --force" in told
     person = world.person("recover", "--force")
-    person.at_prompt("yes", "to go on: ")
+    person.at_prompt("yes", "to continue: ")
     person.ends(75)
 
 
@@ -84,8 +84,8 @@ def test_prune_forgets_what_is_old_and_stays_verifiable(world: World) -> None:
     time.sleep(0.01)
     assert world.json("prune", "--before", "0.005s")["calls"] == 1
     world.cli("show", request, code=4)
-    assert "The record is whole" in world.cli("audit", "verify")
-    assert "Forgotten: " in world.cli("prune", "--before", "2020-01-01")
+    assert "The record is intact" in world.cli("audit", "verify")
+    assert "Deleted: " in world.cli("prune", "--before", "2020-01-01")
     for wrong in ("soon", "2020-99-99", "-1d"):
         world.cli("prune", "--before", wrong, code=2)
     for wrong in ("soon", "90", "20200101", ""):  # days, seconds, a date? nothing goes by mistake
@@ -108,7 +108,7 @@ def test_doctor_says_what_is_there_and_what_is_wrong(world: World) -> None:
     assert "chmod 600" in world.cli("doctor", code=1)
     (world.folder / "sayso.db.key").chmod(0o600)
     (world.folder / "sayso.db").chmod(0o666)
-    assert "others can write it" in world.cli("doctor", code=1)
+    assert "others can write to it" in world.cli("doctor", code=1)
 
 
 def test_a_lost_key_is_not_replaced_by_a_new_one(world: World) -> None:

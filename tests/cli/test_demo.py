@@ -15,7 +15,7 @@ from cli_world import World
 from sayso.demo import Effects
 from sayso.demo.script import SUGGESTIONS
 
-YOU = r"You( \(/decide what waits\))? > "
+YOU = r"You( \(/decide pending requests\))? > "
 
 
 def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
@@ -82,7 +82,7 @@ def test_the_first_screen_tells_what_to_try(world: World, columns: int) -> None:
     assert "/ran" in person.at_prompt("\x04", YOU)
     screen = person.ends(0)
     assert "What really ran:" in screen
-    assert "--data DIR keeps it" in screen
+    assert "Use --data DIR to keep it" in screen
 
 
 def test_the_demo_goes_on_where_it_was_left(world: World) -> None:
@@ -92,7 +92,7 @@ def test_the_demo_goes_on_where_it_was_left(world: World) -> None:
     person.process.sendintr()
     screen = person.ends(75)
     assert "Nothing ran." in screen
-    assert "To come back: sayso demo --terminal --data kept" in screen
+    assert "To continue: sayso demo --terminal --data kept" in screen
 
     person = world.person("demo", "--terminal", "--data", "kept", rows=60)
     person.at_prompt("a")

@@ -11,7 +11,7 @@ from cli_world import World
 from row_key_thief import authenticate_rows
 
 import sayso
-from sayso.cli.checkup.check import span
+from sayso.cli.doctor_stores import span
 from sayso.engine.commands import Note
 from sayso.keys import new_key, public_key
 from sayso.stores import open_store
@@ -86,7 +86,7 @@ def test_a_due_run_of_an_agent_wants_a_worker(world: World) -> None:
     sql(world, "UPDATE run SET ready_at = ready_at - ?", HOURS)
     due = checks(world, code=1)["due"]
     assert due["state"] == "wrong"
-    assert due["text"].startswith("1 run of clerk could go on for 3 h")
+    assert due["text"].startswith("1 run of clerk: ready for 3 h")
     assert "sayso worker" in due["text"]
 
 
@@ -95,7 +95,7 @@ def test_a_due_run_of_plain_code_waits_for_that_code(world: World) -> None:
     approve_all(world)
     sql(world, "UPDATE run SET ready_at = ready_at - ?", HOURS)
     due = checks(world)["due"]
-    assert (due["state"], due["text"].split(":")[1]) == ("note", " 1 run of assistant")
+    assert (due["state"], due["text"].split(" decided")[0]) == ("note", "1 run of assistant")
 
 
 def test_what_expired_and_nobody_closed_is_told(world: World) -> None:
@@ -106,7 +106,7 @@ def test_what_expired_and_nobody_closed_is_told(world: World) -> None:
     assert (overdue["state"], overdue["text"][:14]) == ("note", "1 request and ")
     stolen(world, "UPDATE call SET expires_at = expires_at - ?", HOURS)
     overdue = checks(world, code=1)["overdue"]
-    assert "for 3 h" in overdue["text"]
+    assert "overdue by 3 h" in overdue["text"]
     assert "sayso worker" in overdue["text"]
     world.cli("inbox")
     assert checks(world)["overdue"]["text"].startswith("0 requests and 0 leases")
@@ -115,7 +115,7 @@ def test_what_expired_and_nobody_closed_is_told(world: World) -> None:
 def test_a_lease_that_nobody_renews_is_told(world: World) -> None:
     world.mail()
     sql(world, "UPDATE run SET owner = 'gone', ready_at = created - ?", HOURS)
-    assert "1 lease past their end, for 3 h" in checks(world, code=1)["overdue"]["text"]
+    assert "1 lease to close, overdue by 3 h" in checks(world, code=1)["overdue"]["text"]
 
 
 # -- whom it trusts
@@ -140,6 +140,18 @@ def test_a_token_that_somebody_wrote_into_the_file_is_told(world: World) -> None
     assert "ana (admin)" in tokens["text"]
 
 
+def test_a_token_whose_row_was_changed_without_the_key_is_reported(world: World) -> None:
+    """Lists leave such rows out, so that nobody would notice them there."""
+    world.token("ana", "--for", "30d")
+    world.token("ben", "--for", "30d")
+    sql(world, "UPDATE principal SET role = 'admin' WHERE person = 'ana'")
+    assert [token["person"] for token in world.json("token", "list")] == ["ben"]
+    tokens = checks(world, code=1)["tokens"]
+    assert tokens["state"] == "wrong"
+    assert "changed since; they are refused: ana (admin)" in tokens["text"]
+    assert "ben" not in tokens["text"]
+
+
 def test_the_tier_follows_from_tokens_and_keys(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,14 +162,14 @@ def test_the_tier_follows_from_tokens_and_keys(
     assert checks(world)["tier"]["text"].startswith("embedded: ")
     world.token("other", "--role", "agent", "--for", "1d")
     mixed = checks(world)["tier"]["text"]
-    assert mixed.startswith("server for agents that come with a token (other)")
+    assert mixed.startswith("server for agents with a token (other)")
     assert "embedded for the others (assistant)" in mixed
     world.token("assistant", "--role", "agent", "--for", "1d")
     assert checks(world)["tier"]["text"].startswith("server, ")
     monkeypatch.setenv("SAYSO_KEY", public_key(pair))
     found = checks(world)
     assert found["tier"]["text"].startswith("enforced, if ")
-    assert "verifies only" in found["key"]["text"]
+    assert "can only verify" in found["key"]["text"]
 
 
 # -- the file

@@ -18,7 +18,7 @@ import pytest
 from cli_world import World
 from postgres_server import PostgresServer, shared_url
 
-from sayso.cli.checkup import database
+from sayso.cli import doctor_stores
 from sayso.keys import new_key
 
 HOURS = 3 * 3_600_000_000
@@ -166,7 +166,7 @@ def test_a_standby_that_is_asked_for_and_not_there(pg: World, server: PostgresSe
         until(lambda: sql(server.url, wanted) == [("nobody",)])
         assert "every commit waits" in checks(pg, code=1)["standby"]["text"]
         pg.url += "&options=-csynchronous_commit%3Dlocal"
-        assert "no standby is waited for" in checks(pg, code=1)["standby"]["text"]
+        assert "do not wait for a standby" in checks(pg, code=1)["standby"]["text"]
     finally:
         sql(server.url, "ALTER SYSTEM RESET synchronous_standby_names")
         sql(server.url, "SELECT pg_reload_conf()")
@@ -180,7 +180,7 @@ def test_a_standby_is_no_place_to_write(pg: World, server: PostgresServer) -> No
     mark.touch()
     try:
         server.start()
-        assert "this is a standby" in checks(pg, code=1)["server"]["text"]
+        assert "this is a read-only standby" in checks(pg, code=1)["server"]["text"]
         server.stop()
     finally:
         mark.unlink()
@@ -238,7 +238,7 @@ def test_a_pooler_is_noted(pg: World, server: PostgresServer) -> None:
     pooler = Pooler(server, folder)
     try:
         pg.url = pg.url.replace(str(server.folder), str(folder))
-        assert "prepared statements are not used" in checks(pg)["pooler"]["text"]
+        assert "prepared statements are off" in checks(pg)["pooler"]["text"]
     finally:
         pooler.close()
         shutil.rmtree(folder)
@@ -255,7 +255,7 @@ def test_a_transaction_that_holds_up_the_feed_is_told(
     pg: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pg.mail()
-    monkeypatch.setattr(database, "_OPEN_SECONDS", 0.0)
+    monkeypatch.setattr(doctor_stores, "_OPEN_SECONDS", 0.0)
     with psycopg.connect(pg.url) as connection:
         connection.execute("SELECT pg_current_xact_id()")
         said = checks(pg, code=1)["stream"]["text"]
@@ -283,8 +283,8 @@ def test_what_nobody_takes_or_closes_is_told(pg: World) -> None:
         HOURS,
     )
     found = checks(pg, code=1)
-    assert "1 run of clerk could go on for 3 h" in found["due"]["text"]
-    assert "for 3 h" in found["overdue"]["text"]
+    assert "1 run of clerk: ready for 3 h" in found["due"]["text"]
+    assert "overdue by 3 h" in found["overdue"]["text"]
 
 
 def test_a_newer_and_an_impossible_schema_are_left_alone(pg: World) -> None:
@@ -292,7 +292,7 @@ def test_a_newer_and_an_impossible_schema_are_left_alone(pg: World) -> None:
     sql(pg.url, "UPDATE sayso.meta SET value = '99' WHERE key = 'version'")
     assert "newer version" in checks(pg, code=1)["schema"]["text"]
     sql(pg.url, "UPDATE sayso.meta SET value = '0' WHERE key = 'version'")
-    assert "it cannot be used" in checks(pg, code=1)["store"]["text"]
+    assert "cannot be used" in checks(pg, code=1)["store"]["text"]
     version = sql(pg.url, "SELECT value FROM sayso.meta WHERE key = 'version'")
     assert version == [("0",)]
 

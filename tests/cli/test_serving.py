@@ -313,9 +313,9 @@ def test_a_worker_tells_each_step(place: Place) -> None:
     ("command", "says"),
     [
         (["serve", "--no-auth", "--host", "0.0.0.0"], "listen on 127.0.0.1"),
-        (["serve", "nope"], "names no agent"),
+        (["serve", "nope"], "does not name an agent"),
         (["serve", "nope:agent"], "no module"),
-        (["worker", "agents:agent", "--store", "memory://"], "no worker sees"),
+        (["worker", "agents:agent", "--store", "memory://"], "not shared between processes"),
         (["worker", "agents:agent", "agents:agent"], "two agents"),
         (["worker", "agents:elsewhere"], "uses the store"),
         (["serve", "agents:adapted"], "uses the store"),

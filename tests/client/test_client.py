@@ -13,7 +13,7 @@ from remote_world import People, Server, reserved, yes
 import sayso
 from sayso.client import Client, Unreachable
 from sayso.client.client import header_key
-from sayso.server.access.limits import Limits
+from sayso.server.service import Limits
 
 
 def test_ask_wait_claim_report(client: Client, people: People) -> None:

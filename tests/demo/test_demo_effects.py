@@ -71,4 +71,4 @@ def test_it_uses_the_public_face_alone() -> None:
 def test_only_its_own_command_knows_it() -> None:
     elsewhere = [p for p in SOURCE.rglob("*.py") if "demo" not in p.relative_to(SOURCE).parts[0]]
     users = {p.name for p in elsewhere if any("sayso.demo" in name for name in imports_of(p))}
-    assert users == {"demo.py"}
+    assert users == {"chat.py"}

@@ -13,7 +13,7 @@ import pytest
 import sayso
 import sayso.demo
 from sayso.agent import Ended, Result, Text
-from sayso.demo import Effects, model
+from sayso.demo import Effects, script
 from sayso.demo.script import SUGGESTIONS, TABLE
 
 
@@ -197,7 +197,7 @@ async def test_the_end_tells_of_a_result_that_a_person_gave(stage: Stage) -> Non
     result = await stage.say("weather")
     result = await stage.answer(result, "I looked out of the window: hail")
     assert stage.ran == []
-    said = "getWeatherInformation: a person gave this result in its place: I looked"
+    said = "getWeatherInformation: a person gave this result instead: I looked"
     assert result.output.startswith(f"Final answer: {said}")
 
 
@@ -331,8 +331,8 @@ async def test_the_answer_comes_word_by_word(stage: Stage) -> None:
 async def test_slow_combines_and_also_follows_an_approval(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert model.SLOW_SECONDS == 5
-    monkeypatch.setattr(model, "SLOW_SECONDS", 0.5)
+    assert script.SLOW_SECONDS == 5
+    monkeypatch.setattr(script, "SLOW_SECONDS", 0.5)
     _, result, took = await streamed(stage, "Slowly: what time is it?")
     assert result.output == "Final answer: It is 10am in New York."
     assert 0.4 < took < 4

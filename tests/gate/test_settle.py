@@ -120,7 +120,7 @@ def test_that_it_did_not_run_is_shown_and_starts_nothing(url: str) -> None:
     assert request.evidence.answer == "did_not_run"
     assert request.evidence.text == "no refund for order 17\u202e"
     drawn = "\n".join(line.text for line in card(request, request.created_at))
-    assert "says that it did not run" in drawn
+    assert "the call did not run" in drawn
     assert "no refund for order 17⟨U+202E⟩" in drawn
     inbox = sayso.Inbox(gate.store)
     shown = inbox.get_sync(request.id)

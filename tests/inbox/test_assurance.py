@@ -13,7 +13,7 @@ import pytest
 from sayso import Gate, Inbox, InvalidDecision, NotAllowed, Paused, Policy, Request, Reviewer, Rule
 from sayso.errors import InvalidPolicy
 from sayso.inbox import create_token, os_user, revoke_token
-from sayso.server.access.signing_in import new_link, sign_in, sign_out, who_is
+from sayso.server.sessions import new_link, resolve_secret, sign_in, sign_out
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.testing import person
@@ -91,7 +91,7 @@ def test_tokens_fill_a_quorum(store: Store) -> None:
 
 def test_a_proof_is_looked_at_again_with_each_decision(store: Store) -> None:
     token, row = create_token(store, "ana", by="ops")
-    ana, _ = who_is(store, token, session=False)
+    ana = resolve_secret(store, token, session=False)
     revoke_token(store, row.id, by="ops")
     with pytest.raises(NotAllowed, match="revoked"):
         decide(store, asked(store), ana)
@@ -99,9 +99,9 @@ def test_a_proof_is_looked_at_again_with_each_decision(store: Store) -> None:
 
 def test_a_session_is_worth_what_opened_it(store: Store) -> None:
     token, row = create_token(store, "ana", by="ops")
-    pasted, _ = sign_in(store, token)
-    linked, _ = sign_in(store, new_link(store, "bob"))
-    ana, bob = (who_is(store, secret, session=True)[0] for secret in (pasted, linked))
+    pasted = sign_in(store, token)
+    linked = sign_in(store, new_link(store, "bob"))
+    ana, bob = (resolve_secret(store, secret, session=True) for secret in (pasted, linked))
     assert (ana.assurance, bob.assurance) == ("token", "session")
     request = asked(store, assurance="session")
     with pytest.raises(NotAllowed, match="needs a decision with assurance 'session'"):
@@ -117,7 +117,7 @@ def test_a_session_is_worth_what_opened_it(store: Store) -> None:
 
 def test_a_session_or_a_link_is_no_token(store: Store) -> None:
     link = new_link(store, "ana")
-    session, _ = sign_in(store, new_link(store, "ana"))
+    session = sign_in(store, new_link(store, "ana"))
     for secret in (link, session):
         with pytest.raises(NotAllowed, match="token"):
             decide(store, asked(store), token=secret)

@@ -10,8 +10,7 @@ from pydantic import BaseModel
 
 import sayso
 from sayso import Inbox, Question
-from sayso.adapters.ai_sdk.card import card_of
-from sayso.adapters.ai_sdk.faces import face_of
+from sayso.adapters.ai_sdk.views import card_of, tool_view
 from sayso.agent.events import ToolCalled
 from sayso.ordered import NOTE, noted, restored
 from sayso.testing import ScriptedModel, call
@@ -87,6 +86,6 @@ async def test_whoever_follows_a_run_is_shown_no_notes(case: Case) -> None:
     assert NOTE not in str(told)
     row = case.store.call((await case.inbox.pending()).items[0].id)
     assert row is not None
-    card, face = card_of(row, ""), face_of(row, recipe=False)
+    card, face = card_of(row, ""), tool_view(row, recipe=False)
     assert fields(card["question"]["schema"]) == fields(face.input["schema"]) == ["size", "amount"]
     assert NOTE not in str((card, face))

@@ -10,7 +10,7 @@ from served import Serve, Served, mailer, opened
 
 from sayso.inbox import revoke_token
 from sayso.server import create_app
-from sayso.server.access.signing_in import COOKIE, new_link
+from sayso.server.sessions import COOKIE, new_link
 
 ROUTES: list[tuple[str, str, tuple[str, ...]]] = [
     ("GET", "/api/agents", ("agent", "chat", "reviewer", "admin")),
@@ -172,7 +172,7 @@ def test_a_page_elsewhere_is_known_as_its_browser_names_it(serve: Serve, written
     ["*", "null", "", "app.example.com", "https://*.example.com", "https://a.example/p", "ftp://a"],
 )
 def test_what_no_browser_would_name_is_refused_as_a_page(wrong: str) -> None:
-    with pytest.raises(ValueError, match="is no origin of a page"):
+    with pytest.raises(ValueError, match="is not an origin"):
         create_app(store="memory://", origins=["https://app.example.com", wrong])
 
 

@@ -159,13 +159,13 @@ def test_what_is_wrong_with_a_body_is_said_in_plain_words(open_server: Served) -
     made = opened(client)
     path = f"/api/requests/{made['id']}/decision"
     for body, said in (
-        ([], "body: give a JSON object"),
-        ({}, "type: this is required"),
-        ({"type": "approve", "grant": True}, "grant: give a JSON object"),
-        ({"type": "edit", "args": []}, "args: give a JSON object"),
+        ([], "body: must be a JSON object"),
+        ({}, "type: this field is required"),
+        ({"type": "approve", "grant": True}, "grant: must be a JSON object"),
+        ({"type": "edit", "args": []}, "args: must be a JSON object"),
     ):
         refused = client.post(path, json=body)
         assert (refused.status_code, refused.json()["message"]) == (422, said)
-    assert client.post("/api/decisions", json={}).json()["message"] == "body: give a list"
+    assert client.post("/api/decisions", json={}).json()["message"] == "body: must be a list"
     claimed = client.post(f"/api/requests/{made['id']}/claim")
-    assert (claimed.status_code, "waits for a decision" in claimed.text) == (409, True)
+    assert (claimed.status_code, "is waiting for a decision" in claimed.text) == (409, True)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer
 
-from sayso.adapters.ai_sdk.reading import RunView
+from sayso.adapters.ai_sdk.views import RunView
 from sayso.errors import StoreError
-from sayso.server.wire.streamed import Streamed
+from sayso.server.responses import TextStreamResponse
 from sayso.testing import say
 
 WORDS = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Welcome ana"}]}
@@ -26,7 +26,7 @@ def test_the_routes_answer_to_their_methods_and_names(serve: Serve) -> None:
     for place in ("/api/chat/nobody", "/api/chat?agent=nobody"):
         unknown = client.post(place, json=body)
         assert unknown.status_code == 404
-        assert unknown.text.startswith("there is no agent 'nobody' here")
+        assert unknown.text.startswith("no agent 'nobody' here")
     for n, place in enumerate(("/api/chat", "/api/chat/mailer", "/api/chat?agent=mailer")):
         said = client.post(place, json={**body, "id": f"c{n}"})
         assert said.headers["x-vercel-ai-ui-message-stream"] == "v1"
@@ -42,7 +42,7 @@ def test_the_routes_answer_to_their_methods_and_names(serve: Serve) -> None:
 def test_a_server_without_agents_says_so(open_server: Served) -> None:
     said = open_server.client().post("/api/chat", json={"id": "c1", "messages": [WORDS]})
     assert said.status_code == 404
-    assert said.text == "there is no agent here: start the server with one, as module:agent"
+    assert said.text == "this server has no agents: start it with one, as module:agent"
 
 
 @pytest.mark.parametrize("nth", [1, 2])
@@ -102,7 +102,7 @@ class Story:
 
 async def test_the_last_piece_ends_the_answer() -> None:
     reader, story = Reader(), Story(waits=False)
-    await Streamed(story.pieces(), {"x-a": "b"}, "END")({}, reader.receive, reader.send)
+    await TextStreamResponse(story.pieces(), {"x-a": "b"}, "END")({}, reader.receive, reader.send)
     start, *bodies = reader.sent
     assert start["headers"] == [(b"x-a", b"b")]
     assert [(m["body"], m["more_body"]) for m in bodies] == [
@@ -114,7 +114,7 @@ async def test_the_last_piece_ends_the_answer() -> None:
 
 async def test_a_reader_who_leaves_stops_the_telling() -> None:
     reader, story = Reader(), Story(waits=True)
-    response = Streamed(story.pieces(), {}, "END")
+    response = TextStreamResponse(story.pieces(), {}, "END")
     answering = asyncio.ensure_future(response({}, reader.receive, reader.send))
     await asyncio.wait_for(reader.heard.wait(), 30)
     reader.gone.set()
@@ -125,7 +125,7 @@ async def test_a_reader_who_leaves_stops_the_telling() -> None:
 
 async def test_a_server_that_stops_is_not_taken_for_a_reader() -> None:
     reader, story = Reader(), Story(waits=True)
-    response = Streamed(story.pieces(), {}, "END")
+    response = TextStreamResponse(story.pieces(), {}, "END")
     answering = asyncio.ensure_future(response({}, reader.receive, reader.send))
     await asyncio.wait_for(reader.heard.wait(), 30)
     answering.cancel()

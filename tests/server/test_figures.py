@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from served import Served, opened
 
-from sayso.server.showing import stats
+from sayso.server.routes import stats
 from sayso.stores.memory import MemoryStore
 from sayso.types import Micros, Reviewer
 
@@ -41,7 +41,7 @@ def test_too_many_to_count_is_said(open_server: Served, monkeypatch: pytest.Monk
     whole = client.get("/api/stats").json()
     assert (whole["open"]["count"], whole["open"]["more"], whole["whole"]) == (6, False, True)
     monkeypatch.setattr(stats, "_PAGE", 2)
-    monkeypatch.setattr(stats, "_MOST", 4)
+    monkeypatch.setattr(stats, "_MAX_REQUESTS", 4)
     cut = client.get("/api/stats").json()
     assert (cut["open"]["count"], cut["open"]["more"], cut["whole"]) == (4, True, False)
     newest = client.get("/api/requests", params={"sort": "newest"}).json()["items"]

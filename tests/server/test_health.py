@@ -17,8 +17,8 @@ from postgres_server import PostgresServer, why_not
 from served import Serve, opened
 
 from sayso.keys import Keyring, new_key
-from sayso.server import remote
-from sayso.server.pulse import WAIT
+from sayso.server import remote_agents
+from sayso.server.monitoring import WAIT
 from sayso.stores.postgres import PostgresStore
 
 
@@ -51,7 +51,7 @@ def test_a_database_that_is_away_is_told_soon(database: PostgresServer, serve: S
         away = client.get("/healthz")
         assert time.monotonic() - began < WAIT + 3  # with room for a slow machine
         assert (away.status_code, away.json()["status"]) == (503, "unwell")
-    looking = [t for t in threading.enumerate() if t.name == "sayso-pulse"]
+    looking = [t for t in threading.enumerate() if t.name == "sayso-health"]
     assert len(looking) <= 1
     unknown = client.get("/metrics")
     assert unknown.status_code == 200
@@ -87,7 +87,7 @@ def test_what_the_end_cuts_off_is_told_so(serve: Serve, monkeypatch: pytest.Monk
         begun.set()
         await asyncio.sleep(600)
 
-    monkeypatch.setattr(remote, "open_call", for_ever)
+    monkeypatch.setattr(remote_agents, "open_call", for_ever)
     server = serve(auth=False)
     with ThreadPoolExecutor(1) as pool, httpx.Client(timeout=30) as client:
         asked = pool.submit(client.post, f"{server.url}/api/requests", json={"tool": "refund"})
@@ -95,5 +95,5 @@ def test_what_the_end_cuts_off_is_told_so(serve: Serve, monkeypatch: pytest.Monk
         server.stop()
         answer = asked.result(30)
     assert (answer.status_code, answer.json()["error"]) == (503, "Stopping")
-    assert "send it again" in answer.json()["message"]
+    assert "send the request again" in answer.json()["message"]
     assert answer.headers["x-content-type-options"] == "nosniff"

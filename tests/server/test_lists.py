@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from served import Serve, Served, opened
 
-from sayso.server.showing import cards
+from sayso.server import request_views
 
 
 def listed(served: Served, token: str, **params: Any) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def test_what_changes_is_drawn_again(serve: Serve) -> None:
     assert served.client(ana).post(path, json=yes | seen).status_code == 200
     (mine,), (theirs,) = listed(served, ana), listed(served, ben)
     assert [vote["by"] for vote in mine["votes"]] == ["ana"]
-    assert (mine["can"], mine["why_not"]) == (["reject"], "you voted already")
+    assert (mine["can"], mine["why_not"]) == (["reject"], "you already voted")
     assert (theirs["can"], theirs["why_not"]) == (before["can"], "")
     assert served.client(ben).post(path, json=yes | seen).status_code == 200
     assert listed(served, ana) == []
@@ -61,8 +61,8 @@ def test_nobody_sees_a_card_that_is_not_for_them(serve: Serve) -> None:
 
 
 def test_what_is_kept_has_an_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cards, "_MOST", 6_000)
-    monkeypatch.setattr(cards, "_LARGE", 3_000)
+    monkeypatch.setattr(request_views, "_MAX_CACHED", 6_000)
+    monkeypatch.setattr(request_views, "_MAX_ENTRY", 3_000)
     served = serve()
     agent, ana = served.client(served.token("bot", "agent")), served.token("ana")
     for n in range(8):
@@ -70,7 +70,7 @@ def test_what_is_kept_has_an_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) 
     opened(agent, key="large", args={"order": "x" * 5_000})
     for _ in range(2):
         assert [card["args"]["order"] for card in listed(served, ana)][:8] == list(range(8))
-    kept = served.app.state.sayso.cards._kept
+    kept = served.app.state.sayso.request_lists._cache
     assert 0 < len(kept) < 8
     assert sum(len(card.json) for card in kept.values()) <= 6_000
 
@@ -101,7 +101,7 @@ def test_a_page_of_large_requests_is_short(
     client = open_server.client()
     sizes = (10, 4_000, 3_000, 20_000, 10, 10, 3_000, 30_000)
     made = [opened(client, key=f"k{n}", args={"a": "x" * size}) for n, size in enumerate(sizes)]
-    monkeypatch.setattr(cards, "_PAGE", 15_000)
+    monkeypatch.setattr(request_views, "_MAX_PAGE", 15_000)
     seen, counts, after = [], [], None
     while after is not None or not counts:
         given = {"sort": sort, "limit": 5, **({} if after is None else {"after": after})}

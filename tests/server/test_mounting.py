@@ -49,7 +49,7 @@ def test_one_agent_needs_no_list_and_what_is_none_is_named() -> None:
     (agent,) = TestClient(app).get("/api/agents").json()["items"]
     assert (agent["name"], agent["chat"]) == ("mailer", True)
     for wrong in ("sqlite:///x.db", [mailer], {"mailer": mailer()}):
-        with pytest.raises(TypeError, match="is no agent"):
+        with pytest.raises(TypeError, match="is not an agent"):
             create_app(wrong, store="memory://")  # type: ignore[arg-type]
 
 
@@ -69,4 +69,4 @@ def test_without_its_lifespan_a_decision_is_kept_and_the_log_says_what_is_missin
         body = {"type": "approve", "seen_digest": made["digest"]}
         answer = client.post(f"/api/requests/{made['id']}/decision", json=body)
         assert answer.json()["status"] == "approved"
-    assert "needs its lifespan run" in caplog.text
+    assert "mounted without its lifespan" in caplog.text

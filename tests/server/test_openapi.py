@@ -74,7 +74,7 @@ def test_a_script_that_knows_only_the_document(serve: Serve) -> None:
     ana = Script(server.client(server.token("ana")))
     made = agent.do("Open a request", {"tool": "refund", "args": {"n": 1}}, idempotency_key="a")
     (listed,) = ana.do("List requests", status="pending")["items"]
-    whole = ana.do("Everything about one request", request_id=listed["id"])
+    whole = ana.do("Get a request", request_id=listed["id"])
     yes = {"type": "approve", "seen_digest": whole["digest"], "grant": {"scope": "any"}}
     later = threading.Timer(0.2, ana.do, ("Decide a request", yes), {"request_id": whole["id"]})
     later.start()
@@ -83,11 +83,11 @@ def test_a_script_that_knows_only_the_document(serve: Serve) -> None:
     assert decided["status"] == "approved"
     claim = agent.do("Claim an approved call", request_id=made["id"])
     proof = {"token": claim["token"], "attempt": claim["attempt"]}
-    done = agent.do("Report what came of it", {**proof, "result": "paid"}, request_id=made["id"])
+    done = agent.do("Report a result", {**proof, "result": "paid"}, request_id=made["id"])
     assert done["execution"]["result"] == "paid"
-    (grant,) = ana.do("List standing yeses")["items"]
-    assert ana.do("Revoke a standing yes", grant_id=grant["id"])["live"] is False
-    assert ana.do("Check the whole record")["ok"] is True
+    (grant,) = ana.do("List grants")["items"]
+    assert ana.do("Revoke a grant", grant_id=grant["id"])["live"] is False
+    assert ana.do("Verify the audit log")["ok"] is True
 
 
 def test_every_operation_is_described(serve: Serve) -> None:

@@ -250,7 +250,7 @@ def test_bad_calls_are_refused_with_their_field(open_server: Served) -> None:
 
 
 def test_only_so_many_requests_may_be_open(serve: Serve) -> None:
-    from sayso.server.access.limits import Limits
+    from sayso.server.service import Limits
 
     server = serve(auth=False, limits=Limits(open_requests=3))
     client = server.client()
@@ -264,7 +264,7 @@ def test_only_so_many_requests_may_be_open(serve: Serve) -> None:
 
 
 def test_writes_are_limited_per_principal(serve: Serve) -> None:
-    from sayso.server.access.limits import Limits
+    from sayso.server.service import Limits
 
     server = serve(limits=Limits(per_minute=60, burst=5))
     ana, ben = (server.client(server.token(name)) for name in ("ana", "ben"))
@@ -272,7 +272,7 @@ def test_writes_are_limited_per_principal(serve: Serve) -> None:
     codes = [answer.status_code for answer in answers]
     assert codes[:5] == [404] * 5
     assert 429 in codes
-    assert "try again in a second" in answers[codes.index(429)].text
+    assert "retry in a second" in answers[codes.index(429)].text
     assert ben.post("/api/requests/req_x/cancel").status_code == 404
     assert ana.get("/api/requests").status_code == 200
 
@@ -292,7 +292,7 @@ def test_an_agent_opens_nothing_in_the_chat_of_a_person_or_the_thread_of_another
     assert ana.get("/api/chat/c1/messages").status_code == 404
     mine = opened(bot, key="k1", thread="mine", run="r1")
     refused = bot.post("/api/requests", json={"tool": "refund", "thread": "mine"})
-    assert (refused.status_code, "'r1' is not over" in refused.text) == (409, True)
+    assert (refused.status_code, "'r1' is still active" in refused.text) == (409, True)
     assert opened(bot, key="k2", thread="mine", run="r1")["thread"] == mine["thread"]
     for named, status in (
         ({"run": "r1", "thread": "elsewhere"}, 409),

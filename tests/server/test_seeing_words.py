@@ -10,7 +10,7 @@ from served import Serve, opened
 from test_seeing import SECRETS, decide, people, requests
 
 import sayso
-from sayso.server import details as about
+from sayso.server import details
 from sayso.testing import ScriptedModel, call, say
 from sayso.types import Reviewer
 
@@ -71,12 +71,12 @@ async def test_words_go_with_the_calls_that_they_are_about(
     check("Again, and tell ana", "It is paid, ana is next.")
     decide(ana, mail_request)
     await agent.resume("c1")
-    check("Again, and tell ana", "It is paid, ana is next.", "may tell of a call")
+    check("Again, and tell ana", "It is paid, ana is next.", "may describe a call")
     assert "DE-payee is paid" in fin.get(f"/api/runs/{run}").json()["output"]
-    assert "may tell" in ana.get(f"/api/runs/{run}").json()["output"]
+    assert "may describe" in ana.get(f"/api/runs/{run}").json()["output"]
     await said("Thanks")
     check("Thanks", "You are welcome.")
-    monkeypatch.setattr(about, "_TAIL", 3)  # where only the end of an exchange is read
+    monkeypatch.setattr(details, "_LAST_MESSAGES", 3)  # where only the end of an exchange is read
     tail = ana.get(places[0]).json()["conversation"]
     assert [turn.get("veiled", False) for turn in tail] == [True, False, False]
     check()

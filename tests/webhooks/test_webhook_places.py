@@ -9,15 +9,14 @@ from hook_world import Receiver, ask, count
 from remote_world import Server, reserved, until
 
 import sayso
-from sayso.server.webhooks.endpoint import Endpoint
-from sayso.server.webhooks.place import Place, read_place
+from sayso.server.webhooks import DeliveryCursor, Endpoint, read_cursor
 
 Serve = Callable[..., Server]
 
 
 def caught_up(inbox: sayso.Inbox, endpoint: Endpoint) -> bool:
     """Whether the outbox has nothing left to tell."""
-    place = read_place(inbox.store.cursor(endpoint.name))
+    place = read_cursor(inbox.store.cursor(endpoint.name))
     told = ("asked", "decided", "expired", "cancelled")
     return not [e for _, e in inbox.store.events(place.at, 1000) if e.type in told]
 
@@ -72,13 +71,13 @@ def test_a_server_that_died_with_the_place_is_succeeded(
     endpoint = receiver.endpoint()
     store = inbox.store
     # What a killed server leaves: a place that is taken until a moment from now.
-    held = Place(store.tail(), due=store.now() + 1_500_000).written()
+    held = DeliveryCursor(store.tail(), due=store.now() + 1_500_000).to_json()
     assert store.move_cursor(endpoint.name, held, expected="")
     request = ask(gate, "r")
     serve(endpoint)
     until(lambda: receiver.got)
     assert receiver.of(request.id) == ["request.opened"]
-    assert store.now() > read_place(held).due
+    assert store.now() > read_cursor(held).due
 
 
 def test_many_events_that_nobody_is_told_of(
@@ -111,6 +110,6 @@ def test_a_receiver_that_is_down(
         server = serve(endpoint, receiver.endpoint())
         ask(gate, "r")
         until(lambda: count(server, "failed") >= 2)
-        place = read_place(inbox.store.cursor(endpoint.name))
+        place = read_cursor(inbox.store.cursor(endpoint.name))
         assert place.tries >= 1
         assert len(until(lambda: receiver.got)) == 1

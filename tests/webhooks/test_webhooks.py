@@ -154,7 +154,7 @@ def test_what_is_given_up_is_in_the_record(
     (note,) = notes(inbox)
     assert note["request"] == first.id
     assert note["endpoint"] == receiver.url  # without the key in its query
-    assert (note["tries"], note["reason"]) == (4, "it answered 500")
+    assert (note["tries"], note["reason"]) == (4, "the receiver answered 500")
     assert count(server, "dead") == 1
     assert verify(inbox.store).ok
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from sayso import text
 from sayso.channels.layout import Line, block, listed, name, numbered
-from sayso.hiding import declared
+from sayso.redaction import redact_declared
 from sayso.rows import Event
 from sayso.types import DecisionMade, Json, Request, moment
 
@@ -130,12 +130,12 @@ def _arguments(request: Request) -> Iterator[Line]:
     yield Line("")
     ran = request.execution.status in ("running", "done", "failed", "in_doubt")
     yield Line("What was started" if ran else "What will run", "bold")
-    args = declared(request.args, request.schema)
+    args = redact_declared(request.args, request.schema)
     yield from numbered(args) if args else [_fact("", "(no arguments)")]
     if request.original is not None:
         yield Line("")
         yield Line("Changed by a reviewer", "bold")
-        yield from diff(declared(request.original, request.schema), args)
+        yield from diff(redact_declared(request.original, request.schema), args)
 
 
 def _bare_approval(request: Request) -> Iterator[Line]:

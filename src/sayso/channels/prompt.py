@@ -32,8 +32,8 @@ from sayso.errors import (
     InvalidDecision,
     SaysoError,
 )
-from sayso.hiding import declared, referred
 from sayso.inbox import Inbox
+from sayso.redaction import redact_declared, resolve_ref
 from sayso.rows import Event
 from sayso.stores.base import Subscription
 from sayso.types import Decision, Edit, Json, Question, Request, Reviewer
@@ -235,9 +235,7 @@ class Prompt:
         """Return a line of text, or a paste of several; empty if the person goes back."""
         typed = self.read_line(question)
         if len(typed.text) >= LONGEST_LINE and not typed.pasted:
-            self.say(
-                f"Terminals cut lines after {LONGEST_LINE:,} characters. Put it in a file, and"
-            )
+            self.say(f"Terminals cut lines after {LONGEST_LINE:,} characters. Use a file instead:")
             self.say("use `sayso respond --value @file` or `sayso reject --message`.")
             return ""
         return typed.text.strip()
@@ -337,6 +335,7 @@ def _edit(prompt: Prompt) -> PromptResult | None:
         if not content.strip():
             prompt.say("The file is empty: nothing was changed.")
             return None
+        unseen = ""
         try:
             args = parsed(content, request.schema)
             if not isinstance(args, dict):
@@ -345,9 +344,6 @@ def _edit(prompt: Prompt) -> PromptResult | None:
             prompt.say(f"That is not valid: {text.inline(str(error))}")
             key = prompt.choose("[e]dit again, [b]ack >", ("e", "b"))
         else:
-            if codec.canonical(args) == codec.canonical(dict(request.args)):
-                prompt.say("You changed nothing. To approve it as it is, type a.")
-                return None
             key, unseen = _show_changes(prompt, args)
         if key == "a" and prompt.confirmed(unseen=unseen):
             return prompt.decide(Edit(args, request=request.id, seen_digest=request.digest))
@@ -357,8 +353,11 @@ def _edit(prompt: Prompt) -> PromptResult | None:
 
 def _show_changes(prompt: Prompt, args: dict[str, Json]) -> tuple[str, str]:
     """Show what an edit changes. Return the key that was typed, and what was not shown."""
+    if codec.canonical(args) == codec.canonical(dict(prompt.request.args)):
+        prompt.say("You changed nothing. To approve it as it is, type a.")
+        return "b", ""
     schema = prompt.request.schema
-    before, after = declared(prompt.request.args, schema), declared(args, schema)
+    before, after = redact_declared(prompt.request.args, schema), redact_declared(args, schema)
     whole = prompt.show([Line("Your changes", "bold"), *diff(before, after)])
     key = prompt.choose("[a]pprove with these changes, [e]dit again, [b]ack >", ("a", "e", "b"))
     return key, "" if whole else "you did not see all of your changes"
@@ -673,7 +672,7 @@ def _empty(rules: Json, root: Json, depth: int) -> Json:
     if rules.get("enum"):
         return rules["enum"][0]
     if "$ref" in rules:
-        return _empty(referred(root, rules["$ref"]), root, depth - 1)
+        return _empty(resolve_ref(root, rules["$ref"]), root, depth - 1)
     if rules.get("type") == "object":
         fields = rules.get("properties", {}).items()
         return {key: _empty(part, root, depth - 1) for key, part in fields}

@@ -1,6 +1,6 @@
 """The command line: thin callers of the inbox, one function per command.
 
-``main`` starts here and lists the commands; ``common`` holds what they share (exit codes, options,
+``entry`` starts, ``main`` lists the commands, ``common`` is what they share (exit codes, options,
 opening a store). Requests: ``inbox``, ``decide``. Agents: ``chat`` (with ``conversation``) and
 ``serve``. The rest: ``admin`` and ``doctor``. ``output`` draws tables and JSON.
 """

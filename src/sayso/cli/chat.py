@@ -102,10 +102,10 @@ def demo(
     no_auth: NoAuth = False,
     plain: common.Plain = False,
 ) -> None:
-    """Try Sayso with a scripted agent: no API key, no configuration, nothing left behind.
+    """Try Sayso with a scripted agent.
 
-    Opens the web app. With --terminal you chat and decide in the terminal; if there is none, a
-    scripted person decides instead.
+    Needs no API key and no configuration, and leaves nothing behind. Opens the web app. With
+    --terminal you chat and decide in the terminal; if there is none, a scripted person decides.
     """
     with _folder(data) as folder:
         url = f"sqlite:///{folder / 'sayso.db'}"
@@ -132,7 +132,7 @@ def _serve(url: str, port: int, *, opens: bool, auth: bool) -> None:
     def ready(address: str) -> None:
         start = link(app, address) if auth else f"{address}/chat"
         print("Sayso: human approval for AI agents")
-        print("This agent is scripted: no API key, no model, no real effects.")
+        print("A scripted agent: no API key, no model, no real effects.")
         print("It asks before it acts, and you decide.")
         print(f"Open {start}")
         if auth:
@@ -190,7 +190,7 @@ def _first_screen(screen: Screen) -> None:
     from sayso.demo.script import SUGGESTIONS
 
     screen.say("Sayso: human approval for AI agents", "bold")
-    screen.say("This agent is scripted: no API key, no model, no real effects.")
+    screen.say("A scripted agent: no API key, no model, no real effects.")
     screen.say("It asks before it acts, and you decide. Try one of these:")
     screen.say("")
     for words, shows in SUGGESTIONS:
@@ -201,7 +201,7 @@ def _first_screen(screen: Screen) -> None:
         else:
             screen.show([Line(head, "bold"), Line(shows, "dim", "    ")])
     screen.say("")
-    screen.say("/ran shows what really ran, /help lists commands, Ctrl-D exits.", "dim")
+    screen.say("/ran: show what really ran. /help: commands. Ctrl-D: exit.", "dim")
 
 
 def _show(screen: Screen, effects: Effects) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer.core import TyperGroup
 
-from sayso import codec
+import sayso
+from sayso import codec, text
 from sayso.errors import (
     Conflict,
     Expired,
@@ -150,7 +153,7 @@ RunFilter = Annotated[
 TextFilter = Annotated[
     str | None,
     typer.Option(
-        "--q", metavar="TEXT", help="Search for word beginnings in tool, agent, description and id."
+        "--q", metavar="TEXT", help="Words to search for in tool, agent, description and id."
     ),
 ]
 StatusFilter = Annotated[
@@ -234,10 +237,8 @@ def _check_exists(url: str) -> None:
             "--store or SAYSO_STORE"
         )
     if url.startswith(("postgresql://", "postgres://")):
-        try:
-            from sayso.cli.doctor_stores import PostgresDatabase
-        except ImportError:
-            return  # opening it says what to install
+        from sayso.cli.doctor_stores import PostgresDatabase
+
         with closing(PostgresDatabase(url)) as database:
             database.tables()
 
@@ -305,3 +306,59 @@ def found(inbox: Inbox, prefix: str) -> Request:
         more = ", …" if len(ids) == _SEVERAL else ""
         raise NotFound(f"several ids start with {prefix!r}: {', '.join(ids)}{more}")
     return inbox.find_sync(prefix) if prefix else inbox.get_sync(prefix)
+
+
+# -- the command line itself
+
+
+class Commands(TyperGroup):
+    """The commands. An error prints one line and sets an exit code, without a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SaysoError as error:
+            print(f"sayso: {text.inline(str(error))}", file=sys.stderr)
+            raise typer.Exit(exit_of(error)) from None
+        except KeyboardInterrupt:
+            print("\nsayso: interrupted; pending requests are still pending", file=sys.stderr)
+            raise typer.Exit(Exit.PENDING) from None
+
+
+def new_app() -> typer.Typer:
+    """Return a command line without commands."""
+    app = typer.Typer(
+        name="sayso",
+        cls=Commands,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sayso {sayso.__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Human approval for AI agents. Nothing runs without your say-so."""
+
+
+def run(app: typer.Typer) -> None:
+    """Run a command line."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:  # escape characters that the terminal cannot show
+            reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(Exit.PENDING))
+    app(prog_name="sayso")

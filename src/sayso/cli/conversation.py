@@ -34,8 +34,8 @@ from sayso.cli.common import Caller, Exit, Usage
 from sayso.cli.load_agents import take_over
 from sayso.cli.output import cut, subject
 from sayso.errors import Conflict, NotFound, SaysoError
-from sayso.hiding import declared
 from sayso.inbox import Inbox
+from sayso.redaction import redact_declared
 from sayso.rows import LIVE, Call, Run
 from sayso.stores.nested_runs import inner_runs
 from sayso.threads import leave_soon
@@ -483,7 +483,7 @@ class EventPrinter:
         if call is not None:
             face = self._agent.store.tool(call.tool_digest)
             schema = None if face is None else codec.loads(face.schema)["parameters"]
-            words += _in_brackets(declared(codec.loads(call.args), schema))
+            words += _in_brackets(redact_declared(codec.loads(call.args), schema))
             words += " as edited" if call.original is not None else ""
         again = f", attempt {event.attempt}" if event.attempt > 1 else ""
         self.line("▸", f"{words} runs{again}", "dim")

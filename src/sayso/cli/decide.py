@@ -225,7 +225,7 @@ def _prompt(review: Review, first: str, request: Request, *, json: bool, plain: 
     """Prompt in the terminal, starting with the key ``first``."""
     if json or not can_prompt():
         raise NoReviewer(
-            f"{request.id} needs a decision, and there is no terminal to ask in: use a terminal, or "
+            f"{request.id} needs a decision, and there is no terminal to ask in: use one, or "
             "decide with options (approve and edit need --digest, respond --value or --text)"
         )
     if request.kind == "in_doubt":

@@ -347,8 +347,8 @@ def _due(store: Store, rows: Rows) -> Iterator[Check]:
     late = [row for row in rows(_DUE, (now,)) if _late(now, row[3]) > _GRACE]
     for agent, _, count, since in [row for row in late if row[1]][:_NAMED]:
         words = (
-            f"{text.many(count, 'run')} of {name(agent)} ready for {span(_late(now, since))}, and "
-            "no worker resumes them: start `sayso worker` with that agent, or see its log"
+            f"{text.many(count, 'run')} of {name(agent)}: ready for {span(_late(now, since))}, but "
+            "no worker resumes it. Start `sayso worker` with that agent, or see its log"
         )
         yield Check("due", "wrong", words)
     others = [row for row in late if not row[1]]
@@ -356,9 +356,7 @@ def _due(store: Store, rows: Rows) -> Iterator[Check]:
         count = sum(row[2] for row in others)
         whose = ", ".join(name(row[0]) for row in others[:_NAMED])
         whose += ", …" * (len(others) > _NAMED)
-        words = (
-            f"{text.many(count, 'run')} of {whose} decided; the code that asked must resume them"
-        )
+        words = f"{text.many(count, 'run')} of {whose} decided; resume them from your own code"
         yield Check("due", "note", words)
     if not late:
         yield Check("due", "ok", "no run is waiting for a worker")
@@ -406,8 +404,8 @@ def _sealed(store: Store, rows: Rows) -> Iterator[Check]:
         yield Check("record", "note", words)
     else:
         words += (
-            f", the oldest {span(late)} ago, and this key can only verify: start `sayso serve` with "
-            "the private key to seal them"
+            f", the oldest {span(late)} ago, and this key can only verify: start `sayso serve` "
+            "with the private key to seal them"
         )
         yield Check("record", "wrong", words)
 

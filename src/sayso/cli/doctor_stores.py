@@ -160,13 +160,16 @@ class PostgresDatabase:
     """Reads a PostgreSQL database without changing it."""
 
     def __init__(self, url: str) -> None:
-        # The driver is an extra; importing our connections first raises what to install.
-        import psycopg
-        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+        try:
+            import psycopg
+            from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-        from sayso.stores.postgres.connections import connect, translator
-        from sayso.stores.postgres.database import split_schema, without_password
-
+            from sayso.stores.postgres.connections import connect, translator
+            from sayso.stores.postgres.database import split_schema, without_password
+        except ImportError as missing:
+            raise StoreError(
+                'PostgreSQL needs a driver: run pip install "sayso[postgres]", and try again'
+            ) from missing
         self._psycopg = psycopg
         self._url = without_password(url)
         address, schema = split_schema(url)
@@ -262,9 +265,7 @@ class PostgresDatabase:
             words = f"synchronous_commit is local, so commits do not wait for a standby: {loss}"
             yield Check("standby", "wrong", words)
         elif not standbys or (visible and not in_step):
-            words = (
-                "a synchronous standby is configured but not connected: every commit waits for it"
-            )
+            words = "a synchronous standby is configured but not connected: every commit waits"
             yield Check("standby", "wrong", words)
         else:
             yield Check("standby", "ok", "commits wait for a synchronous standby")

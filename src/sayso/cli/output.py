@@ -14,9 +14,9 @@ from sayso import codec, text
 from sayso.channels.card import RISKY, length, utc_now
 from sayso.channels.layout import Line, hard_cut, name, wrapped
 from sayso.channels.screen import console, show
-from sayso.hiding import declared
 from sayso.inbox import Inbox, Page
 from sayso.inbox.decisions import displayed_scope
+from sayso.redaction import redact_declared
 from sayso.rows import Principal
 from sayso.types import Grant, Json, Micros, Request, moment
 from sayso.views import request_json
@@ -42,7 +42,7 @@ def shown_json(request: Request) -> dict[str, Any]:
     for place in (body, body["decision"] or {}):
         for field in {"args", "original"} & set(place):
             if place[field] is not None:
-                place[field] = declared(place[field], request.schema)
+                place[field] = redact_declared(place[field], request.schema)
     return body
 
 
@@ -70,7 +70,7 @@ def summary(request: Request) -> str:
     if request.tool is None:
         return ""
     parts, size = [], 0
-    for key, value in declared(request.args, request.schema).items():
+    for key, value in redact_declared(request.args, request.schema).items():
         parts.append(f"{name(key)}={_brief(value)}")
         size += len(parts[-1])
         if size > _SUMMARY:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from sayso.server.metrics import Metrics as Figures
+    from sayso.server.monitoring import Metrics as Figures
     from sayso.server.webhooks import Endpoint
     from sayso.worker import Worker
     from sayso.worker.temporal import TemporalDispatch
@@ -35,7 +35,7 @@ PORT = 8321
 
 Targets = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[MODULE:ATTRIBUTE]...", help="Agents, or functions that return one."),
+    typer.Argument(metavar="MODULE:ATTRIBUTE", help="Agents, or functions that return one."),
 ]
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")]
 Port = Annotated[
@@ -146,10 +146,10 @@ def serve(
 
 
 def _pages(origins: Sequence[str]) -> list[str]:
-    from sayso.server.access.crossing import pages
+    from sayso.server.cors import normalize_origins
 
     try:
-        return pages(origins)
+        return normalize_origins(origins)
     except ValueError as error:
         raise Usage(f"--origin: {error}") from None
 
@@ -185,7 +185,7 @@ def check_open(host: str, *, no_auth: bool) -> None:
 
 def link(app: FastAPI, url: str) -> str:
     """Return a one-time link that signs in the operating system's user."""
-    from sayso.server.access.signing_in import new_link
+    from sayso.server.sessions import new_link
 
     return f"{url}/login#{new_link(app.state.sayso.store, os_user().name)}"
 
@@ -199,7 +199,7 @@ def open_browser(url: str) -> None:
 
 WorkerTargets = Annotated[
     list[str],
-    typer.Argument(metavar="MODULE:ATTRIBUTE...", help="Agents, or functions that return one."),
+    typer.Argument(metavar="MODULE:ATTRIBUTE", help="Agents, or functions that return one."),
 ]
 Concurrency = Annotated[
     int, typer.Option("--concurrency", metavar="N", help="How many runs to resume at once.")
@@ -247,7 +247,7 @@ def worker(
     with closing(kept):
 
         async def work() -> None:
-            from sayso.server.metrics import Metrics
+            from sayso.server.monitoring import Metrics
             from sayso.worker import Worker
 
             figures = Metrics()
@@ -295,10 +295,10 @@ def _metrics_server(
     """Serve the worker's metrics, if ``--metrics`` was given."""
     if given is None:
         return nullcontext()
-    from sayso.server.worker_port import address_of, worker_port
+    from sayso.server.serving import parse_address, serve_worker_metrics
 
     try:
-        return worker_port(address_of(given), worker, figures)
+        return serve_worker_metrics(parse_address(given), worker, figures)
     except InvalidCall as error:
         raise Usage(f"--metrics {error}") from None
 

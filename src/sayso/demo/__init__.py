@@ -1,10 +1,10 @@
-"""The demo agent: it plays a script instead of asking a model, so it needs no key and no network.
+"""The demo agent. It follows a script instead of a model, so it needs no key and no network.
 
-    sayso demo                      # play with it
+    sayso demo                     # try it
     sayso chat sayso.demo:agent    # the same agent, on a store of your own
 
-Everything here goes through the public face of Sayso, as an agent of yours would, and nothing
-else in Sayso knows of it. What its tools really did stands in an effects log.
+It uses the public API of Sayso, as your agent would. Read ``tools`` (with the log of what really
+ran), then ``script``. ``web`` serves it, and ``tour`` plays it without a person.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ from typing import TYPE_CHECKING, Any
 import sayso
 
 if TYPE_CHECKING:
-    from sayso.demo.effects import Effects
+    from sayso.demo.tools import Effects
 
 __all__ = ["Effects", "agent"]
 
 NAME = "demo"
-INSTRUCTIONS = "You help to try out approvals and questions. You play a script."
+INSTRUCTIONS = "You demonstrate approvals and questions. You follow a script."
 
 
 def agent(store: Any = None, effects: Effects | None = None) -> sayso.Agent:
-    """Make the demo agent; without ``effects`` its log is kept beside the store."""
-    from sayso.demo.effects import Effects
-    from sayso.demo.model import DemoModel
-    from sayso.demo.tools import tools
+    """Return the demo agent. Without ``effects``, its log is kept next to the store."""
+    from sayso.demo.script import DemoModel
+    from sayso.demo.tools import Effects, tools
 
     log = effects
 
     def record(tool: str, args: dict[str, Any]) -> None:
         nonlocal log
-        # Only now is it certain which store the agent has: it may have been lent one.
+        # Only now is it certain which store the agent uses: a command may have given it one.
         log = log or Effects.beside(made.store.url)
         log.record(tool, args)
 
@@ -44,7 +43,7 @@ def agent(store: Any = None, effects: Effects | None = None) -> sayso.Agent:
 
 def __getattr__(name: str) -> Any:
     if name == "Effects":
-        from sayso.demo.effects import Effects
+        from sayso.demo.tools import Effects
 
         return Effects
     raise AttributeError(f"module 'sayso.demo' has no attribute {name!r}")

@@ -1,49 +1,52 @@
-"""The script: what the user's last words contain decides what is played.
+"""The scripted model of the demo. The words of the user's last message decide what it does.
 
-It is a function of the conversation and of nothing else. Before there are results it makes its
-calls; after them it tells what happened, in a text that begins with ``Final answer:``.
+The script is a pure function of the conversation. Without tool results it makes its calls; with
+them it says what happened, in a text that starts with ``Final answer:``.
+
+From top to bottom: the script, the pizza order, what is read out of the user's text, and the model
+that streams the script's replies.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sayso.demo import reading
-from sayso.demo.pizza import Asking, Unanswered, answer_in, ask_user, talk
-from sayso.demo.tools import gives
-from sayso.testing import call, calls, say
-
-Play = Callable[[str], Any]
+from sayso.agent.models import ModelReply, ModelRequest, TextDelta
+from sayso.demo.tools import expected_result
+from sayso.testing import ScriptedModel, call, calls, say
 
 
-class Outcome(NamedTuple):
-    """One call since the user's last words, and what the model was told of it."""
+class ToolResult(NamedTuple):
+    """One call since the user's last message, and the result that the model got."""
 
     tool: str
     args: Mapping[str, Any]
     content: str
 
 
-#: Said on the first screen, and when nothing else fits: what to type, and what it shows.
+#: What to type, and what it shows; for the first screen, and when nothing else matches.
 SUGGESTIONS = (
-    ("What is the weather in Oslo?", "one call that needs a yes"),
-    ("What time is it?", "a call that needs nobody"),
-    ("Do two things", "two calls at once, each decided by itself"),
-    ("Deploy version 2.5.0 to production", "needs a yes; to staging it does not"),
-    ("Roll back staging", "needs nobody; production does"),
-    ("Send an email to 250 customers", "needs a yes above 100 recipients"),
-    ("Delete old records", "yes or no, and no edit"),
-    ("Book a flight to Paris for Friday", "try e, and edit it"),
-    ("I want a pizza with rocks", "questions, until the order is whole"),
-    ("Ask me a question", "one question; your own words will do"),
-    ("Slow weather, please", "a slow answer; slow goes with all of them"),
+    ("What is the weather in Oslo?", "a call that needs approval"),
+    ("What time is it?", "a call that needs no approval"),
+    ("Do two things", "two calls at once, decided separately"),
+    ("Deploy version 2.5.0 to production", "needs approval; staging does not"),
+    ("Roll back staging", "needs no approval; production does"),
+    ("Send an email to 250 customers", "needs approval above 100 recipients"),
+    ("Delete old records", "approve or reject, no editing"),
+    ("Book a flight to Paris for Friday", "try e to edit it"),
+    ("I want a pizza with rocks", "questions until the order is complete"),
+    ("Ask me a question", "a question; answer in your own words"),
+    ("Slow weather, please", "a slow answer; slow works with any of these"),
 )
 
 
 def script(messages: Sequence[Mapping[str, Any]]) -> Any:
-    """The next reply of the demo's model."""
+    """Return the model's next reply."""
     text, outcomes = _since_the_user_spoke(messages)
     play = _play_for(text)
     if play is _pizza or play is _question:
@@ -54,55 +57,57 @@ def script(messages: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def is_slow(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the user's last words ask for a slow answer."""
+    """Return whether the user's last message asks for a slow answer."""
     return "slow" in _since_the_user_spoke(messages)[0].lower()
 
 
-def _since_the_user_spoke(messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[Outcome]]:
+def _since_the_user_spoke(messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[ToolResult]]:
     last = max((n for n, m in enumerate(messages) if m["role"] == "user"), default=-1)
     said = {m["call_id"]: m["content"] for m in messages[last + 1 :] if m["role"] == "tool"}
     made = [c for m in messages[last + 1 :] for c in m.get("calls", ()) if c["id"] in said]
     text = messages[last]["content"] if last >= 0 else ""
-    return text, [Outcome(c["name"], json.loads(c["arguments"]), said[c["id"]]) for c in made]
+    return text, [ToolResult(c["name"], json.loads(c["arguments"]), said[c["id"]]) for c in made]
 
 
-# -- what is played
+# -- replies
 
 
 def _weather(text: str) -> Any:
-    city = reading.city(text)
-    return call("getWeatherInformation", {"city": city}, text=f"I will look at {city}'s sky.")
+    city = city_in(text)
+    return call(
+        "getWeatherInformation", {"city": city}, text=f"I will check the weather in {city}."
+    )
 
 
 def _time(text: str) -> Any:
-    return call("getLocalTime", {"location": reading.city(text)})
+    return call("getLocalTime", {"location": city_in(text)})
 
 
 def _two(text: str) -> Any:
-    path = reading.file(text)
-    told = f"I will look at the sky, and delete {path}."
-    weather = call("getWeatherInformation", {"city": reading.city(text)}, text=told)
+    path = file_in(text)
+    told = f"I will check the weather and delete {path}."
+    weather = call("getWeatherInformation", {"city": city_in(text)}, text=told)
     return calls(weather, call("deleteFile", {"path": path}))
 
 
 def _production(text: str) -> Any:
-    version = reading.version(text, "2.5.0")
+    version = version_in(text, "2.5.0")
     return call("deploy_to_production", {"version": version}, text="All tests have passed.")
 
 
 def _staging(text: str) -> Any:
-    return call("deploy_to_staging", {"version": reading.version(text, "2.5.0")})
+    return call("deploy_to_staging", {"version": version_in(text, "2.5.0")})
 
 
 def _rollback(text: str) -> Any:
     where = "staging" if "staging" in text.lower() else "production"
-    version = reading.version(text, "2.4.0")
+    version = version_in(text, "2.4.0")
     return call("rollback", {"environment": where, "version": version})
 
 
 def _email(text: str) -> Any:
     mail = {
-        "recipients": reading.recipients(text),
+        "recipients": recipients_in(text),
         "subject": "Welcome",
         "body": "Hello,\n\nwelcome on board.\n\nYour team",
     }
@@ -110,37 +115,37 @@ def _email(text: str) -> Any:
 
 
 def _records(text: str) -> Any:
-    age = f"created_at < NOW() - INTERVAL '{reading.days(text)} days'"
-    told = "Nobody has looked at these for a while."
+    age = f"created_at < NOW() - INTERVAL '{days_in(text)} days'"
+    told = "Nobody has used these for a while."
     return call("execute_sql", {"query": f"DELETE FROM records WHERE {age};"}, text=told)
 
 
 def _flight(text: str) -> Any:
-    trip = {"destination": reading.destination(text), "day": reading.day(text)}
-    return call("book_flight", trip, text="I found a good one.")
+    trip = {"destination": destination_in(text), "day": day_in(text)}
+    return call("book_flight", trip, text="I found a good flight.")
 
 
-def _pizza(text: str, outcomes: Sequence[Outcome] = ()) -> Any:
+def _pizza(text: str, outcomes: Sequence[ToolResult] = ()) -> Any:
     try:
-        pizza = talk(text, [outcome.content for outcome in outcomes])
-    except Asking as asking:
-        return asking.reply
+        pizza = agreed_pizza(text, [outcome.content for outcome in outcomes])
+    except _Unasked as unasked:
+        return unasked.reply
     except Unanswered as no:
         return say(f"Final answer: no pizza was ordered. {no}")
-    return say(f"Final answer: your order is whole. {pizza.order}")
+    return say(f"Final answer: your order is complete. {pizza.order}")
 
 
 _WAYS = (
-    ("A password", "password", "what everybody knows"),
-    ("Another service", "oauth", "sign in with an account elsewhere"),
-    ("A link by mail", "magic_link", "no password to forget"),
+    ("A password", "password", "familiar to everyone"),
+    ("Another service", "oauth", "sign in with an existing account"),
+    ("A link by email", "magic_link", "no password to forget"),
 )
 
 
-def _question(text: str, outcomes: Sequence[Outcome] = ()) -> Any:
+def _question(text: str, outcomes: Sequence[ToolResult] = ()) -> Any:
     if not outcomes:
         options = [{"label": a, "value": b, "description": c} for a, b, c in _WAYS]
-        return ask_user("How shall people sign in to your app?", options, free_text=True)
+        return ask_user("How should people sign in to your app?", options, free_text=True)
     try:
         return say(f"Final answer: you chose {answer_in(outcomes[-1].content)!r}.")
     except Unanswered as no:
@@ -149,13 +154,13 @@ def _question(text: str, outcomes: Sequence[Outcome] = ()) -> Any:
 
 def _slowly(text: str) -> Any:
     return say(
-        "Final answer: this takes some five seconds, word by word, so that there is time to look "
-        "at an answer while it comes."
+        "Final answer: this takes about five seconds, word by word, so that you have time to watch "
+        "an answer arrive."
     )
 
 
 def _anything(text: str) -> Any:
-    return say("I only play a script. Try one of these:\n" + "\n".join(_suggested()))
+    return say("I only follow a script. Try one of these:\n" + "\n".join(_suggested()))
 
 
 def _suggested() -> Iterator[str]:
@@ -163,7 +168,7 @@ def _suggested() -> Iterator[str]:
         yield f"- {words} ({shows})"
 
 
-#: The first whose words are all in the text is played.
+#: The first entry whose words are all in the text applies.
 TABLE: tuple[tuple[tuple[str, ...], Any], ...] = (
     (("weather",), _weather),
     (("time",), _time),
@@ -187,19 +192,19 @@ def _play_for(text: str) -> Any:
     return next(play for words, play in TABLE if all(word in low for word in words))
 
 
-# -- what is told
+# -- final answers
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: ToolResult) -> str:
     tool, args, content = outcome
-    if content == gives(tool, args):
+    if content == expected_result(tool, args):
         return content
     if content.startswith("A person changed"):
         return f"{tool}: {content}"
     error = _error_in(content)
     if error is not None:
         return f"{tool}: {error}"
-    return f"{tool}: a person gave this result in its place: {content}"
+    return f"{tool}: a person gave this result instead: {content}"
 
 
 def _ended(sentence: str) -> str:
@@ -212,3 +217,223 @@ def _error_in(content: str) -> str | None:
     except ValueError:
         return None
     return str(said["error"]) if isinstance(said, dict) and "error" in said else None
+
+
+# -- the pizza
+
+SIZES = ("small", "medium", "large")
+TOPPINGS = ("cheese", "mushrooms", "ham", "olives", "meatballs")
+
+_NONE = frozenset(("", "no", "none", "nothing", "nope", "plain", "no thanks", "nothing else", "-"))
+_WITH = re.compile(r"\bwith\s+(.+?)(?:\s+on\s+(?:it|top))?\s*[.!?]*\s*$", re.I | re.S)
+_BETWEEN = re.compile(r"\s*(?:,|;|\band\b|\bor\b|\+|&)\s*", re.I)
+_LITTLE_WORDS = re.compile(r"^(?:some|a|an|the|extra|lots of|slowly|slow|please)\s+", re.I)
+_MAX_QUESTIONS = 5
+
+
+class _Unasked(Exception):
+    """This question has no answer yet."""
+
+    def __init__(self, reply: Any) -> None:
+        super().__init__("no answer yet")
+        self.reply = reply
+
+
+class Unanswered(Exception):
+    """The person declined to answer."""
+
+
+@dataclass
+class Pizza:
+    """A pizza, as far as it is known."""
+
+    size: str | None = None
+    toppings: list[str] = field(default_factory=list)
+    special_instructions: str | None = None
+    #: Requested toppings that we do not have.
+    strange: list[str] = field(default_factory=list)
+
+    def add(self, wish: str) -> None:
+        """Add a wish: a topping, possibly in other words, nothing, or nonsense."""
+        wish = _LITTLE_WORDS.sub("", wish.strip()).strip(" .!?\"'")
+        low = wish.lower()
+        if low in _NONE or low.startswith(("no ", "without ")):
+            return
+        known = [topping for topping in TOPPINGS if topping.removesuffix("s") in low]
+        if not known:
+            self.strange.append(wish)
+            return
+        self.toppings += [topping for topping in known if topping not in self.toppings]
+        if len(low) > len(" and ".join(known)):
+            self.special_instructions = wish
+
+    @property
+    def order(self) -> str:
+        """The complete order as JSON."""
+        pizza = {
+            "size": self.size,
+            "toppings": self.toppings,
+            "special_instructions": self.special_instructions,
+        }
+        return json.dumps([pizza], ensure_ascii=False)
+
+
+def agreed_pizza(text: str, contents: Iterable[str]) -> Pizza:
+    """Return the pizza that was agreed on, replaying the answers so far from the start.
+
+    Raises ``_Unasked`` at the first question without an answer, so the order needs no memory and
+    can continue in any process. Raises ``Unanswered`` if the person declined.
+    """
+    answers = iter(contents)
+    pizza = Pizza(size=next((s for s in SIZES if re.search(rf"\b{s}\b", text, re.I)), None))
+    if pizza.size is None:
+        pizza.size = _ask(answers, "Which size?", SIZES)
+    found = _WITH.search(text)
+    for wish in _BETWEEN.split(found[1]) if found else ():
+        pizza.add(wish)
+    if pizza.strange or not pizza.toppings:
+        _ask_for_toppings(answers, pizza)
+    if pizza.special_instructions is None:
+        said = _ask(answers, 'Anything special, such as "well done"? Say no if not.')
+        pizza.special_instructions = None if said.strip().lower() in _NONE else said.strip()
+    return pizza
+
+
+def _ask_for_toppings(answers: Any, pizza: Pizza) -> None:
+    for _ in range(_MAX_QUESTIONS):
+        answer = _ask(answers, _about(pizza), TOPPINGS, allow_multiple=True, free_text=True)
+        pizza.strange = []
+        for said in answer if isinstance(answer, list) else [answer]:
+            for wish in [said] if said in TOPPINGS else _BETWEEN.split(said):
+                pizza.add(wish)
+        if not pizza.strange:
+            return
+    raise Unanswered(f"we could not agree on {pizza.strange[0]!r} as a topping")
+
+
+def _about(pizza: Pizza) -> str:
+    if not pizza.strange:
+        return "Which toppings? Pick any, or use your own words."
+    so_far = f" So far it has {' and '.join(pizza.toppings)}." if pizza.toppings else ""
+    strange = " and ".join(repr(wish) for wish in pizza.strange)
+    return f"We do not put {strange} on a pizza.{so_far} What would you like instead?"
+
+
+def _ask(answers: Any, question: str, choices: Iterable[str] = (), **how: bool) -> Any:
+    content = next(answers, None)
+    if content is None:
+        options = [{"label": c, "value": c, "description": None} for c in choices]
+        raise _Unasked(ask_user(question, options, **how))
+    return answer_in(content)
+
+
+def ask_user(question: str, options: list[dict[str, Any]], **how: bool) -> Any:
+    """Return a call of the tool that asks the user."""
+    args = {"allow_multiple": False, "free_text": not options, **how}
+    return call("ask_user_question", {"question": question, "options": options or None, **args})
+
+
+def answer_in(content: str) -> Any:
+    """Return the answer in a tool result. Raise ``Unanswered`` if there is none."""
+    said = json.loads(content)
+    if "error" in said:
+        raise Unanswered(said["error"])
+    return said["answer"]
+
+
+# -- what the user's text says
+
+_CITY = re.compile(r"\bin\s+(?:the\s+city\s+of\s+)?([^?!.,;:\n]+)", re.I)
+_HOW = re.compile(r"^(?:(?:very\s+)?slow\w*\s+)+", re.I)
+_NOT_A_CITY = re.compile(
+    r"\s+(?:today|tonight|tomorrow|now|please|right|this|on|at|for|and|but|with|slow\w*|thanks)\b.*",
+    re.I | re.S,
+)
+_VERSION = re.compile(r"\bv?(\d+(?:\.\d+)+(?:[-+][0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*)?)\b")
+_WHOLE_VERSION = re.compile(r"\bv(?:ersion)?\s*(\d+)\b", re.I)
+_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_NUMBER = re.compile(r"(?<![\w.])(\d{1,3}(?:,\d{3})+|\d+)(?![\w.]*\d)")
+_PLACE = re.compile(r"\bto\s+([A-Z][\w'-]*(?:\s+[A-Z][\w'-]*)*)")
+_ANY_PLACE = re.compile(r"\bto\s+([^\W\d_][\w'-]*)", re.I)
+_DAY = re.compile(
+    r"\b(monday|tuesday|wednesday|thursday|friday|saturday|sunday|today|tomorrow"
+    r"|\d{4}-\d{2}-\d{2})\b",
+    re.I,
+)
+_FILE = re.compile(r"(?<!\S)(?:[\w.~-]*/)*[\w-]+\.[A-Za-z]\w*")
+
+_MOST_RECIPIENTS = 1000
+_SOME_RECIPIENTS = 120
+
+
+def city_in(text: str) -> str:
+    """Return the city after "in", or New York."""
+    found = _CITY.search(text)
+    said = _HOW.sub("", found[1].strip()) if found else ""
+    name = _NOT_A_CITY.sub("", f" {said}").strip()
+    return name or "New York"
+
+
+def version_in(text: str, otherwise: str) -> str:
+    """Return a version such as 2.5.0, 2.5.0-rc1 or v3."""
+    found = _VERSION.search(text) or _WHOLE_VERSION.search(text)
+    return found[1] if found else otherwise
+
+
+def recipients_in(text: str) -> list[str]:
+    """Return the addresses in the text, or as many as it says; 120 by default."""
+    addresses = _ADDRESS.findall(text)
+    if addresses:
+        return list(dict.fromkeys(addresses))
+    found = _NUMBER.search(text)
+    count = int(found[1].replace(",", "")[:9]) if found else _SOME_RECIPIENTS
+    count = min(max(count, 1), _MOST_RECIPIENTS)
+    return [f"customer{number}@example.com" for number in range(1, count + 1)]
+
+
+def days_in(text: str) -> int:
+    """Return how many days old the records are."""
+    found = re.search(r"\b(\d{1,4})\s*days?\b", text, re.I)
+    return int(found[1]) if found else 30
+
+
+def destination_in(text: str) -> str:
+    """Return where to fly."""
+    found = _PLACE.search(text) or _ANY_PLACE.search(text)
+    return found[1] if found else "Paris"
+
+
+def day_in(text: str) -> str:
+    """Return when to fly."""
+    found = _DAY.search(text)
+    return found[1] if found else "Friday"
+
+
+def file_in(text: str) -> str:
+    """Return a file's path."""
+    found = _FILE.search(text)
+    return found[0] if found else "reports/old.csv"
+
+
+# -- the model
+
+SLOW_SECONDS = 5.0
+WORD_SECONDS = 0.02
+
+
+class DemoModel(ScriptedModel):
+    """Streams the script word by word. A slow answer takes five seconds, however long it is."""
+
+    def __init__(self) -> None:
+        super().__init__(script, name="demo")
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+        """Stream the reply word by word."""
+        pieces = [piece async for piece in super().stream(request)]
+        is_final = not any(isinstance(piece, ModelReply) and piece.calls for piece in pieces)
+        slow = is_final and is_slow(request.messages)
+        pause = SLOW_SECONDS / len(pieces) if slow else WORD_SECONDS
+        for piece in pieces:
+            if isinstance(piece, TextDelta):
+                await asyncio.sleep(pause)
+            yield piece

@@ -1,17 +1,23 @@
-"""The tools of the demo: each writes down that it ran, and does nothing else.
+"""The demo's tools, and the log of what really ran. A tool only logs that it ran.
 
-What a tool gives follows from its arguments alone, so the script can tell a result from an answer
-that a person gave in its place.
+A tool's result depends on its arguments alone, so the script can tell a real result from one that a
+person gave instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import sayso
 
-#: Writes down that a tool runs.
+#: Logs that a tool runs.
 Record = Callable[[str, dict[str, Any]], None]
 
 MANY_RECIPIENTS = 100
@@ -27,7 +33,7 @@ def _sent(recipients: list[str], subject: str, body: str) -> str:
     return f"The email {subject!r} was sent to {many}."
 
 
-_GIVES: dict[str, Callable[..., str]] = {
+_RESULTS: dict[str, Callable[..., str]] = {
     "getWeatherInformation": _weather,
     "getLocalTime": lambda location: f"It is 10am in {location}.",
     "deleteFile": lambda path: f"The file {path} was deleted.",
@@ -40,22 +46,22 @@ _GIVES: dict[str, Callable[..., str]] = {
 }
 
 
-def gives(tool: str, args: Mapping[str, Any]) -> str | None:
-    """What a tool gives for these arguments; nothing for a tool that is not here."""
-    return _GIVES[tool](**args) if tool in _GIVES else None
+def expected_result(tool: str, args: Mapping[str, Any]) -> str | None:
+    """Return what a tool returns for these arguments; ``None`` for an unknown tool."""
+    return _RESULTS[tool](**args) if tool in _RESULTS else None
 
 
 def tools(record: Record) -> list[Any]:
-    """The tools, each of which calls ``record`` when it really runs."""
+    """Return the tools. Each calls ``record`` when it really runs."""
 
     def ran(tool: str, **args: Any) -> str:
         record(tool, args)
-        return _GIVES[tool](**args)
+        return _RESULTS[tool](**args)
 
-    return [*_from_the_chat(ran), *_for_operators(ran), *_for_the_office(ran), sayso.ask_user]
+    return [*_chat_tools(ran), *_operations_tools(ran), *_office_tools(ran), sayso.ask_user]
 
 
-def _from_the_chat(ran: Callable[..., str]) -> list[Any]:
+def _chat_tools(ran: Callable[..., str]) -> list[Any]:
     @sayso.tool(needs_approval=True)
     def getWeatherInformation(city: str) -> str:
         """Show the weather in a given city to the user."""
@@ -74,7 +80,7 @@ def _from_the_chat(ran: Callable[..., str]) -> list[Any]:
     return [getWeatherInformation, getLocalTime, deleteFile]
 
 
-def _for_operators(ran: Callable[..., str]) -> list[Any]:
+def _operations_tools(ran: Callable[..., str]) -> list[Any]:
     @sayso.tool(needs_approval=True, risk="medium")
     def deploy_to_production(version: str) -> Any:
         """Deploy to the production environment."""
@@ -106,7 +112,7 @@ def _for_operators(ran: Callable[..., str]) -> list[Any]:
     return [deploy_to_production, deploy_to_staging, rollback, execute_sql]
 
 
-def _for_the_office(ran: Callable[..., str]) -> list[Any]:
+def _office_tools(ran: Callable[..., str]) -> list[Any]:
     @sayso.tool(needs_approval=lambda args: len(args["recipients"]) > MANY_RECIPIENTS)
     def send_email(recipients: list[str], subject: str, body: str) -> Any:
         """Send an email."""
@@ -118,3 +124,62 @@ def _for_the_office(ran: Callable[..., str]) -> list[Any]:
         return ran("book_flight", destination=destination, day=day)
 
     return [send_email, book_flight]
+
+
+_SQLITE = "sqlite:///"
+_TABLE = "CREATE TABLE IF NOT EXISTS effects (n INTEGER PRIMARY KEY, tool TEXT, args TEXT, at TEXT)"
+
+Row = tuple[str, str, str]
+
+
+class Effects:
+    """A log of what really ran, one row per execution of a tool, shared by all processes.
+
+    Only the tools write to it, so you can compare it with the store's record. Without a path it is
+    kept in memory.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = None if path is None else Path(path)
+        self._rows: list[Row] = []
+        self._lock = threading.Lock()
+
+    @classmethod
+    def beside(cls, store: str) -> Effects:
+        """Return the log of a store: a file next to the store's file, if it has one."""
+        if not store.startswith(_SQLITE):
+            return cls()
+        path = Path(store.removeprefix(_SQLITE)).expanduser()
+        return cls(path.with_name(f"{path.name}.effects"))
+
+    def record(self, tool: str, args: Mapping[str, Any]) -> None:
+        """Log that a tool runs now, with these arguments."""
+        row = (tool, json.dumps(dict(args)), datetime.now(UTC).isoformat())
+        if self.path is None:
+            with self._lock:
+                self._rows.append(row)
+            return
+        with self._database() as database:
+            database.execute("INSERT INTO effects (tool, args, at) VALUES (?, ?, ?)", row)
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return every execution in order, as ``tool``, ``args`` and ``at``."""
+        rows = list(self._rows)
+        if self.path is not None:
+            with self._database() as database:
+                rows = database.execute("SELECT tool, args, at FROM effects ORDER BY n").fetchall()
+        return [{"tool": tool, "args": json.loads(args), "at": at} for tool, args, at in rows]
+
+    def clear(self) -> None:
+        """Delete all rows."""
+        self._rows.clear()
+        if self.path is not None:
+            with self._database() as database:
+                database.execute("DELETE FROM effects")
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        assert self.path is not None
+        with closing(sqlite3.connect(self.path, timeout=30)) as database, database:
+            database.execute(_TABLE)
+            yield database

@@ -1,7 +1,7 @@
-"""One round that the demo plays by itself, where nobody sits at a terminal.
+"""Play the demo without a person, where there is no terminal.
 
-An agent asks for two things and is killed while it waits; a scripted person decides; another
-process goes on. ``python -m sayso.demo.tour STORE begin|resume`` is such a process.
+An agent makes two requests and is killed while it waits. A scripted person decides, and another
+process resumes the run. ``python -m sayso.demo.tour STORE begin|resume`` is such a process.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def _say(line: str) -> None:
 
 
 def play(store: str, say: Say = _say) -> int:
-    """Play the round on this store; 0 if what ran is what was approved, once."""
+    """Play the tour on this store. Return 0 if exactly what was approved ran, once."""
     effects = sayso.demo.Effects.beside(store)
     before = len(effects.all())
-    say("Nobody is at a terminal here, so this round plays itself, without a key or a model.")
+    say("There is no terminal here, so a scripted person decides. No API key, no model.")
     say("")
     _begin_and_die(store, say)
     say(f"   What really ran so far: {_listed(effects.all()[before:]) or 'nothing'}")
@@ -55,12 +55,12 @@ def play(store: str, say: Say = _say) -> int:
         at = datetime.fromisoformat(row["at"]).astimezone()
         say(f"   {at:%H:%M:%S}  {_listed([row])}")
     say("")
-    say("Be the person yourself: run `sayso demo` in a terminal.")
+    say("To decide yourself, run `sayso demo` in a terminal.")
     return 0 if [row["tool"] for row in ran] == ["getWeatherInformation"] else 1
 
 
 def _begin_and_die(store: str, say: Say) -> None:
-    """Let a process run until it waits for a person, and kill it there."""
+    """Start a process, and kill it while it waits for a decision."""
     with _process(store, "begin") as process:
         try:
             say(f"1. Process {process.pid} runs the agent.")
@@ -70,25 +70,25 @@ def _begin_and_die(store: str, say: Say) -> None:
                 say(line)
         finally:
             process.kill()
-    say(f"2. Process {process.pid} is killed while it waits (SIGKILL). The requests are kept.")
+    say(f"2. Process {process.pid} is killed while it waits (SIGKILL). Its requests are stored.")
 
 
 def _decide(inbox: sayso.Inbox, say: Say) -> None:
-    say("3. A person decides. Here it is a scripted one: it says yes once, and no once.")
-    for request in inbox.pending_sync(thread=THREAD).items:
+    say("3. A scripted person approves one request and rejects the other.")
+    for request in inbox.pending_sync(thread=THREAD):
         decision: sayso.Decision = request.approve()
         if request.tool == "deleteFile":
             decision = request.reject(REASON)
         why = f": {REASON}" if request.tool == "deleteFile" else ""
         say(f"   {request.tool} {json.dumps(dict(request.args))}")
         say(f"   -> {decision.type} by the {PERSON}{why}")
-        inbox.decide_sync(request.id, decision, by=PERSON)
+        inbox.decide_sync(request, decision, by=PERSON)
     say("")
 
 
 def _resumed(store: str) -> Iterator[str]:
     with _process(store, "resume") as process:
-        yield f"4. Process {process.pid} goes on with the same run."
+        yield f"4. Process {process.pid} resumes the same run."
         yield from _printed(process)
 
 
@@ -120,7 +120,7 @@ async def _play_part(store: str, part: str) -> None:
         print(f"   user:  {WORDS}", flush=True)
         await _show(agent.stream(WORDS, thread=THREAD))
         print(_PAUSED, flush=True)
-        await asyncio.sleep(_PATIENCE)  # it could wait for ever; it is killed here
+        await asyncio.sleep(_PATIENCE)  # it could wait forever; it is killed here
     else:
         await _show(agent.stream_resume(THREAD))
 
@@ -139,7 +139,7 @@ async def _show(events: AsyncIterator[Any]) -> None:
 
 def _show_one(event: Any) -> None:
     if isinstance(event, Requested):
-        print(f"   ... {event.request.tool} waits for a person", flush=True)
+        print(f"   ... {event.request.tool} needs a decision", flush=True)
     elif isinstance(event, ToolStarted):
         print(f"   >>> {event.tool} runs", flush=True)
     elif isinstance(event, ToolEnded):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, c
 
 from sayso import codec
 from sayso.errors import InvalidCall, told
-from sayso.hiding import MAX_TITLE, plain_title, title_fields, titled
 from sayso.policy import Predicate, Rule
 from sayso.policy.template import BadTemplate, check_template
+from sayso.redaction import MAX_TITLE, clean_title, render_title, title_fields
 from sayso.types import (
     Assurance,
     DecisionType,
@@ -249,7 +249,7 @@ def checked_effect_key(
 def fixed_title(title: object) -> Callable[[str], str] | None:
     """Return what gives a plain text as the title of a question or a confirmation."""
     words = checked_words(title or "", "title", MAX_TITLE)
-    return (lambda _: plain_title(words)) if words else None
+    return (lambda _: clean_title(words)) if words else None
 
 
 def checked_title(title: object, signature: Signature) -> Title | None:
@@ -284,12 +284,12 @@ def title_maker(
     def make(args: str) -> str:
         values = codec.loads(args)
         if isinstance(title, str):
-            return titled(title, values, parameters)
+            return render_title(title, values, parameters)
         try:
             made = title(values)
             if not isinstance(made, str):
                 raise TypeError(f"it gave {type(made).__name__}, not a text")
-            return plain_title(made)
+            return clean_title(made)
         except Exception as error:
             log.warning("no title: title= failed: %s", told(error))
             return ""

@@ -13,7 +13,7 @@ from typing import Any
 from sayso import codec
 from sayso.engine.grants import UNDER, surroundings
 from sayso.errors import Conflict, InvalidCall, InvalidDecision
-from sayso.hiding import declared, stand_in
+from sayso.redaction import find_placeholder, redact_declared
 from sayso.rows import Call, CallStatus, Tool
 from sayso.stores.base import Store
 from sayso.types import (
@@ -86,8 +86,8 @@ def checked_edit(call: Call, tool: Tool | None, args: object) -> str:
 
     rules = codec.loads(tool.schema)["parameters"]
     text = _checked(rules, dict(args), "args")
-    masked = stand_in(codec.loads(text), "args")
-    if masked is not None and stand_in(codec.loads(call.args), "args") is None:
+    masked = find_placeholder(codec.loads(text), "args")
+    if masked is not None and find_placeholder(codec.loads(call.args), "args") is None:
         raise InvalidDecision(
             f"{masked}: this is the mask shown in place of a secret: give the secret's value",
             masked,
@@ -235,5 +235,5 @@ def displayed_scope(store: Store, grant: Grant) -> dict[str, Json]:
     """Return a grant's scope with the arguments that the tool declares secret masked."""
     scope, tool = grant_scope(grant), store.tool(grant.tool_digest)
     if set(scope) == {"const"} and tool is not None:
-        scope["const"] = declared(scope["const"], codec.loads(tool.schema)["parameters"])
+        scope["const"] = redact_declared(scope["const"], codec.loads(tool.schema)["parameters"])
     return scope

@@ -17,7 +17,6 @@ from typing import Any, TypedDict, Unpack
 from sayso import codec
 from sayso.engine.commands import Cancel, Decide, Note, RevokeGrant
 from sayso.errors import Conflict, Expired, InvalidCall, InvalidDecision, NotFound, SaysoError
-from sayso.hiding import titled
 from sayso.inbox.decisions import (
     check_alike,
     check_cancelled,
@@ -29,6 +28,7 @@ from sayso.inbox.decisions import (
 )
 from sayso.inbox.people import reviewer_of
 from sayso.policy import tightened
+from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
 from sayso.stores.base import Query, Store
@@ -414,7 +414,7 @@ class Inbox:
         elif isinstance(decision, Edit):
             args = checked_edit(call, tool, decision.args)
             if tool is not None:
-                title = titled(
+                title = render_title(
                     tool.title, codec.loads(args), codec.loads(tool.schema)["parameters"]
                 )
             if self.judge is not None:

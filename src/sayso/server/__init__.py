@@ -1,8 +1,12 @@
-"""The HTTP face: the API, the live feed, the chat wire and the web app, as one FastAPI app.
+"""The HTTP server: the API, the live feed, the chat and the web app, as one FastAPI app.
 
-``create_app`` makes it. For routes of your own beside it: ``JsonAnswer`` writes JSON as the others
-do, and ``Anyone``, ``AChatter``, ``AReviewer`` and ``AnAgent`` are parameters that let in who has
-that role, and say who it is.
+Read ``app`` first (what is put together), then ``routes`` with ``auth`` and ``schemas`` (one
+request), then ``request_views`` and ``details`` (what is shown to whom). ``remote_agents``,
+``feed`` and ``webhooks`` are chapters of their own.
+
+``create_app`` creates the app. To add your own routes to it, return ``JsonResponse`` and declare a
+parameter of type ``AnyPrincipal``, ``CurrentChatUser``, ``CurrentReviewer`` or ``CurrentAgent``:
+it admits callers with that role and holds their identity.
 """
 
 from __future__ import annotations
@@ -12,15 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sayso.server.app import create_app
-    from sayso.server.auth import AChatter, AnAgent, Anyone, AReviewer
-    from sayso.server.wire.answers import JsonAnswer
+    from sayso.server.auth import AnyPrincipal, CurrentAgent, CurrentChatUser, CurrentReviewer
+    from sayso.server.responses import JsonResponse
 
-__all__ = ["AChatter", "AReviewer", "AnAgent", "Anyone", "JsonAnswer", "create_app"]
+__all__ = [
+    "AnyPrincipal",
+    "CurrentAgent",
+    "CurrentChatUser",
+    "CurrentReviewer",
+    "JsonResponse",
+    "create_app",
+]
 
-_HOMES = {"create_app": "sayso.server.app", "JsonAnswer": "sayso.server.wire.answers"}
+_MODULES = {"create_app": "sayso.server.app", "JsonResponse": "sayso.server.responses"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'sayso.server' has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "sayso.server.auth")), name)
+    return getattr(import_module(_MODULES.get(name, "sayso.server.auth")), name)

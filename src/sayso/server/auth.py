@@ -1,29 +1,32 @@
-"""Who is asking, and whether they may: the one authorisation function of every route.
+"""Authentication and authorization: who is calling, and whether their role may use the route.
 
-A bearer token (agents, people, scripts) or a session's cookie (the web app). Without
-authentication (`--no-auth`, for local scripts) everybody is the same person, with every role.
+Callers send a bearer token (agents, people, scripts) or a session cookie (the web app). Without
+authentication (`--no-auth`, for local scripts) every caller is the same person, with every role.
+Routes declare a parameter of type ``AnyPrincipal``, ``CurrentAgent``, ``CurrentChatUser`` or
+``CurrentReviewer``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Annotated, NamedTuple
 
 from fastapi import Depends
 from fastapi import Request as HttpRequest
 
+from sayso.engine.commands import Note
 from sayso.errors import NotAllowed, NotFound, Unauthenticated
 from sayso.inbox.people import may_see
 from sayso.rows import Call
-from sayso.server.access.signing_in import COOKIE, who_is
-from sayso.server.access.traces import note_refusal
 from sayso.server.service import Service, service_of
+from sayso.server.sessions import COOKIE, resolve_secret
 from sayso.stores.base import Store
-from sayso.twin import look
+from sayso.twin import look, write
 from sayso.types import Request, Reviewer
 
-#: Who everybody is where nobody has to sign in.
-ANYBODY = Reviewer("local", role="admin")
+#: The caller on a server without authentication.
+LOCAL_USER = Reviewer("local", role="admin")
 
 _ROLES = {
     "any": ("agent", "chat", "reviewer", "admin"),
@@ -32,10 +35,11 @@ _ROLES = {
     "reviewer": ("reviewer", "admin"),
     "admin": ("admin",),
 }
+_MAX_NOTE = 200
 
 
-class Who(NamedTuple):
-    """Who asks, and the secret that proves it, so that it can be proved again later."""
+class Identity(NamedTuple):
+    """The authenticated caller, with the secret that proved it so that it can be checked again."""
 
     reviewer: Reviewer
     secret: str | None = None
@@ -43,81 +47,106 @@ class Who(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name that the record will show."""
+        """The name that goes into the record."""
         return self.reviewer.name
 
     @property
     def role(self) -> str:
-        """What kind of principal it is."""
+        """The caller's role: agent, chat, reviewer or admin."""
         return self.reviewer.role
 
-    def still(self, store: Store) -> bool:
-        """Whether they would be let in again right now."""
+    @property
+    def channel(self) -> str:
+        """The channel to record with a decision: ``web`` for the page, ``api`` for a token."""
+        return "web" if self.session or self.secret is None else "api"
+
+    def is_still_valid(self, store: Store) -> bool:
+        """Return whether the token or session is still valid."""
         if self.secret is None:
             return True
         try:
-            who_is(store, self.secret, session=self.session)
+            resolve_secret(store, self.secret, session=self.session)
         except NotAllowed:
             return False
         return True
 
 
-async def identify(service: Service, request: HttpRequest) -> Who:
-    """The person or agent behind a request."""
+async def identify(service: Service, request: HttpRequest) -> Identity:
+    """Return who sent a request. Raise ``Unauthenticated`` if nothing proves it."""
     given = request.headers.get("authorization", "")
     scheme, _, secret = given.partition(" ")
     if given and scheme.lower() != "bearer":
         raise Unauthenticated("send the token as `Authorization: Bearer …`")
     if given:
-        by, _ = await look(service.store, who_is, service.store, secret.strip(), session=False)
-        return Who(by, secret.strip())
+        by = await look(service.store, resolve_secret, service.store, secret.strip(), session=False)
+        return Identity(by, secret.strip())
     if not service.auth:
-        return Who(ANYBODY)
+        return Identity(LOCAL_USER)
     cookie = request.cookies.get(COOKIE)
     if not cookie:
         raise Unauthenticated(
-            "nobody is signed in: open the link that the server printed, or send a token "
+            "you are not signed in: open the link that the server printed, or send a token "
             "(`sayso token create NAME --role …`) as `Authorization: Bearer …`"
         )
-    by, _ = await look(service.store, who_is, service.store, cookie, session=True)
-    return Who(by, cookie, session=True)
+    by = await look(service.store, resolve_secret, service.store, cookie, session=True)
+    return Identity(by, cookie, session=True)
 
 
-Check = Callable[[HttpRequest], Awaitable[Who]]
+def require_role(role: str) -> Callable[[HttpRequest], Awaitable[Identity]]:
+    """Return a dependency that gives the caller's ``Identity`` if they have this role.
 
+    It also counts writes against the caller's rate limit and records refused ones.
+    """
 
-def needs(role: str) -> Check:
-    """What gives who asks, if they have this role; ``any`` is any principal."""
-
-    async def check(request: HttpRequest) -> Who:
+    async def check(request: HttpRequest) -> Identity:
         service = service_of(request)
         who = await identify(service, request)
-        open_to_all = not service.auth and who.secret is None
+        # Without authentication all scripts share one name, so limits and roles do not apply.
+        unrestricted = not service.auth and who.secret is None
         writes = request.method not in ("GET", "HEAD")
-        # Where nobody signs in, all scripts are one person, and none of them a stranger.
-        if not open_to_all and writes:
+        if not unrestricted and writes:
             service.limits.take(who.name)
-        if not open_to_all and who.role not in _ROLES[role]:
+        if not unrestricted and who.role not in _ROLES[role]:
             error = NotAllowed(
-                f"{who.name} has the role {who.role!r}; this is for {' or '.join(_ROLES[role])}"
+                f"{who.name} has the role {who.role!r}; this needs {' or '.join(_ROLES[role])}"
             )
             if writes:
                 tried = f"{request.method} {request.url.path}"
-                await note_refusal(service.store, who.reviewer, error, tried=tried)
+                await record_refusal(service.store, who.reviewer, error, tried=tried)
             raise error
-        request.state.who = who
         return who
 
     return check
 
 
-Anyone = Annotated[Who, Depends(needs("any"))]
-AnAgent = Annotated[Who, Depends(needs("agent"))]
-AChatter = Annotated[Who, Depends(needs("chat"))]
-AReviewer = Annotated[Who, Depends(needs("reviewer"))]
+AnyPrincipal = Annotated[Identity, Depends(require_role("any"))]
+CurrentAgent = Annotated[Identity, Depends(require_role("agent"))]
+CurrentChatUser = Annotated[Identity, Depends(require_role("chat"))]
+CurrentReviewer = Annotated[Identity, Depends(require_role("reviewer"))]
 
 
-def check_sees(who: Who, call: Call | Request) -> None:
-    """Refuse as if it were not there: that something exists is news too."""
+def check_visible(who: Identity, call: Call | Request) -> None:
+    """Raise ``NotFound`` if the caller may not see a request.
+
+    Not ``NotAllowed``: that a request exists is information too.
+    """
     if not may_see(who.reviewer, call):
-        raise NotFound(f"no request {call.id}: it is not there, or not for you")
+        raise NotFound(f"no request {call.id}: it does not exist, or you may not see it")
+
+
+async def record_refusal(store: Store, by: Reviewer, error: Exception, **tried: str) -> None:
+    """Add a refused attempt to the audit log."""
+    actor = f"agent:{by.name}" if by.role == "agent" else by.name
+    body = {"error": type(error).__name__, "role": by.role}
+    body |= {name: value[:_MAX_NOTE] for name, value in tried.items()}
+    await write(store, Note(type="refused", actor=actor, body=body))
+
+
+@asynccontextmanager
+async def recording_refusals(store: Store, by: Reviewer, **tried: str) -> AsyncIterator[None]:
+    """Record any ``NotAllowed`` or ``NotFound`` raised inside, then re-raise it."""
+    try:
+        yield
+    except (NotAllowed, NotFound) as error:
+        await record_refusal(store, by, error, **tried)
+        raise

@@ -1,45 +1,58 @@
-"""What stands around a request: the conversation, its history, its rule, and calls like it."""
+"""What surrounds a request: its conversation, its events, its rule, and similar calls.
+
+The conversation and the events are redacted twice: values that look like secrets are masked for
+everyone, and what belongs to calls that the reader may not see is withheld (``Redaction``).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from sayso import codec
 from sayso.errors import InvalidCall
-from sayso.hiding import hidden
-from sayso.inbox.people import WORDS_FOR_OTHERS, may_see
+from sayso.inbox.people import WORDS_FOR_OTHERS, asks, may_see, requests_in, words_for_others
+from sayso.redaction import redact
 from sayso.rows import Call, Event, Run
+from sayso.server.request_views import inert, summarize
 from sayso.server.service import Service
-from sayso.server.showing.shown import inert, summary
-from sayso.server.showing.veil import FOR_OTHERS, Veil, Veiled
 from sayso.stores.base import Query, Store
 from sayso.stores.row_checks import request_in
 from sayso.text import inline, lines
 from sayso.types import Json, Request, Reviewer, moment
 from sayso.views import public_status
 
-_TAIL = 30
-_LIKE = 100
-_RECENT = 5
-#: What a fact holds of arguments without showing them: their hashes, and what salts its own.
-_CHECKS = ("digest", "args", "salt")
+#: Shown in place of the arguments and results of a call that the reader may not see.
+CALL_FOR_OTHERS = "(not shown: this call is for other reviewers)"
+#: How many messages of the conversation to show around a request.
+_LAST_MESSAGES = 30
+_MAX_SIMILAR = 100
+_MAX_RECENT = 5
+#: Fields of an event that derive from the arguments: a guess could be checked against them.
+_DERIVED_FIELDS = ("digest", "args", "salt")
 
 
-def about(service: Service, request: Request, by: Reviewer, *, masked: bool) -> dict[str, Json]:
-    """Everything beside the request itself that helps to decide it."""
+# -- around one request
+
+
+def request_details(
+    service: Service, request: Request, by: Reviewer, *, masked: bool
+) -> dict[str, Json]:
+    """Return what helps to decide a request, beside the request itself."""
     store = service.store
     call = store.call(request.id)
     assert call is not None
     run, thread = store.run(call.run), store.thread(call.thread)
-    before = 0 if thread is None else max(thread.messages - _TAIL, 0)
+    before = 0 if thread is None else max(thread.messages - _LAST_MESSAGES, 0)
     return {
-        "conversation": conversation(store, request.thread, by, current=call, after=before),
-        "events": [told(event, masked=masked) for event in store.call_events(call.id)],
-        "like": _like(store, call, by),
+        "conversation": conversation_view(store, request.thread, by, current=call, after=before),
+        "events": [event_view(event, masked=masked) for event in store.call_events(call.id)],
+        "like": _similar_calls(store, call, by),
         "policy": {
             "rule": inline(call.terms.rule),
-            "description": inert(hidden(call.terms.description).value),
+            "description": inert(redact(call.terms.description).value),
             "digest": call.terms.policy,
             "requester_decides": call.terms.requester_decides,
             "assurance": call.terms.assurance,
@@ -49,115 +62,22 @@ def about(service: Service, request: Request, by: Reviewer, *, masked: bool) -> 
     }
 
 
-def conversation(
-    store: Store, thread: str, by: Reviewer, *, current: Call | None = None, after: int = 0
-) -> list[dict[str, Json]]:
-    """What was said, as text that is safe to show; the turn that made the call is marked, and of
-    calls for others no more than the name is left."""
-    stored = store.messages(thread, after)
-    messages = [codec.loads(body) for _, body in stored]
-    veiled = Veil(store, thread, by).over(messages)
-    rows = zip(stored, messages, veiled, strict=True)
-    said = [_said(seq, message, veil) for (seq, _), message, veil in rows]
-    if current is not None:
-        for turn in reversed(said):
-            if any(call["name"] == inline(current.tool) for call in turn.get("calls", ())):
-                turn["current"] = True
-                break
-    return said
-
-
-def _said(seq: int, message: dict[str, Any], veil: Veiled) -> dict[str, Json]:
-    content = message.get("content")
-    text = content if isinstance(content, str) else "" if content is None else codec.dumps(content)
-    veiled = veil.words and bool(text)
-    turn: dict[str, Json] = {
-        "seq": seq,
-        "role": message.get("role", ""),
-        "text": inert(hidden(text).value),
-        "current": False,
-    }
-    if veiled:
-        turn |= {"text": FOR_OTHERS if turn["role"] == "tool" else WORDS_FOR_OTHERS, "veiled": True}
-    if message.get("name"):
-        turn["name"] = inline(str(message["name"]))
-    calls = message.get("calls") or ()
-    if calls:
-        made = zip(calls, veil.calls, strict=True)
-        turn["calls"] = [_made(call, veiled=veiled) for call, veiled in made]
-    return turn
-
-
-def _made(call: dict[str, Any], *, veiled: bool) -> dict[str, Json]:
-    made: dict[str, Json] = {
-        "id": inline(str(call.get("id", ""))),
-        "name": inline(str(call.get("name", ""))),
-        "shown_args": FOR_OTHERS if veiled else _arguments(call.get("arguments", "")),
-    }
-    return {**made, "veiled": True} if veiled else made
-
-
-def _arguments(written: Any) -> str:
-    """Arguments as the model wrote them, which need not be JSON."""
-    try:
-        value = codec.parse(written) if isinstance(written, str) else written
-    except InvalidCall:
-        value = written
-    return "\n".join(lines(hidden(value).value))
-
-
-def told(event: Event, *, masked: bool = False, veiled: bool = False) -> dict[str, Json]:
-    """One fact, for a timeline; to who may not see what it is about (``veiled``) it says no more
-    than that it happened."""
-    return {
-        "at": moment(event.at).isoformat(),
-        "type": event.type,
-        "actor": inline(event.actor),
-        "run": event.run,
-        "request": event.call,
-        "body": None if event.body is None or veiled else _body(event.body, masked=masked),
-    }
-
-
-def _body(kept: str, *, masked: bool) -> Json:
-    """What a fact says; beside something masked, nothing that a guess could be checked against."""
-    body, inside = _opened(codec.loads(kept))
-    view = hidden(body)
-    if isinstance(body.get("token"), str):
-        view.value["token"] = body["token"]  # the id that `sayso token list` shows, no secret
-    if masked or inside or view.masked:
-        for field in _CHECKS:
-            view.value.pop(field, None)
-    return inert(view.value)
-
-
-def _opened(body: dict[str, Json]) -> tuple[dict[str, Json], bool]:
-    """The body of a fact with what it keeps as text read, where that may hold secrets by name; and
-    whether it does."""
-    found = False
-    for field in ("result", "value", "scope"):
-        read = _output(body[field]) if isinstance(body.get(field), str) else None
-        view = hidden(read)
-        if view.masked and not isinstance(read, str):
-            body[field], found = codec.dumps(view.value), True
-    return body, found
-
-
-def _like(store: Store, call: Call, by: Reviewer) -> dict[str, Json]:
-    """What became of the last calls of the same tool by the same agent, as far as they are known
-    to this person."""
-    query = Query(status="closed", agent=call.agent, tool=call.tool, sort="newest", limit=_LIKE)
+def _similar_calls(store: Store, call: Call, by: Reviewer) -> dict[str, Json]:
+    """Return the outcomes of the last calls of the same tool by the same agent."""
+    query = Query(
+        status="closed", agent=call.agent, tool=call.tool, sort="newest", limit=_MAX_SIMILAR
+    )
     page = store.page(query) if call.tool else []
     found = [other for _, other in page if other.kind == call.kind and may_see(by, other)]
     counts: Counter[str] = Counter(public_status(other) for other in found)
     names = ("approved", "edited", "rejected", "responded", "expired")
     return {
         **{name: counts[name] for name in names},
-        "recent": [_recent(store, other) for other in found[:_RECENT]],
+        "recent": [_recent_call(store, other) for other in found[:_MAX_RECENT]],
     }
 
 
-def _recent(store: Store, call: Call) -> dict[str, Json]:
+def _recent_call(store: Store, call: Call) -> dict[str, Json]:
     request = request_in(store, call)
     decision = request.decision
     return {
@@ -165,29 +85,234 @@ def _recent(store: Store, call: Call) -> dict[str, Json]:
         "status": request.status,
         "by": None if decision is None else inline(decision.by),
         "at": request.created_at.isoformat() if decision is None else decision.at.isoformat(),
-        "summary": summary(request, hidden(dict(request.args), request.schema).value),
+        "summary": summarize(request, redact(dict(request.args), request.schema).value),
     }
 
 
-def run_json(run: Run, *, veiled: bool = False) -> dict[str, Json]:
-    """A run in a list; where it made calls that are for others (``veiled``), not what it said."""
-    output = None if run.output is None else inert(hidden(_output(run.output)).value)
+# -- runs and events
+
+
+def run_view(run: Run, *, withheld: bool = False) -> dict[str, Json]:
+    """Return a run for a list. ``withheld`` hides the output: the run made calls for others."""
+    output = None if run.output is None else inert(redact(_parse_output(run.output)).value)
     return {
         "id": run.id,
         "thread": run.thread,
         "agent": inline(run.agent),
         "status": str(run.status),
-        "stop": inline(hidden(run.stop).value),
+        "stop": inline(redact(run.stop).value),
         "requester": inline(run.requester),
         "created_at": moment(run.created).isoformat(),
         "open": run.asked + run.in_doubt,
-        "output": WORDS_FOR_OTHERS if veiled and output else output,
+        "output": WORDS_FOR_OTHERS if withheld and output else output,
     }
 
 
-def _output(kept: str) -> Json:
-    """What a run came to: JSON where an agent gave an answer, words where it failed."""
+def event_view(event: Event, *, masked: bool = False, withheld: bool = False) -> dict[str, Json]:
+    """Return an event for a timeline. ``withheld`` hides its body, ``masked`` what derives from
+    masked arguments."""
+    return {
+        "at": moment(event.at).isoformat(),
+        "type": event.type,
+        "actor": inline(event.actor),
+        "run": event.run,
+        "request": event.call,
+        "body": None if event.body is None or withheld else _event_body(event.body, masked=masked),
+    }
+
+
+def _event_body(stored: str, *, masked: bool) -> Json:
+    body = codec.loads(stored)
+    for field in ("result", "value", "scope"):  # JSON kept as text: look for secrets inside it
+        inner = _parse_output(body[field]) if isinstance(body.get(field), str) else None
+        redacted = redact(inner)
+        if redacted.masked and not isinstance(inner, str):
+            body[field], masked = codec.dumps(redacted.value), True
+    view = redact(body)
+    if isinstance(body.get("token"), str):
+        view.value["token"] = body["token"]  # the id that `sayso token list` shows, not a secret
+    if masked or view.masked:
+        for field in _DERIVED_FIELDS:
+            view.value.pop(field, None)
+    return inert(view.value)
+
+
+def _parse_output(stored: str) -> Json:
+    """Return a run's output: JSON if an agent produced it, plain text if the run failed."""
     try:
-        return codec.parse(kept)
+        return codec.parse(stored)
     except InvalidCall:
-        return kept
+        return stored
+
+
+# -- conversations
+
+
+def conversation_view(
+    store: Store, thread: str, by: Reviewer, *, current: Call | None = None, after: int = 0
+) -> list[dict[str, Json]]:
+    """Return a thread's messages as this person may read them.
+
+    Of a call that they may not see, only the tool's name remains. The turn that made ``current`` is
+    marked.
+    """
+    stored = store.messages(thread, after)
+    messages = [codec.loads(body) for _, body in stored]
+    withheld = Redaction(store, thread, by).of(messages)
+    turns = [
+        _message_view(seq, message, hide)
+        for (seq, _), message, hide in zip(stored, messages, withheld, strict=True)
+    ]
+    if current is not None:
+        for turn in reversed(turns):
+            if any(call["name"] == inline(current.tool) for call in turn.get("calls", ())):
+                turn["current"] = True
+                break
+    return turns
+
+
+def _message_view(seq: int, message: dict[str, Any], hide: Withheld) -> dict[str, Json]:
+    content = message.get("content")
+    text = content if isinstance(content, str) else "" if content is None else codec.dumps(content)
+    view: dict[str, Json] = {
+        "seq": seq,
+        "role": message.get("role", ""),
+        "text": inert(redact(text).value),
+        "current": False,
+    }
+    if hide.text and text:
+        instead = CALL_FOR_OTHERS if view["role"] == "tool" else WORDS_FOR_OTHERS
+        view |= {"text": instead, "veiled": True}
+    if message.get("name"):
+        view["name"] = inline(str(message["name"]))
+    if calls := _calls(message):
+        pairs = zip(calls, hide.calls, strict=True)
+        view["calls"] = [_call_view(call, withheld=withheld) for call, withheld in pairs]
+    return view
+
+
+def _call_view(call: dict[str, Any], *, withheld: bool) -> dict[str, Json]:
+    view: dict[str, Json] = {
+        "id": inline(str(call.get("id", ""))),
+        "name": inline(str(call.get("name", ""))),
+    }
+    if withheld:
+        return {**view, "shown_args": CALL_FOR_OTHERS, "veiled": True}
+    written = call.get("arguments", "")
+    try:
+        value = codec.parse(written) if isinstance(written, str) else written
+    except InvalidCall:  # models write arguments that are not JSON, too
+        value = written
+    return {**view, "shown_args": "\n".join(lines(redact(value).value))}
+
+
+class Withheld(NamedTuple):
+    """What to withhold of one message: its text, and each of the calls that it makes."""
+
+    text: bool = False
+    calls: tuple[bool, ...] = ()
+
+
+class Redaction:
+    """Decides what one reader may see of one conversation.
+
+    A message holds what the model wrote, with call ids that providers reuse; the rows behind the
+    calls say who may see them. Text follows the calls that it is about (``words_for_others``). A
+    user's text is visible to everyone who may see something that was asked because of it.
+    """
+
+    _MAX_RUNS = 50
+    _MAX_REQUESTS = 200
+
+    def __init__(self, store: Store, thread: str, by: Reviewer) -> None:
+        self._store = store
+        self._thread = thread
+        self._by = by
+        #: Whether to withhold each call read so far, by the id that the provider gave it.
+        self._withheld_calls: dict[str, bool] = {}
+
+    def of(self, messages: list[dict[str, Any]]) -> list[Withheld]:
+        """Return what to withhold of each of these consecutive messages."""
+        if self._by.role == "admin":
+            return [Withheld(calls=(False,) * len(_calls(message))) for message in messages]
+        rows = [self._rows_of(message) for message in messages]
+        found = [self._of_calls(*both) for both in zip(messages, rows, strict=True)]
+        for places in _exchanges(messages):
+            first = messages[places[0]]
+            starts_with_user = first.get("role") == "user"
+            turns = [[row for row in rows[place] if row is not None] for place in places]
+            before = [] if starts_with_user else self._calls_before(first)
+            texts = list(words_for_others(self._by, (before, *turns)))[1:]
+            if starts_with_user:
+                texts[0] = any(texts) and not asks(self._by, (row for t in turns for row in t))
+            for place, withheld in zip(places, texts, strict=True):
+                found[place] = found[place]._replace(text=withheld)
+        return found
+
+    def _of_calls(self, message: dict[str, Any], rows: list[Call | None]) -> Withheld:
+        calls = tuple(row is not None and not may_see(self._by, row) for row in rows)
+        ids = (str(call.get("id", "")) for call in _calls(message))
+        self._withheld_calls.update(zip(ids, calls, strict=True))
+        if message.get("role") != "tool":
+            return Withheld(False, calls)
+        withheld = self._withheld_calls.get(str(message.get("call_id", "")))
+        if withheld is None:  # the call is in an earlier message: judge by the tool's name
+            withheld = self._may_be_for_others(str(message.get("name", "")))
+        return Withheld(withheld, calls)
+
+    def _rows_of(self, message: dict[str, Any]) -> list[Call | None]:
+        return [self._row(message, n, call) for n, call in enumerate(_calls(message))]
+
+    def _row(self, message: dict[str, Any], n: int, call: dict[str, Any]) -> Call | None:
+        if "turn" in message and "run" in message:  # our own agent: the key is turn and position
+            return self._store.call_by_key(message["run"], f"{message['turn']}.{n}")
+        # A framework's call has the provider's id as its key, after a path if a sub-agent made it.
+        name = str(call.get("id", ""))
+        keys = (row for row in self._rows if row.key == name or row.key.endswith(f"/{name}"))
+        return next(keys, None)
+
+    @cached_property
+    def _rows(self) -> list[Call]:
+        """Every call of the thread, newest run first."""
+        runs = self._store.runs(thread=self._thread, limit=self._MAX_RUNS)
+        return [call for _, run in runs for call in self._store.calls_of(run.id)]
+
+    def _calls_before(self, message: dict[str, Any]) -> list[Call]:
+        """Return the calls that may precede the first message that we read of an exchange."""
+        if "run" in message:
+            return self._store.calls_of(message["run"])
+        return requests_in(self._store, self._thread)
+
+    def _may_be_for_others(self, tool: str) -> bool:
+        return any(not may_see(self._by, call) for call in self._requests_for(tool))
+
+    def _requests_for(self, tool: str) -> Iterator[Call]:
+        query = Query(
+            status="any", thread=self._thread, tool=tool, sort="newest", limit=self._MAX_REQUESTS
+        )
+        return (call for _, call in self._store.page(query))
+
+
+def _calls(message: dict[str, Any]) -> Any:
+    return message.get("calls") or ()
+
+
+def _exchanges(messages: list[dict[str, Any]]) -> list[list[int]]:
+    """Group the positions of text messages by exchange: a user's text and the run's replies.
+
+    Text in the middle of a run belongs to that run.
+    """
+    found: dict[Any, list[int]] = {}
+    number, answer = 0, None
+    for place in reversed(range(len(messages))):
+        message = messages[place]
+        if message.get("role") == "assistant":
+            answer = message.get("run") or number
+        elif message.get("role") == "user":
+            answer = number if answer is None else answer
+        else:
+            continue
+        found.setdefault(answer, []).append(place)
+        if message.get("role") == "user":
+            number, answer = number + 1, None
+    return [places[::-1] for places in found.values()]

@@ -1,4 +1,4 @@
-"""What a server or a worker writes to stderr while it is up."""
+"""Logging to stderr for servers and workers, as text or as JSON lines."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from enum import Enum
 
 
 class Log(Enum):
-    """How the log is written."""
+    """The format of the log."""
 
     TEXT = "text"
     JSON = "json"
 
 
 def begin_logging(form: Log, level: int = logging.INFO) -> None:
-    """Log to stderr: one line per request, per step of the worker, and per trouble."""
+    """Log to stderr: one line per request, per step of the worker, and per problem."""
     handler = logging.StreamHandler(sys.stderr)
     if form is Log.JSON:
         handler.setFormatter(_Json())

@@ -1,20 +1,20 @@
-"""What every route works with: the store, its two doors, the agents, the feed and the worker."""
+"""What every route works with: the ``Service`` behind the app, and its rate limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sayso.agent.agent import Resumable
-from sayso.errors import NotFound
+from sayso.errors import NotFound, TooMany
 from sayso.gate import Gate
 from sayso.inbox import Inbox
-from sayso.server.access.limits import Limits
 from sayso.server.feed import Feed
-from sayso.server.metrics import Metrics
-from sayso.server.pulse import Pulse
-from sayso.server.showing.cards import Cards
+from sayso.server.monitoring import HealthCheck, Metrics
+from sayso.server.request_views import RequestListCache
 from sayso.stores.base import Store
 
 if TYPE_CHECKING:
@@ -22,40 +22,89 @@ if TYPE_CHECKING:
 
     from sayso.worker import Worker
 
+_MAX_NAMES = 10_000
+
+
+@dataclass(slots=True)
+class Limits:
+    """Rate limits per principal. A server keeps them in memory."""
+
+    #: How many requests one agent may have open at once.
+    open_requests: int = 1000
+    #: How many writes one principal may make per minute, and in one burst.
+    per_minute: int = 1200
+    burst: int = 300
+    #: Tokens left in each principal's bucket, and when they were counted.
+    _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
+    #: How many requests each agent may still open before the store is asked again.
+    _room: dict[str, int] = field(default_factory=dict)
+
+    def take(self, name: str) -> None:
+        """Count one write by a principal. Raise ``TooMany`` if its bucket is empty."""
+        now = time.monotonic()
+        left, at = self._buckets.get(name, (float(self.burst), now))
+        left = min(left + (now - at) * self.per_minute / 60, self.burst)
+        if left < 1:
+            wait = (1 - left) * 60 / self.per_minute
+            soon = "a second" if wait <= 1 else f"{math.ceil(wait)} seconds"
+            raise TooMany(f"{name} sends too many writes: retry in {soon}", wait)
+        if len(self._buckets) >= _MAX_NAMES and name not in self._buckets:
+            self._buckets.pop(next(iter(self._buckets)))
+        self._buckets[name] = (left - 1, now)
+
+    def count_open_request(self, agent: str, count: Callable[[int], int]) -> None:
+        """Count one more open request of an agent. Raise ``TooMany`` if it has too many.
+
+        ``count(most)`` returns how many are open in the store, up to ``most``. It is called only
+        when the room that it last reported is used up: decisions made since can only add room.
+        """
+        most = self.open_requests
+        room = self._room.get(agent, 0)
+        if room < 1:
+            room = most - count(most)
+        if room < 1:
+            raise TooMany(
+                f"{agent} has {most:,} open requests, which is the limit: wait until some are "
+                "decided",
+                30.0,
+            )
+        if len(self._room) >= _MAX_NAMES and agent not in self._room:
+            self._room.pop(next(iter(self._room)))
+        self._room[agent] = room - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One server on one store; it keeps nothing that a restart would miss."""
+    """One server on one store. It holds no state that a restart would lose."""
 
     store: Store
     inbox: Inbox
-    #: What it shows in lists.
-    cards: Cards
-    #: The door of agents on other machines.
+    #: Renders lists of requests.
+    request_lists: RequestListCache
+    #: The gate of agents on other machines.
     gate: Gate
     agents: Mapping[str, Resumable]
-    default: str
+    default_agent: str
     worker: Worker
     feed: Feed
     limits: Limits
     metrics: Metrics
-    pulse: Pulse
+    health: HealthCheck
     auth: bool
     environment: str
     demo: bool
 
     def agent(self, name: str | None) -> Resumable:
-        """The agent of that name, or the default one."""
-        found = self.agents.get(self.default if name is None else name)
+        """Return the agent of that name, or the default one. Raise ``NotFound`` if none fits."""
+        found = self.agents.get(self.default_agent if name is None else name)
         if not self.agents:
-            raise NotFound("there is no agent here: start the server with one, as module:agent")
+            raise NotFound("this server has no agents: start it with one, as module:agent")
         if found is None:
-            known = ", ".join(self.agents) or "none"
-            raise NotFound(f"there is no agent {name!r} here; there is: {known}")
+            raise NotFound(f"no agent {name!r} here; there is: {', '.join(self.agents)}")
         return found
 
 
 def service_of(request: HttpRequest) -> Service:
-    """The service behind the app that got this request."""
+    """Return the service behind the app that received this request."""
     service: Service = request.app.state.sayso
     return service

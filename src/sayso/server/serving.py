@@ -1,4 +1,9 @@
-"""Serving the app: a socket that is surely ours, and an end that loses nothing."""
+"""Listening on ports: the app under uvicorn, and a worker's metrics without it.
+
+``run`` serves the app and shuts down without losing work. ``serve_worker_metrics`` serves
+``/metrics`` and ``/healthz`` of a separate worker from OS threads, so that they respond while an
+agent keeps the event loop busy.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +12,48 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
+from sayso import codec
 from sayso.agent.events import cancel_streams
-from sayso.errors import SaysoError
+from sayso.errors import InvalidCall, SaysoError
+from sayso.server.monitoring import HealthCheck, Metrics
 from sayso.server.service import Service
 from sayso.threads import leave_soon
+from sayso.worker import Worker
 
-#: How long open streams get to end by themselves.
+#: Seconds that open streams get to end on shutdown.
 _GRACE = 5
-#: How long an idle connection is kept. A proxy keeps its end for 60 seconds, as a rule: whoever
-#: closes first must not be the one to whom the other may be sending a decision just then.
-IDLE = 75
-#: Threads that read the store take turns with the loop this often: people wait for both.
-_SWITCH = 0.001
+#: Seconds to keep an idle connection. Proxies usually drop theirs after 60. The proxy has to close
+#: first: if we did, it might be sending a decision on that connection just then.
+KEEP_ALIVE = 75
+#: Seconds between switches of OS threads. Shorter than the default, because people wait both for
+#: the event loop and for the worker threads that read the store.
+_SWITCH_INTERVAL = 0.001
 
 
 class PortTaken(SaysoError):
-    """Nothing can listen there."""
+    """The address cannot be listened on."""
+
+
+# -- the app
 
 
 def run(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until a signal; ``ready`` is told the address once it answers.
+    """Serve the app until a signal arrives. Call ``ready`` with the URL once it accepts requests.
 
-    After the end a late Ctrl-C does nothing.
+    Raises ``PortTaken`` if the address is in use. Ctrl-C is ignored after the server has stopped.
     """
-    taken = _bound(host, port)
-    number = taken.getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
+    listening = _bind(host, port)
+    number = listening.getsockname()[1]
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -46,33 +61,37 @@ def run(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> Non
         lifespan="on",
         ws="none",
         server_header=False,
-        timeout_keep_alive=IDLE,
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=_GRACE,
     )
-    server = _Server(config, app.state.sayso, lambda: ready(f"http://{shown}:{number}"))
-    logging.getLogger("uvicorn.error").addFilter(_is_trouble)
-    sys.setswitchinterval(_SWITCH)
-    signal.signal(signal.SIGINT, lambda *_: None)  # before and after those that the server hears
-    with taken:
-        server.run(sockets=[taken])
+    server = _Server(config, app.state.sayso, lambda: ready(_url(host, number)))
+    logging.getLogger("uvicorn.error").addFilter(_is_not_cancellation)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    signal.signal(signal.SIGINT, lambda *_: None)  # for before and after uvicorn's own handlers
+    with listening:
+        server.run(sockets=[listening])
 
 
-def _is_trouble(record: logging.LogRecord) -> bool:
-    """Whether a line is worth it; that the end cut an answer short is not."""
+def _is_not_cancellation(record: logging.LogRecord) -> bool:
+    """Drop log records about responses that the shutdown cut short."""
     return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    taken = socket.socket(family, socket.SOCK_STREAM)
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        taken.bind((host, port))
+        bound.bind((host, port))
     except (OSError, OverflowError) as error:
-        taken.close()
+        bound.close()
         raise PortTaken(f"cannot listen on {host}:{port} ({error}): use another --port") from None
-    taken.set_inheritable(False)
-    return taken
+    bound.set_inheritable(False)
+    return bound
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _Server(uvicorn.Server):
@@ -88,9 +107,9 @@ class _Server(uvicorn.Server):
             self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop in good order; a second Ctrl-C cuts short what is at work, which is in doubt then.
+        """Shut down gracefully. A second Ctrl-C interrupts running calls, which are then in doubt.
 
-        Either way the end was asked for.
+        Unlike uvicorn's, it does not raise the signal again: the exit was requested.
         """
         self._service.feed.close()
         if self.should_exit and sig == signal.SIGINT:
@@ -105,5 +124,76 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         if self.force_exit:
-            await self.lifespan.shutdown()  # nothing takes long now, and the app ends as it should
+            # uvicorn skips the lifespan now; nothing in it takes long once calls are cut short.
+            await self.lifespan.shutdown()
             leave_soon()
+
+
+# -- a worker's metrics
+
+
+def parse_address(given: str) -> tuple[str, int]:
+    """Parse ``port`` or ``address:port``; the address defaults to loopback."""
+    host, _, port = given.rpartition(":")
+    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise InvalidCall(f"{given!r:.60} is not an address: write 9321, or 0.0.0.0:9321")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@contextmanager
+def serve_worker_metrics(
+    address: tuple[str, int], worker: Worker, metrics: Metrics
+) -> Iterator[str]:
+    """Serve ``/metrics`` and ``/healthz`` inside this block, and yield the URL.
+
+    Raises ``PortTaken`` if the address is in use.
+    """
+    health = HealthCheck(worker.store)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        server_version = sys_version = ""
+        timeout = 10  # an idle client may hold an OS thread no longer than this
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                metrics.busy.set(worker.busy)
+                self._respond(200, "text/plain; version=0.0.4; charset=utf-8", metrics.render())
+            elif path == "/healthz":
+                status, body = health.check_sync()
+                body["busy"] = worker.busy
+                self._respond(status, "application/json", codec.dumps(body).encode())
+            else:
+                self._respond(404, "text/plain", b"not found: try /metrics or /healthz\n")
+
+        do_HEAD = do_GET
+
+        def _respond(self, status: int, content_type: str, body: bytes) -> None:
+            self.send_response_only(status, HTTPStatus(status).phrase)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Log nothing: probes come every few seconds."""
+
+    host, port = address
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        daemon_threads = True
+
+    try:
+        server = Server((host, port), Handler)
+    except OSError as error:
+        message = f"cannot listen on {host}:{port} ({error}): give --metrics another port"
+        raise PortTaken(message) from None
+    with server:
+        threading.Thread(target=server.serve_forever, name="sayso-metrics", daemon=True).start()
+        try:
+            yield _url(host, server.server_address[1])
+        finally:
+            server.shutdown()

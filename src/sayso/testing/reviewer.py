@@ -35,10 +35,10 @@ def person(
         return authenticate(store, token)
     if assurance != "session":
         raise ValueError(f"assurance={assurance!r}: use token or session")
-    from sayso.server.access.signing_in import new_link, sign_in, who_is
+    from sayso.server.sessions import new_link, resolve_secret, sign_in
 
-    secret, _ = sign_in(store, new_link(store, name, role=role))
-    return who_is(store, secret, session=True)[0]
+    secret = sign_in(store, new_link(store, name, role=role))
+    return resolve_secret(store, secret, session=True)
 
 
 class ScriptedReviewer:

@@ -324,7 +324,7 @@ export default Tab => ({
     for (const end = Date.now() + 30000; Date.now() < end && !other.errors.length; ) {
       await new Promise(resolve => setTimeout(resolve, 5));
     }
-    assert.match(other.errors[0], /no chat 'chat' of yours/);
+    assert.match(other.errors[0], /you have no chat 'chat'/);
     await tab.ran();
   },
 

@@ -27,8 +27,8 @@ it("actors are people, agents, workers and rules", () => {
 });
 
 it("a webhook that was given up says why", () => {
-  const body = { message: "evt_1", reason: "it answered 500" };
-  expect(`${factOf("webhook_dead", body).words}: ${reasonOf(body)}`).toBe("gave a webhook up: it answered 500");
+  const body = { message: "evt_1", reason: "the receiver answered 500" };
+  expect(`${factOf("webhook_dead", body).words}: ${reasonOf(body)}`).toBe("gave a webhook up: the receiver answered 500");
 });
 
 it("who signs in has not made a token", () => {

@@ -1,12 +1,13 @@
-"""Microsoft Agent Framework at a gate.
+"""Approvals for the Microsoft Agent Framework.
 
-    guarded = guard(agent, gate)                      # what `sayso serve` and `sayso worker` take
-    stands = await guarded.run("Book a flight", thread="t-1")
-    stands = await guarded.resume("t-1")              # anywhere, after somebody has decided
+    guarded = guard(agent, gate)                      # for `sayso serve` and `sayso worker`
+    result = await guarded.run("Book a flight", thread="t-1")
+    result = await guarded.resume("t-1")              # in any process, after the decision
 
-It meets the framework at its middleware. ``Gated`` (function middleware) stands around every
-function; ``Replies`` (chat middleware) keeps each reply before its calls are made, and gives it to
-the framework's loop again when a run is resumed.
+It uses the framework's middleware: function middleware asks before each function runs, and chat
+middleware stores each reply before its calls are made, and returns it again on a resume.
+
+Read ``guard.py`` first, then ``middleware.py``, ``messages.py``, ``workflow.py``, ``as_agent.py``.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ except ImportError as error:
         'agent-framework is not installed: pip install "sayso[agent-framework]"', name=error.name
     ) from error
 
-from sayso.adapters.agent_framework.gated import Gated
-from sayso.adapters.agent_framework.guarded import Guarded
-from sayso.adapters.agent_framework.guarding import guard, resume
-from sayso.adapters.agent_framework.waiting import edited, rejected, responded
+from sayso.adapters.agent_framework.as_agent import edited, rejected, responded
+from sayso.adapters.agent_framework.guard import Guarded, guard, resume
+from sayso.adapters.agent_framework.middleware import Gated
 from sayso.adapters.agent_framework.workflow import GuardedWorkflow
 
 __all__ = [

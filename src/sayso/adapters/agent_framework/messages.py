@@ -142,19 +142,19 @@ class MessageLog(ConversationLog):
 
 
 def calls_of(messages: Sequence[Message]) -> list[Content]:
-    """The calls in a reply that are ours to make."""
+    """Return the calls in a reply that the framework makes itself."""
     found = [c for message in messages for c in message.contents if c.type == "function_call"]
     return [call for call in found if not call.hosted and not call.informational_only]
 
 
 def answers_to(made: Sequence[Content], messages: Sequence[Message]) -> list[Message]:
-    """The messages with the results of these calls."""
+    """Return the messages with the results of these calls."""
     ids = {call.id for call in made}
     said = [place for place, message in enumerate(messages) if message.role == "assistant"]
     for message in messages[said[-1] + 1 if said else 0 :]:
         for content in message.contents:
             if content.type == "function_result" and content.id is None:
-                # The framework says nothing more of a function that it does not know.
+                # The framework sets no id for a function that it does not know.
                 same = [call.id for call in made if call.call_id == content.call_id]
                 content.id = same[0] if same else None
     return [
@@ -166,7 +166,7 @@ def answers_to(made: Sequence[Content], messages: Sequence[Message]) -> list[Mes
 
 
 def without_approvals(messages: Sequence[Message]) -> list[Message]:
-    """The same messages without requests and answers about calls of the provider."""
+    """Return the messages without approval requests and answers about calls of the provider."""
     kept = []
     for message in messages:
         contents = [content for content in message.contents if content.type not in _APPROVALS]
@@ -182,7 +182,7 @@ def _dump(messages: Sequence[Message]) -> list[Json]:
 
 
 def _shown(messages: Sequence[Message]) -> dict[str, Any]:
-    """A reply as people read it."""
+    """Return a reply in the fields that pages and terminals show."""
     made = [
         {"id": call.call_id, "name": call.name, "arguments": _arguments(call.arguments)}
         for call in calls_of(messages)

@@ -1,9 +1,9 @@
-"""A workflow of the framework that waits for people: its ``request_info`` events are requests.
+"""A durable workflow of the framework: its ``request_info`` events are requests.
 
-The framework's own checkpoints say where the workflow stands; what people said stands in the gate's
-store. An answer is given to the workflow from the last checkpoint on, and only if that checkpoint
-still waits for it, so that nothing is answered twice. Rules stand in front of the functions of the
-agents in the workflow; where there are none, only what the framework asks about is a request.
+The framework's own checkpoints hold the workflow's progress; decisions are in the gate's store. An
+answer is given to the workflow from its last checkpoint, and only if that checkpoint still waits
+for it, so that nothing is answered twice. Rules apply to the functions of the agents in the
+workflow. Without rules, only what the framework asks about is a request.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
-from sayso.adapters.agent_framework.below import check_layers
-from sayso.adapters.agent_framework.gated import Gated, driven
-from sayso.adapters.agent_framework.heard import CHANNEL
 from sayso.adapters.agent_framework.messages import MessageLog
-from sayso.adapters.agent_framework.tools import open_tools
+from sayso.adapters.agent_framework.middleware import (
+    CHANNEL,
+    Gated,
+    check_layers,
+    driven_thread,
+    make_callable,
+)
 from sayso.errors import Paused, Refused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.driven import Driven
@@ -50,12 +53,12 @@ from sayso.types import Json, Question
 Checkpoints = str | Path | Callable[[str], CheckpointStorage]
 
 _WAITS = (CallStatus.ASKED, CallStatus.IN_DOUBT)
-#: A person will not answer: the request is taken back, and the workflow goes on without it.
+#: The request was refused: it is cancelled, and the workflow continues without it.
 _NO_ANSWER = object()
 
 
 class GuardedWorkflow(Driven):
-    """What ``guard`` gives for a workflow, or for a function that builds one."""
+    """A workflow, or a function that builds one, that servers and workers can run and resume."""
 
     channel = CHANNEL
 
@@ -76,73 +79,74 @@ class GuardedWorkflow(Driven):
         log = MessageLog(self.gate, thread)
         await log.load()
         await log.say_input(input)
-        return await _Step(self, log).begin(input)
+        return await _WorkflowDrive(self, log).begin(input)
 
     async def go_on(self, thread: str) -> Any:
         log = MessageLog(self.gate, thread)
         await log.load()
         if log.answer is not None:
             return log.answer["output"]
-        return await _Step(self, log).go_on()
+        return await _WorkflowDrive(self, log).go_on()
 
     def build(self) -> Workflow:
-        """The workflow, a fresh one where there is a function to build it."""
+        """Return the workflow: a new one if a function builds it."""
         workflow = self._workflow if isinstance(self._workflow, Workflow) else self._workflow()
         self._guard_agents(workflow, bool((self.policy or self.gate.policy).rules))
         return workflow
 
     def _guard_agents(self, workflow: Workflow, ruled: bool) -> None:
-        """Where there are rules, they stand in front of the functions of every agent in it."""
+        """If there are rules, apply them to the functions of every agent in the workflow."""
         for executor in workflow.executors.values():
             if isinstance(executor, WorkflowExecutor):
                 self._guard_agents(executor.workflow, ruled)
             agent = executor.agent if isinstance(executor, AgentExecutor) else None
             if not isinstance(agent, RawAgent):
                 continue
-            if ruled and not _comes_by(agent, self.gate):
+            if ruled and not _is_gated(agent, self.gate):
                 check_layers(agent)
-                agent.middleware = [*(agent.middleware or ()), _Inside(self.gate, self.policy)]
+                agent.middleware = [
+                    *(agent.middleware or ()),
+                    _GatedInWorkflow(self.gate, self.policy),
+                ]
             given = agent.middleware or ()
-            opens = any(isinstance(one, _Opening) for one in given)
-            if _comes_by(agent, self.gate) and not opens:
-                agent.middleware = [*given, _Opening(self.gate)]
+            opens = any(isinstance(one, _MakeCallable) for one in given)
+            if _is_gated(agent, self.gate) and not opens:
+                agent.middleware = [*given, _MakeCallable(self.gate)]
 
     def storage(self, log: MessageLog) -> CheckpointStorage:
-        """Where the checkpoints of one turn of one thread are."""
+        """Return the storage for the checkpoints of one turn of a thread."""
         name = f"{codec.sha256(log.thread.encode())[:16]}-{log.turn}"
         if callable(self._checkpoints):
             return self._checkpoints(name)
         return FileCheckpointStorage(Path(self._checkpoints) / name)
 
 
-class _Inside(Gated):
-    """The gate in an agent of somebody else's: without a guarded workflow around, it does
-    nothing."""
+class _GatedInWorkflow(Gated):
+    """The gate of an agent in a workflow. Outside a guarded workflow it does nothing."""
 
     async def process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
     ) -> None:
-        if driven(self.gate):
+        if driven_thread(self.gate):
             await super().process(context, call_next)
         else:
             await call_next()
 
 
-class _Opening(ChatMiddleware):
-    """Has the framework make calls of ``always_require`` functions at once, so that only the gate
-    asks about them."""
+class _MakeCallable(ChatMiddleware):
+    """Let the framework call ``always_require`` functions at once, so that only the gate asks."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        if driven(self._gate):
-            open_tools(context.options, bodiless=False)
+        if driven_thread(self._gate):
+            make_callable(context.options, bodiless=False)
         await call_next()
 
 
-class _Step:
-    """One drive of one thread."""
+class _WorkflowDrive:
+    """One run or resume of one thread."""
 
     def __init__(self, guarded: GuardedWorkflow, log: MessageLog) -> None:
         self.gate = guarded.gate
@@ -160,7 +164,7 @@ class _Step:
             return await self.begin(self.log.input)
         pending = latest.pending_request_info_events
         if not pending:
-            # It was cut short between two checkpoints, and goes on from the last.
+            # The process died between two checkpoints.
             return await self._after(await self._run(checkpoint_id=latest.checkpoint_id))
         return await self._answer(latest.checkpoint_id, pending)
 
@@ -171,7 +175,7 @@ class _Step:
         return result
 
     async def _after(self, result: WorkflowRunResult) -> Any:
-        """The answer, if the workflow waits for nobody."""
+        """Return the output, or answer what the workflow waits for."""
         self.log.outputs += [_plain(output) for output in result.get_outputs()]
         latest = await self.storage.get_latest(workflow_name=self.workflow.name)
         pending = {} if latest is None else latest.pending_request_info_events
@@ -185,7 +189,7 @@ class _Step:
         return output
 
     async def _answer(self, checkpoint: str, pending: Mapping[str, WorkflowEvent[Any]]) -> Any:
-        """Give the workflow what was decided; the rest keeps waiting."""
+        """Pass decisions to the workflow. The rest stays pending."""
         said = {id: await self._settled(id, event) for id, event in pending.items()}
         answers = {id: answer for id, answer in said.items() if answer is not None}
         if not answers:
@@ -199,10 +203,8 @@ class _Step:
             )
         return await self._after(await self._run(responses=answers, checkpoint_id=checkpoint))
 
-    # -- what people say to an event
-
     async def _settled(self, id: str, event: WorkflowEvent[Any]) -> Any:
-        """The answer to an event; nothing while people are needed for it."""
+        """Return the answer to an event; None while it waits for a decision."""
         data = event.data
         try:
             if isinstance(data, Content) and data.type == "function_approval_request":
@@ -215,7 +217,7 @@ class _Step:
 
     async def _approval(self, id: str, request: Content, executor: str) -> Content | None:
         about = request.additional_properties.get("sayso")
-        if about is not None:  # asked about by the gate already, which has the last word
+        if about is not None:  # the gate has asked already
             row = await look(self.gate.store, self.gate.store.call, about["request"])
             waits = row is not None and row.status in _WAITS
             return None if waits else request.to_function_approval_response(True)
@@ -223,8 +225,8 @@ class _Step:
         assert made is not None
         found = self.workflow.executors.get(executor)
         agent = found.agent if isinstance(found, AgentExecutor) else None
-        if not made.hosted and _comes_by(agent, self.gate):
-            # ``always_require``: the framework asks before the gate does, which can do more.
+        if not made.hosted and _is_gated(agent, self.gate):
+            # ``always_require``: the framework asks first, but the gate can do more.
             return request.to_function_approval_response(True)
         call = ForeignCall(
             id=f"{self.log.turn}/{id}",
@@ -245,29 +247,31 @@ class _Step:
         return wanted.validate_python(answer)
 
 
-def _comes_by(agent: Any, gate: Gate) -> bool:
-    """Whether each call of an agent in the workflow comes to a gate on this store."""
+def _is_gated(agent: Any, gate: Gate) -> bool:
+    """Whether the calls of an agent in the workflow go through a gate on this store."""
     gates = [one for one in getattr(agent, "middleware", None) or () if isinstance(one, Gated)]
     return any(one.gate.store.incarnation == gate.store.incarnation for one in gates)
 
 
 def _check_kept(result: WorkflowRunResult, pending: Mapping[str, Any]) -> None:
-    """The framework only logs a checkpoint that failed; what nobody can resume must not wait."""
+    """Raise ``SaysoError`` if a workflow that waits has no checkpoint. The framework only logs
+    that."""
     waits = result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
     asked = {event.request_id for event in result.get_request_info_events()}
     if asked - pending.keys() or (waits and not pending):
         raise SaysoError(
-            "the workflow waits for people, and its state could not be stored (the log says why): "
-            "give the classes of its messages to agent_framework.register_checkpoint_type"
+            "the workflow waits for a decision, but its checkpoint could not be stored (see the "
+            "log): register the classes of its messages with "
+            "agent_framework.register_checkpoint_type"
         )
 
 
 async def _said_yes(args: dict[str, Any]) -> bool:
-    return True  # the agent in the workflow makes the call as soon as it is told
+    return True  # the agent in the workflow makes the call
 
 
 def _text(data: Any) -> str:
-    """What is asked, in words: the data itself, or all that it holds."""
+    """Return the question of an event as text: the data itself, or all that it holds."""
     if isinstance(data, str):
         return data
     shown = to_jsonable_python(data, fallback=str)

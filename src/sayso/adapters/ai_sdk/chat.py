@@ -1,69 +1,74 @@
-"""The three doors of the wire: post, follow, and the whole chat for first paint."""
+"""The three functions behind a chat route: post, follow, and the whole chat for first paint."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sayso.adapters.ai_sdk import driving
-from sayso.adapters.ai_sdk.access import enter, look_in, person_of
-from sayso.adapters.ai_sdk.answer import Answer, Frames
-from sayso.adapters.ai_sdk.deciding import decide
-from sayso.adapters.ai_sdk.driving import Drive
-from sayso.adapters.ai_sdk.ear import Ear, ear_of
-from sayso.adapters.ai_sdk.faces import asked_words
-from sayso.adapters.ai_sdk.painter import Painter, held_in
-from sayso.adapters.ai_sdk.post import Post, checked_id, read_post
-from sayso.adapters.ai_sdk.reading import RunView, exchanges
-from sayso.adapters.ai_sdk.telling import Telling
-from sayso.adapters.ai_sdk.ui import assistant_message, user_message
+from sayso.adapters.ai_sdk.live import AgentListener, RunTask, listener_of, resume_run, start_run
+from sayso.adapters.ai_sdk.request import ChatRequest, checked_id, decide, read_request
+from sayso.adapters.ai_sdk.response import ChatResponse, StreamWriter, client_message
+from sayso.adapters.ai_sdk.views import (
+    RunView,
+    asked_words,
+    assistant_message,
+    exchanges,
+    user_message,
+)
+from sayso.engine.commands import Note
+from sayso.errors import NotAllowed, NotFound
+from sayso.inbox.people import may_see, requests_in
 from sayso.rows import LIVE
 from sayso.stores.base import Store
-from sayso.twin import hop, look
+from sayso.twin import hop, look, write
 from sayso.types import Reviewer
 
 if TYPE_CHECKING:
     from sayso.agent import Agent
 
 
-def stream(body: object, agent: Agent, *, by: str | Reviewer, recipe: bool = False) -> Answer:
-    """Answer a post: new words begin a run, answers are decided and their run goes on.
+def stream(
+    body: object, agent: Agent, *, by: str | Reviewer, recipe: bool = False
+) -> PendingStream:
+    """Answer a POST: new input starts a run; answers are recorded as decisions, and their run
+    continues.
 
-    ``body`` is what was posted, as bytes or as parsed JSON. With ``recipe`` a gated call waits as
+    ``body`` is the posted body, as bytes or parsed JSON. With ``recipe``, a guarded call waits as
     ``input-available`` and is answered with ``APPROVAL.YES`` or ``APPROVAL.NO``.
     """
-    return Answer(_stream(body, agent, by, recipe))
+    return PendingStream(_stream(body, agent, by, recipe))
 
 
 async def _stream(body: object, agent: Agent, by: str | Reviewer, recipe: bool) -> Frames:
-    post, person = read_post(body), person_of(by)
-    chat = Chat(agent, post.chat, recipe)
-    await enter(agent.store, post.chat, person, chat.ear, opens=post.words is not None)
-    if post.words is not None:
-        return (await chat.say(post, post.words, person)).frames()
-    return (await chat.answer(post, person)).frames()
+    request, person = read_request(body), person_of(by)
+    chat = Chat(agent, request.chat, recipe)
+    await enter(agent.store, request.chat, person, chat.listener, opens=request.words is not None)
+    if request.words is not None:
+        return (await chat.say(request, request.words, person)).frames()
+    return (await chat.answer(request, person)).frames()
 
 
 async def follow(
     agent: Agent, chat_id: str, *, by: str | Reviewer, recipe: bool = False
 ) -> Frames | None:
-    """The last answer from its beginning, and on until it pauses or ends; None if there is none."""
+    """Stream the last answer from its beginning, until it pauses or ends. None if there is none."""
     chat = Chat(agent, checked_id(chat_id), recipe)
     person = person_of(by)
     own = await look(agent.store, look_in, agent.store, chat_id, person)
     if own is None:
         return None
     chat.guest = None if own else person
-    telling = await chat.last()
-    return None if telling is None else telling.frames()
+    response = await chat.last()
+    return None if response is None else response.frames()
 
 
 async def messages(
     agent: Agent, chat_id: str, *, by: str | Reviewer, recipe: bool = False
 ) -> list[dict[str, Any]]:
-    """The whole chat as UIMessages, rebuilt from the store; empty if there is none."""
+    """Return the whole chat as UIMessages, rebuilt from the store; empty if there is none."""
     chat = Chat(agent, checked_id(chat_id), recipe)
     person = person_of(by)
     own = await look(agent.store, look_in, agent.store, chat_id, person)
@@ -71,7 +76,7 @@ async def messages(
         return []
     chat.guest = None if own else person
     shown = await hop(chat.shown)
-    opening = chat.ear.opening.get(chat_id)
+    opening = chat.listener.opening.get(chat_id)
     if opening is not None and opening.run and opening.run not in {m["id"] for m in shown}:
         shown.append(user_message(opening.run, opening.words, guest=chat.guest))
     return shown
@@ -79,77 +84,80 @@ async def messages(
 
 @dataclass(slots=True)
 class Chat:
-    """One thread of one agent, in one of the two flavours."""
+    """One thread of one agent, with built-in approvals or the recipe's."""
 
     agent: Agent
     id: str
     recipe: bool
-    #: Who looks in, where it is not their chat.
+    #: The reader, if the chat is not theirs.
     guest: Reviewer | None = None
 
     @property
     def store(self) -> Store:
-        """Where it is kept."""
+        """The agent's store."""
         return self.agent.store
 
     @property
-    def ear(self) -> Ear:
-        """What is heard of it in this process."""
-        return ear_of(self.agent)
+    def listener(self) -> AgentListener:
+        """The agent's listener in this process."""
+        return listener_of(self.agent)
 
-    # -- new words
+    # -- new input
 
-    async def say(self, post: Post, words: str, by: Reviewer) -> Telling:
-        """Begin a run; the same message posted again gets the answer that it has."""
-        if post.regenerates:
+    async def say(self, request: ChatRequest, words: str, by: Reviewer) -> ChatResponse:
+        """Start a run. A message that is posted again gets the answer that it has."""
+        if request.regenerates:
             again = await look(self.store, self._answering, words)
             if again is not None:
-                return self._telling(again)
-        said = (self.id, post.message, words)
-        drive = None if post.regenerates else self.ear.said.get(said)
-        if drive is None or not await self._stands(drive):
-            drive = driving.begin(self.agent, words, thread=self.id, requester=by.name)
-            self.ear.opened(said, drive)
-        elif drive.task.done():
-            return self._telling(self._view(drive.run))
-        run = drive.run or await asyncio.shield(drive.began)
-        return self._telling(self._view(run), drive=drive)
+                return self._response(again)
+        said = (self.id, request.message, words)
+        run_task = None if request.regenerates else self.listener.said.get(said)
+        if run_task is None or not await self._stands(run_task):
+            run_task = start_run(self.agent, words, thread=self.id, requester=by.name)
+            self.listener.opened(said, run_task)
+        elif run_task.task.done():
+            return self._response(self._view(run_task.run))
+        run = run_task.run or await asyncio.shield(run_task.began)
+        return self._response(self._view(run), run_task=run_task)
 
     def _answering(self, words: str) -> RunView | None:
-        """The live run that answers these words already: nothing of it is made anew."""
+        """Return the live run that answers this input already: regenerating must not start
+        another."""
         live = self.store.live_run(self.id)
         told = exchanges(self.store, self.id) if live is not None else []
         if live is None or not told or (told[-1].run, told[-1].words) != (live.id, words):
             return None
         return self._view(live.id)
 
-    async def _stands(self, drive: Drive) -> bool:
-        """Whether something came, or will come, of words that were posted before."""
-        if not drive.task.done():
-            return drive.task.get_loop() is asyncio.get_running_loop()
-        stored = await look(self.store, self.store.run, drive.run) if drive.run else None
+    async def _stands(self, run_task: RunTask) -> bool:
+        """Whether a message that was posted before has, or will have, an answer."""
+        if not run_task.task.done():
+            return run_task.task.get_loop() is asyncio.get_running_loop()
+        stored = await look(self.store, self.store.run, run_task.run) if run_task.run else None
         return stored is not None
 
     # -- answers
 
-    async def answer(self, post: Post, by: Reviewer) -> Telling:
-        """Decide, and go on; what did not count is painted over."""
-        view, live = await look(self.store, self._continued, post)
+    async def answer(self, request: ChatRequest, by: Reviewer) -> ChatResponse:
+        """Record decisions, and resume. Answers that do not count are written over."""
+        view, live = await look(self.store, self._continued, request)
         problems: dict[str, str] = {}
-        drive = None
+        run_task = None
         if live is not None:
-            decided, problems = await decide(self.agent, live.waiting, post, by, recipe=self.recipe)
+            decided, problems = await decide(
+                self.agent, live.waiting, request, by, recipe=self.recipe
+            )
             if await look(self.store, self._due, live, decided, problems):
-                # What was decided runs now, even if the reader is gone already.
-                drive = driving.go_on(self.agent, live.id)
-        held = held_in(post.held.get(post.continues))
-        painter = Painter(held, recipe=self.recipe, problems=problems)
-        drive = drive if live is view else None
-        return self._telling(view, painter=painter, drive=drive, message=post.continues)
+                # Decided calls run now, even if the reader has disconnected.
+                run_task = resume_run(self.agent, live.id)
+        held = client_message(request.held.get(request.continues))
+        writer = StreamWriter(held, recipe=self.recipe, problems=problems)
+        run_task = run_task if live is view else None
+        return self._response(view, writer=writer, run_task=run_task, message=request.continues)
 
     @staticmethod
     def _due(live: RunView, decided: set[str], problems: Mapping[str, str]) -> bool:
-        """Whether the run can go on: a decision that was the last word needs no second look."""
+        """Whether the run can continue. After a final decision, the run itself need not be read."""
         if decided and not problems:
             live.refresh_calls()
             if not any(call.id in decided for call in live.waiting):
@@ -157,20 +165,21 @@ class Chat:
         live.refresh()
         return not live.still
 
-    def _continued(self, post: Post) -> tuple[RunView, RunView | None]:
-        """The run whose message the client goes on with, and the one that can be decided on."""
-        named = self.store.run(post.continues)
+    def _continued(self, request: ChatRequest) -> tuple[RunView, RunView | None]:
+        """Return the run whose message the client continues, and the one that waits for
+        decisions."""
+        named = self.store.run(request.continues)
         run = named if named is not None and named.thread == self.id else None
         if run is None:
             last = self.store.last_run(self.id)
-            shown = held_in(post.held.get(post.continues)).tools
+            shown = client_message(request.held.get(request.continues)).tools
             if last is not None and any(c.id in shown for c in self.store.calls_of(last.id)):
-                run = last  # a front end with names of its own for messages
+                run = last  # the front end has its own ids for messages
         view = self._view("" if run is None else run.id)
         if run is not None:
             view.refresh(run)
             if run.status in LIVE:
-                return view, view  # a thread has one live run at most
+                return view, view  # a thread has at most one live run
         other = self.store.live_run(self.id)
         if other is None:
             return view, None
@@ -178,18 +187,18 @@ class Chat:
         live.refresh(other)
         return view, live
 
-    # -- what is there
+    # -- reading
 
-    async def last(self) -> Telling | None:
-        """The last answer, from its beginning."""
-        opening = self.ear.opening.get(self.id)
+    async def last(self) -> ChatResponse | None:
+        """Return the last answer, from its beginning."""
+        opening = self.listener.opening.get(self.id)
         if opening is not None and opening.run:
-            return self._telling(self._view(opening.run), drive=opening)
+            return self._response(self._view(opening.run), run_task=opening)
         run = await look(self.store, self.store.last_run, self.id)
-        return None if run is None else self._telling(self._view(run.id))
+        return None if run is None else self._response(self._view(run.id))
 
     def shown(self) -> list[dict[str, Any]]:
-        """Every exchange as two messages."""
+        """Return every exchange as two messages."""
         found = []
         for exchange in exchanges(self.store, self.id):
             view = self._view(exchange.run)
@@ -204,20 +213,112 @@ class Chat:
         asking = [tool.name for tool in self.agent.tools.values() if tool.takes_context]
         return RunView(self.store, self.id, run, asking)
 
-    def _telling(
+    def _response(
         self,
         view: RunView,
         *,
-        painter: Painter | None = None,
-        drive: Drive | None = None,
+        writer: StreamWriter | None = None,
+        run_task: RunTask | None = None,
         message: str = "",
-    ) -> Telling:
-        return Telling(
+    ) -> ChatResponse:
+        return ChatResponse(
             agent=self.agent,
-            ear=self.ear,
+            listener=self.listener,
             view=view,
-            painter=painter or Painter(recipe=self.recipe, guest=self.guest),
-            drive=drive,
+            writer=writer or StreamWriter(recipe=self.recipe, guest=self.guest),
+            run_task=run_task,
             message=message or view.id,
             wake=-1 if view.run is None else view.run.wake,
         )
+
+
+# -- whose chat it is
+
+
+_OPENED = "opened"
+
+
+def person_of(by: str | Reviewer) -> Reviewer:
+    """Return who is calling. A bare name is a user of the chat, who cannot review other people's
+    requests."""
+    person = Reviewer(by, role="chat") if isinstance(by, str) else by
+    if person.role == "agent":
+        raise NotAllowed("an agent cannot chat or decide: use a person's token")
+    return person
+
+
+def owner_of(store: Store, chat: str) -> str | None:
+    """Return the owner's name; None if the chat is unknown, and "" if it has no owner."""
+    first = store.chain(chat, 0, 1)
+    if not first:
+        return None
+    if first[0].type == _OPENED:
+        return first[0].actor
+    began_elsewhere = store.last_run(chat)
+    return "" if began_elsewhere is None else began_elsewhere.requester
+
+
+async def enter(
+    store: Store, chat: str, by: Reviewer, listener: AgentListener, *, opens: bool
+) -> None:
+    """Let only the owner post. Raises ``NotFound`` for everyone else.
+
+    The first message of an unknown chat makes its sender the owner. That is stored before anything
+    else, so that of two who post at the same moment, one is the owner.
+    """
+    owner = listener.owners.get(chat)
+    if owner is None:
+        owner = await look(store, owner_of, store, chat)
+        if owner is None and opens:
+            await write(store, Note(thread=chat, type=_OPENED, actor=by.name))
+            owner = await look(store, owner_of, store, chat)
+        if owner:
+            listener.owned(chat, owner)
+    if owner is not None and owner != by.name:
+        raise _unknown(chat)
+
+
+def look_in(store: Store, chat: str, by: Reviewer) -> bool | None:
+    """Whether the chat is the caller's own; False for guests, who are reviewers of its requests.
+
+    None if there is no such chat. Raises ``NotFound`` for everyone else.
+    """
+    owner = owner_of(store, chat)
+    if owner in (None, by.name):
+        return None if owner is None else True
+    if by.role != "admin" and not _reviews(store, chat, by):
+        raise _unknown(chat)
+    return False
+
+
+def _reviews(store: Store, chat: str, by: Reviewer) -> bool:
+    asked = requests_in(store, chat) if by.role == "reviewer" else []
+    return any(may_see(by, call) for call in asked)
+
+
+def _unknown(chat: str) -> NotFound:
+    return NotFound(f"you have no chat {chat!r}: start a new one")
+
+
+# -- the result of stream()
+
+
+Frames: TypeAlias = AsyncGenerator[str, None]
+
+
+class PendingStream:
+    """The result of ``stream``: ``await`` returns the frames or raises; ``async for`` does both
+    in one."""
+
+    __slots__ = ("_opening",)
+
+    def __init__(self, opening: Coroutine[Any, Any, Frames]) -> None:
+        self._opening = opening
+
+    def __await__(self) -> Generator[Any, None, Frames]:
+        return self._opening.__await__()
+
+    async def __aiter__(self) -> Frames:
+        async with aclosing(await self._opening) as frames:
+            async for frame in frames:
+                yield frame

@@ -1,13 +1,15 @@
-"""The OpenAI Agents SDK at a gate.
+"""Approvals for the OpenAI Agents SDK.
 
-    guarded = guard(agent, gate)                      # what `sayso serve` and `sayso worker` take
-    stands = await guarded.run("Pay Ana", thread="t-1")
-    stands = await guarded.resume("t-1")              # anywhere, after somebody has decided
+    guarded = guard(agent, gate)                      # for `sayso serve` and `sayso worker`
+    result = await guarded.run("Pay Ana", thread="t-1")
+    result = await guarded.resume("t-1")              # in any process, after the decision
 
-The SDK's ``Runner`` makes every step. It meets us in two places: at each tool, where
-``needs_approval`` puts the call to the gate and the invocation runs what the gate has stored
-(``tools.py``), and at the model, whose replies are kept before the calls in them are made
-(``model.py``). A pause is the SDK's own: its ``RunState`` is kept with the run (``states.py``).
+The SDK's ``Runner`` makes every step. The adapter hooks into each tool, where ``needs_approval``
+asks at the gate and the invocation runs the stored call, and into the model, whose replies are
+stored before their calls are made. A pause is the SDK's own, and its ``RunState`` is stored with
+the run.
+
+Read ``guard.py`` first, then ``tools.py``, ``model.py`` and ``messages.py``.
 """
 
 try:
@@ -17,8 +19,7 @@ except ImportError as error:
         'this adapter needs the OpenAI Agents SDK: pip install "sayso[openai-agents]"'
     ) from error
 
-from sayso.adapters.openai_agents.asking import ask_user
-from sayso.adapters.openai_agents.guarded import Guarded, guard, resume
-from sayso.adapters.openai_agents.streaming import Stream
+from sayso.adapters.openai_agents.guard import Guarded, Stream, guard, resume
+from sayso.adapters.openai_agents.tools import ask_user
 
 __all__ = ["Guarded", "Stream", "ask_user", "guard", "resume"]

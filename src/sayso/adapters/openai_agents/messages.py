@@ -1,28 +1,154 @@
-"""The conversation of an agent of the SDK: what the user said, each reply of the model before its
-calls are made, and all items once the turn is over.
+"""The run that tools and model belong to, and its conversation.
 
-The SDK can start a turn again from what the user said: a process that resumes it replays the stored
-replies, and calls the model only for those that are missing.
+The log holds what the user said, each reply of the model before its calls are made, and all items
+once the turn is over. The SDK can start a turn again from what the user said: a process that
+resumes it replays the stored replies, and calls the model only for those that are missing.
 """
 
 from __future__ import annotations
 
+import contextvars
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
-from agents import ModelResponse
+from agents import Agent, ModelResponse, RunConfig, ToolApprovalItem
 from agents.usage import deserialize_usage, serialize_usage
 from openai.types.responses import ResponseOutputItem
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from sayso.adapters.conversation import Body, ReplayLog, closing_text
-from sayso.errors import InvalidCall
+from sayso.errors import InvalidCall, SaysoError
 from sayso.gate import Gate, outcomes
+from sayso.gate.foreign import ForeignThread
 from sayso.policy import Policy
+from sayso.rows import Call, CallStatus
 from sayso.twin import hop
-from sayso.types import Json
+from sayso.types import Json, Reviewer
+
+_WAITS = (CallStatus.ASKED, CallStatus.IN_DOUBT)
+
+_active: contextvars.ContextVar[ActiveRun | None] = contextvars.ContextVar(
+    "sayso_openai_drive", default=None
+)
+#: The keys of the calls around this one, through agents that are tools; "" in the outermost run.
+_path: contextvars.ContextVar[str] = contextvars.ContextVar("sayso_openai_path", default="")
+
+
+@dataclass
+class ActiveRun:
+    """One thread while it is driven, by ``Guarded`` or by hand."""
+
+    calls: ForeignThread
+    #: None if the SDK is driven by hand: then its ``RunState`` is all that is stored.
+    log: ItemLog | None = None
+    run_config: RunConfig = field(default_factory=RunConfig)
+    #: Who decides if the SDK is driven by hand.
+    by: str | Reviewer = "user"
+    #: A call paused in its body or timed out. The SDK has no word for that, so the model must not
+    #: see this turn.
+    stopped: bool = False
+    #: The paths of agents that tools run in their bodies and that wait for a decision.
+    waits_in: set[str] = field(default_factory=set)
+    #: The keys of the calls that the policy has judged.
+    judged: set[str] = field(default_factory=set)
+    #: The first error at the gate inside an agent that is a tool.
+    error: SaysoError | None = None
+    #: What the model wrote beside its calls, by path.
+    notes: dict[str, str] = field(default_factory=dict)
+    _keys: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def manual(self) -> bool:
+        """Whether the SDK is driven by hand."""
+        return self.log is None
+
+    @property
+    def path(self) -> str:
+        """The path of calls to the agent that is running, through agents that are tools."""
+        return _path.get()
+
+    @contextmanager
+    def open(self) -> Iterator[ActiveRun]:
+        """Make this the current run."""
+        token, outer = _active.set(self), _path.set("")
+        try:
+            yield self
+        finally:
+            _path.reset(outer)
+            _active.reset(token)
+
+    @contextmanager
+    def inside(self, key: str) -> Iterator[None]:
+        """Enter the run of an agent that is a tool, under the key of its call."""
+        token = _path.set(f"{key}/")
+        try:
+            yield
+        finally:
+            _path.reset(token)
+
+    @contextmanager
+    def reports_errors(self) -> Iterator[None]:
+        """Remember an error at the gate inside an agent that is a tool.
+
+        The SDK would show it to the outer model, but it has to end the whole run.
+        """
+        try:
+            yield
+        except SaysoError as error:
+            if self.path:
+                self.error = self.error or error
+            raise
+
+    def check(self) -> None:
+        """Raise the remembered error again, on the way out."""
+        error = self.error
+        if error is not None:
+            self.error = error if self.path else None
+            raise error
+
+    def key(self, agent: Agent[object], id: str) -> str:
+        """Return the key of a call within the thread, and remember it."""
+        key = self._keys[agent.name, id] = _path.get() + id
+        return key
+
+    def key_of(self, item: ToolApprovalItem) -> str:
+        """Return the key of an interruption; an unknown one belongs to the outermost run."""
+        id = item.call_id or ""
+        return self._keys.get((item.agent.name, id), id)
+
+    def row(self, key: str) -> Call | None:
+        """Return the row of a call."""
+        return self.calls.row(key)
+
+    def waits(self, key: str) -> bool:
+        """Whether a call waits for a decision."""
+        row = self.row(key)
+        return row is not None and row.status in _WAITS
+
+
+def current_run() -> ActiveRun | None:
+    """Return the run that is being driven here, if any."""
+    return _active.get()
+
+
+def require_run(name: str) -> ActiveRun:
+    """Return the run that is being driven here. Raises ``InvalidCall`` if there is none."""
+    active = _active.get()
+    if active is None:
+        raise InvalidCall(
+            f"{name} is guarded, but this run has no thread: call guarded.run(...), or drive the "
+            "SDK by hand inside `async with guarded.thread('t-1'):`",
+            "thread",
+        )
+    return active
+
+
+# -- the conversation
+
 
 Items = list[dict[str, Any]]
 
@@ -88,7 +214,9 @@ class ItemLog(ReplayLog):
         """Store what the user said, and drop the SDK's state of an earlier turn."""
         items = [{"role": "user", "content": input}] if isinstance(input, str) else input
         if not isinstance(items, Sequence) or not items:
-            raise InvalidCall("say something: a text, or a list of the SDK's input items", "input")
+            raise InvalidCall(
+                "the input is empty: pass text, or a list of the SDK's input items", "input"
+            )
         stored: Items = to_jsonable_python(list(items), by_alias=True)
         content = input if isinstance(input, str) else json.dumps(stored)
         history = await hop(self.conversation, closed=True)

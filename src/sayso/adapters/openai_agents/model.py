@@ -1,20 +1,27 @@
-"""The agent's model, with a memory: a reply is kept before its calls are made."""
+"""The model of an agent, with a log: each reply is stored before its calls are made."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, count
 from typing import Any
 
 from agents import (
     Agent,
+    ApplyPatchTool,
+    ComputerTool,
+    CustomTool,
     FunctionTool,
     Handoff,
+    HostedMCPTool,
+    LocalShellTool,
     Model,
     ModelResponse,
     ModelSettings,
     RunConfig,
+    ShellTool,
     Tool,
 )
 from agents.agent_output import AgentOutputSchemaBase
@@ -23,26 +30,30 @@ from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from agents.usage import Usage
 from openai.types.responses import Response, ResponseCompletedEvent
 
-from sayso.adapters.openai_agents import hosted, settling
-from sayso.adapters.openai_agents.drive import Drive, the_drive
-from sayso.adapters.openai_agents.naming import Names
-from sayso.adapters.openai_agents.reach import behind, check_tool, late, late_tool
-from sayso.adapters.openai_agents.tools import Gated, gated_of
+from sayso.adapters.openai_agents.messages import ActiveRun, require_run
+from sayso.adapters.openai_agents.tools import (
+    GuardedTool,
+    check_hosted,
+    close_answered,
+    guarded_tool_of,
+    hosted_call,
+)
 from sayso.errors import InvalidCall, Paused
 from sayso.gate.foreign import ForeignCall
 from sayso.gate.options import MAX_WORDS
+from sayso.twin import look
 
 
-class Remembered(Model):
-    """Stands in front of the model of one agent."""
+class LoggedModel(Model):
+    """Wrap the model of one agent."""
 
     def __init__(self, agent: Agent[Any], model: str | Model | None) -> None:
         self.agent = agent
         self.wrapped = model
-        #: The real one, once it was needed: a run that only replays needs none.
+        #: The real model, once it was needed: a run that only replays needs none.
         self._used: Model | None = None
 
-    # -- what the runner calls
+    # -- called by the runner
 
     async def get_response(
         self,
@@ -55,10 +66,10 @@ class Remembered(Model):
         tracing: ModelTracing,
         **more: Any,
     ) -> ModelResponse:
-        drive = the_drive(self.agent.name)
-        reply = await self._before(drive, input)
+        active = require_run(self.agent.name)
+        reply = await self._before(active, input)
         if reply is None:
-            reply = await self._real(drive.run_config).get_response(
+            reply = await self._real(active.run_config).get_response(
                 system_instructions,
                 input,
                 model_settings,
@@ -68,9 +79,9 @@ class Remembered(Model):
                 tracing,
                 **more,
             )
-            reply = await Names(drive, input).of_all(reply)
-            await self._keep(drive, reply)
-        await self._ask(drive, reply.output, tools, handoffs)
+            reply = await CallIds(active, input).of_all(reply)
+            await self._keep(active, reply)
+        await self._ask(active, reply.output, tools, handoffs)
         return reply
 
     async def stream_response(
@@ -84,15 +95,15 @@ class Remembered(Model):
         tracing: ModelTracing,
         **more: Any,
     ) -> AsyncIterator[Any]:
-        drive = the_drive(self.agent.name)
-        reply = await self._before(drive, input)
+        active = require_run(self.agent.name)
+        reply = await self._before(active, input)
         if reply is not None:
-            await self._ask(drive, reply.output, tools, handoffs)
+            await self._ask(active, reply.output, tools, handoffs)
             yield _completed(reply)
             return
         done: list[Any] = []
-        names = Names(drive, input)
-        async for event in self._real(drive.run_config).stream_response(
+        ids = CallIds(active, input)
+        async for event in self._real(active.run_config).stream_response(
             system_instructions,
             input,
             model_settings,
@@ -103,15 +114,15 @@ class Remembered(Model):
             **more,
         ):
             if event.type in ("response.output_item.added", "response.output_item.done"):
-                event = event.model_copy(update={"item": await names.of(event.item)})
+                event = event.model_copy(update={"item": await ids.of(event.item)})
             if event.type == "response.output_item.done":
                 done.append(event.item)
             if event.type == "response.completed":
-                reply = await names.of_all(_reply(event.response, done))
+                reply = await ids.of_all(_reply(event.response, done))
                 whole = event.response.model_copy(update={"output": reply.output})
                 event = event.model_copy(update={"response": whole})
-                await self._keep(drive, reply)
-                await self._ask(drive, reply.output, tools, handoffs)
+                await self._keep(active, reply)
+                await self._ask(active, reply.output, tools, handoffs)
             yield event
 
     async def close(self) -> None:
@@ -128,80 +139,80 @@ class Remembered(Model):
     # -- inside
 
     def _real(self, config: RunConfig) -> Model:
-        """The real one, found the way the runner finds it."""
+        """Return the real model, found as the runner finds it."""
         chosen = self.wrapped if config.model is None else config.model
         if not isinstance(chosen, Model):
             chosen = config.model_provider.get_model(chosen)
         self._used = chosen
         return chosen
 
-    async def _before(self, drive: Drive, input: Any) -> ModelResponse | None:
-        """The reply that is kept already, if there is one."""
-        if drive.stopped:
-            raise Paused(drive.calls.run, ())
-        with drive.watched():
-            await settling.settle(drive, input)
-        return None if drive.log is None else drive.log.next_response(drive.path)
+    async def _before(self, active: ActiveRun, input: Any) -> ModelResponse | None:
+        """Return the stored reply, if there is one."""
+        if active.stopped:
+            raise Paused(active.calls.run, ())
+        with active.reports_errors():
+            await close_answered(active, input)
+        return None if active.log is None else active.log.next_response(active.path)
 
-    async def _keep(self, drive: Drive, reply: ModelResponse) -> None:
-        if drive.log is not None:
-            with drive.watched():
-                await drive.log.add_response(drive.path, reply)
+    async def _keep(self, active: ActiveRun, reply: ModelResponse) -> None:
+        if active.log is not None:
+            with active.reports_errors():
+                await active.log.add_response(active.path, reply)
 
     async def _ask(
         self,
-        drive: Drive,
+        active: ActiveRun,
         output: Sequence[Any],
         tools: Sequence[Tool],
         handoffs: Sequence[Handoff[Any, Any]],
     ) -> None:
-        """Put the calls of a reply to people in one commit, before the runner comes to them."""
-        drive.notes[drive.path] = _said(output)
-        with drive.watched():
+        """Ask about the calls of a reply in one commit, before the runner makes them."""
+        active.notes[active.path] = _said(output)
+        with active.reports_errors():
             named = self._guarded(tools)
-            for to in map(behind, handoffs):
+            for to in map(target_of, handoffs):
                 check_guarded(to)
             elsewhere = {handoff.tool_name for handoff in handoffs}
             asked: list[ForeignCall | None] = []
             for item in output:
                 if item.type == "mcp_approval_request":
-                    with suppress(InvalidCall):  # the provider is told no
-                        asked.append(hosted.call(drive.key(self.agent, item.id), item))
+                    with suppress(InvalidCall):  # hosted_outcome tells the provider
+                        asked.append(hosted_call(active.key(self.agent, item.id), item))
                 elif item.type == "function_call" and item.name not in elsewhere:
-                    key, made = drive.key(self.agent, item.call_id), named.get(item.name)
+                    key, made = active.key(self.agent, item.call_id), named.get(item.name)
                     if made is None:
-                        await drive.calls.gone(key, item.name)
+                        await active.calls.gone(key, item.name)
                     else:
-                        asked.append(made.simply(drive, key, item.arguments))
-            await drive.calls.ask([call for call in asked if call is not None])
+                        asked.append(made.simply(active, key, item.arguments))
+            await active.calls.ask([call for call in asked if call is not None])
 
-    def _guarded(self, tools: Sequence[Tool]) -> dict[str, Gated]:
-        """The function tools by name; one that is not behind the gate ends the run."""
+    def _guarded(self, tools: Sequence[Tool]) -> dict[str, GuardedTool]:
+        """Return the function tools by name. Raises ``InvalidCall`` if one is not guarded."""
         found = {}
         for tool in tools:
             check_tool(tool, self.agent)
-            made = gated_of(tool)
+            made = guarded_tool_of(tool)
             if made is not None:
                 found[tool.name] = made
             elif isinstance(tool, FunctionTool):
-                raise late_tool(tool)
+                raise unguarded_tool(tool)
         return found
 
 
 def check_guarded(agent: Agent[Any]) -> None:
-    """Refuse an agent whose calls do not come to a gate."""
-    if not isinstance(agent.model, Remembered):
-        raise late(agent)
+    """Raise ``InvalidCall`` for an agent that is not guarded."""
+    if not isinstance(agent.model, LoggedModel):
+        raise unguarded_agent(agent)
 
 
 def _said(output: Sequence[Any]) -> str:
-    """What stands beside the calls of a reply: the agent's own words, which nobody has checked."""
+    """Return what the model wrote beside the calls of a reply, unverified."""
     parts = [part for item in output if item.type == "message" for part in item.content]
     return "".join(getattr(part, "text", None) or "" for part in parts)[:MAX_WORDS]
 
 
 def _reply(response: Response, done: list[Any]) -> ModelResponse:
-    """A streamed reply; some servers leave the items out of its last event."""
+    """Return a streamed reply; some servers leave the items out of the last event."""
     return ModelResponse(
         output=response.output or done, usage=_usage(response), response_id=response.id
     )
@@ -220,11 +231,11 @@ def _usage(response: Response) -> Usage:
 
 
 def _completed(reply: ModelResponse) -> ResponseCompletedEvent:
-    """A kept reply as a stream of one event."""
+    """Return a stored reply as a stream of one event."""
     response = Response(
-        id=reply.response_id or "kept",
+        id=reply.response_id or "stored",
         created_at=time.time(),
-        model="kept",
+        model="stored",
         object="response",
         output=reply.output,
         parallel_tool_calls=True,
@@ -232,3 +243,93 @@ def _completed(reply: ModelResponse) -> ResponseCompletedEvent:
         tools=[],
     )
     return ResponseCompletedEvent(response=response, sequence_number=0, type="response.completed")
+
+
+# -- ids of calls
+
+
+class CallIds:
+    """Make the ids of the calls in a reply unique in the thread.
+
+    Some providers count the calls of each reply anew. To the SDK and to the gate an id means one
+    call, so a repeated one gets a number before the reply is used.
+    """
+
+    def __init__(self, active: ActiveRun, input: Any) -> None:
+        self._active = active
+        self._path = active.path
+        said = input if isinstance(input, list) else ()
+        self._before = {item.get("call_id") for item in said if isinstance(item, Mapping)}
+        self._names: dict[str, str] = {}
+
+    async def of(self, item: Any) -> Any:
+        """Return the item; a call gets its own id."""
+        if item.type != "function_call":
+            return item
+        id = item.call_id
+        if id not in self._names:
+            self._names[id] = await look(self._active.calls.store, self._free, id)
+        return item.model_copy(update={"call_id": self._names[id]})
+
+    async def of_all(self, reply: ModelResponse) -> ModelResponse:
+        """Return the reply; each call gets its own id."""
+        reply.output = [await self.of(item) for item in reply.output]
+        return reply
+
+    def _free(self, id: str) -> str:
+        numbered = (f"{id}_{number}" for number in count(2))
+        return next(name for name in chain([id], numbered) if not self._taken(name))
+
+    def _taken(self, id: str) -> bool:
+        """By hand, the same input may be run again, so only the conversation shows that an id is
+        taken."""
+        known = not self._active.manual and self._active.row(self._path + id) is not None
+        return known or id in self._before
+
+
+# -- what cannot be guarded
+
+
+_UNGUARDED = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
+
+
+def check_tool(tool: Tool, agent: Agent[Any]) -> None:
+    """Raise ``InvalidCall`` for a tool that cannot be guarded."""
+    if isinstance(tool, HostedMCPTool):
+        check_hosted(tool)
+    if isinstance(tool, _UNGUARDED):
+        raise InvalidCall(
+            f"{type(tool).__name__} of agent {agent.name!r} would bypass the gate: use a "
+            "function_tool that does only what the agent may do",
+            "tools",
+        )
+
+
+def target_of(handoff: Handoff[Any, Any]) -> Any:
+    """Return the agent that a handoff leads to."""
+    to = handoff._agent_ref() if handoff._agent_ref is not None else None
+    if to is None:
+        raise InvalidCall(
+            f"the agent of the handoff {handoff.tool_name!r} is unknown: create it with "
+            "handoff(agent)",
+            "handoffs",
+        )
+    return to
+
+
+def unguarded_agent(agent: Agent[Any]) -> InvalidCall:
+    """Return the error for an agent that was added after ``guard``."""
+    return InvalidCall(
+        f"agent {agent.name!r} was added as a handoff after guard(...), and would bypass the gate: "
+        "add all handoffs before you call guard(...)",
+        "handoffs",
+    )
+
+
+def unguarded_tool(tool: Tool) -> InvalidCall:
+    """Return the error for a tool that was added after ``guard``."""
+    return InvalidCall(
+        f"{tool.name} was added to its agent after guard(...), and would bypass the gate: add "
+        "all tools before you call guard(...)",
+        "tools",
+    )

@@ -1,4 +1,8 @@
-"""The SDK's function tools at a gate: ``needs_approval`` asks, and the stored call runs."""
+"""The SDK's tools at a gate: ``needs_approval`` asks, and the invocation runs the stored call.
+
+Also here: results as they are stored, guardrails, decisions that were made on a ``RunState``, tools
+that the provider runs (hosted MCP), ``tool_use_behavior``, and ``ask_user``.
+"""
 
 from __future__ import annotations
 
@@ -6,81 +10,100 @@ import asyncio
 import copy
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
-from agents import Agent, FunctionTool, RunContextWrapper
+from agents import (
+    Agent,
+    FunctionTool,
+    FunctionToolResult,
+    HostedMCPTool,
+    RunContextWrapper,
+    StopAtTools,
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrail,
+    ToolInputGuardrailData,
+    ToolOutputFileContent,
+    ToolOutputImage,
+    ToolOutputText,
+    ToolsToFinalOutputResult,
+    function_tool,
+)
 from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
 from agents.function_schema import function_schema
 from agents.tool import maybe_invoke_function_tool_failure_error_function as told_by_the_sdk
 from agents.tool_context import ToolContext
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from sayso import codec
-from sayso.adapters.openai_agents import guardrails, settling, values
-from sayso.adapters.openai_agents.drive import Drive, the_drive
-from sayso.adapters.openai_agents.values import parsed
-from sayso.errors import InvalidCall, Paused
+from sayso.adapters.openai_agents.messages import ActiveRun, current_run, require_run
+from sayso.engine.commands import Cancel
+from sayso.errors import InvalidCall, Paused, Rejected
 from sayso.gate import outcomes
-from sayso.gate.foreign import ForeignCall, ForeignTool, Outcome
+from sayso.gate.foreign import MOST_WAITING, ForeignCall, ForeignTool, Outcome
 from sayso.gate.foreign_tool import SUB_AGENT_TERMS
-from sayso.twin import look
-from sayso.types import Json, Terms
+from sayso.inbox import Inbox
+from sayso.rows import Call, CallStatus
+from sayso.stores.base import Query
+from sayso.stores.row_checks import request_in
+from sayso.twin import hop, look, write
+from sayso.types import Json, Option, Question, Terms
 
 Invoke = Callable[[ToolContext[Any], str], Awaitable[Any]]
 
 
-def gated(tool: FunctionTool, agent: Agent[Any]) -> FunctionTool:
-    """The same tool, of this agent, behind the gate."""
+def guard_tool(tool: FunctionTool, agent: Agent[Any]) -> FunctionTool:
+    """Return a copy of an agent's tool that asks at the gate."""
     copied = copy.copy(tool)
-    made = Gated(copied, agent, _bare(tool).on_invoke_tool)
+    made = GuardedTool(copied, agent, _bare(tool).on_invoke_tool)
     copied.needs_approval = made.asks
     copied.on_invoke_tool = made.invoke
-    copied.tool_input_guardrails = guardrails.of_what_runs(tool)
+    copied.tool_input_guardrails = guardrails_on_stored(tool)
     return copied
 
 
-def gated_of(tool: Any) -> Gated | None:
-    """What stands in front of a tool, if it is one of ours."""
+def guarded_tool_of(tool: Any) -> GuardedTool | None:
+    """Return the guard of a tool, if the tool is one of ours."""
     made = getattr(getattr(tool, "on_invoke_tool", None), "__self__", None)
-    return made if isinstance(made, Gated) else None
+    return made if isinstance(made, GuardedTool) else None
 
 
-def faces_of(agent: Agent[Any]) -> list[ForeignTool]:
-    """How the gate knows the tools of an agent, before a call says more of them."""
-    found = [gated_of(tool) for tool in agent.tools]
-    return [made.face for made in found if made is not None]
+def framework_tools(agent: Agent[Any]) -> list[ForeignTool]:
+    """Describe the tools of an agent to the gate, as far as they are known before a call."""
+    found = [guarded_tool_of(tool) for tool in agent.tools]
+    return [made.framework_tool for made in found if made is not None]
 
 
-class Gated:
-    """One tool of one agent: how it is shown, asked about and run."""
+class GuardedTool:
+    """One tool of one agent: how it is described, asked about and run."""
 
     def __init__(self, tool: FunctionTool, agent: Agent[Any], run: Invoke) -> None:
         self.tool = tool
         self.agent = agent
         self.needs_approval = tool.needs_approval
-        #: An agent that is a tool: it has no effect of its own, and its calls have rows.
+        #: Set if the tool is an agent: it has no effect of its own, and its calls have rows.
         self.inner: Agent[Any] | None = tool._agent_instance if tool._is_agent_tool else None
         self._run = run
         self._model = _arguments(tool)
 
-    # -- what people are shown
+    # -- described to the gate
 
     @cached_property
-    def _faces(self) -> dict[bool, ForeignTool]:
-        return {needed: self._face(needed) for needed in (False, True)}
+    def _descriptions(self) -> dict[bool, ForeignTool]:
+        return {needed: self._describe(needed) for needed in (False, True)}
 
     @property
-    def face(self) -> ForeignTool:
-        """The tool with its own ``needs_approval``, which may have to see a call first."""
+    def framework_tool(self) -> ForeignTool:
+        """The tool with its own ``needs_approval``, which may be a predicate that sees each
+        call."""
         needed = self.needs_approval
         if isinstance(needed, bool):
-            return self._faces[needed]
-        return replace(self._faces[True], needs_approval=lambda _: True)
+            return self._descriptions[needed]
+        return replace(self._descriptions[True], needs_approval=lambda _: True)
 
-    def _face(self, needed: bool) -> ForeignTool:
+    def _describe(self, needed: bool) -> ForeignTool:
         tool = self.tool
         return ForeignTool(
             name=tool.qualified_name,
@@ -92,7 +115,7 @@ class Gated:
         )
 
     def _read(self, args: dict[str, Json]) -> Mapping[str, Json]:
-        """The arguments as the SDK reads them, with every default."""
+        """Return the arguments as the SDK reads them, with every default."""
         assert self._model is not None
         try:
             read = self._model.model_validate(args)
@@ -102,121 +125,128 @@ class Gated:
             raise InvalidCall(f"{path or 'value'}: {first['msg']}", path) from None
         return read.model_dump(mode="json", by_alias=True)
 
-    def simply(self, drive: Drive, key: str, arguments: str) -> ForeignCall | None:
-        """The call, where nobody's code has to say first whether it needs a person."""
+    def simply(self, active: ActiveRun, key: str, arguments: str) -> ForeignCall | None:
+        """Return the call, if no predicate has to be asked first; None otherwise."""
         if not isinstance(self.needs_approval, bool):
             return None
         try:
-            return self._call(drive, key, self._faces[self.needs_approval], parsed(arguments))
+            return self._call(
+                active, key, self._descriptions[self.needs_approval], parse_arguments(arguments)
+            )
         except InvalidCall:
-            return None  # the model is told when it is invoked
+            return None  # invoke() tells the model
 
     def _call(
-        self, drive: Drive, key: str, face: ForeignTool, args: Mapping[str, Json]
+        self, active: ActiveRun, key: str, described: ForeignTool, args: Mapping[str, Json]
     ) -> ForeignCall:
-        drive.judged.add(key)
-        return ForeignCall(id=key, tool=face, args=args, note=drive.notes.get(drive.path, ""))
+        active.judged.add(key)
+        return ForeignCall(
+            id=key, tool=described, args=args, note=active.notes.get(active.path, "")
+        )
 
     async def _judged(
         self, context: RunContextWrapper[Any], id: str, args: Mapping[str, Json]
     ) -> ForeignTool:
-        """The tool with what its own ``needs_approval`` says of these arguments, defaults in."""
+        """Return the tool with what its own ``needs_approval`` says about these arguments,
+        defaults included."""
         needed = self.needs_approval
         if not isinstance(needed, bool):
             try:
-                whole = codec.loads(self._faces[True].intake(args))
+                whole = codec.loads(self._descriptions[True].intake(args))
                 said: Any = needed(context, whole, id)
                 said = await said if inspect.isawaitable(said) else said
             except Exception:
-                said = True  # a rule that breaks asks
-            needed = said is not False  # and so does one that returns no boolean
-        return self._faces[needed]
+                said = True  # a predicate that fails asks
+            needed = said is not False  # and so does one that does not return a boolean
+        return self._descriptions[needed]
 
-    # -- what the SDK calls
+    # -- called by the SDK
 
     async def asks(self, context: RunContextWrapper[Any], args: dict[str, Any], id: str) -> bool:
-        """``needs_approval``: whether the call waits for people, now that they were asked."""
-        drive = the_drive(self.tool.name)
-        key = drive.key(self.agent, id)
-        with drive.watched():
-            await self._asked(drive, key, context, args, id)
-            waits = await look(drive.calls.store, drive.waits, key)
+        """Ask about a call, and return whether it waits; the SDK calls it as ``needs_approval``."""
+        active = require_run(self.tool.name)
+        key = active.key(self.agent, id)
+        with active.reports_errors():
+            await self._asked(active, key, context, args, id)
+            waits = await look(active.calls.store, active.waits, key)
         if waits:
-            drive.waits_in.add(drive.path)
+            active.waits_in.add(active.path)
         return waits
 
     async def _asked(
         self,
-        drive: Drive,
+        active: ActiveRun,
         key: str,
         context: RunContextWrapper[Any],
         args: dict[str, Any],
         id: str,
     ) -> None:
-        if key not in drive.judged and await look(drive.calls.store, drive.row, key) is None:
-            face = await self._judged(context, id, args)
-            await drive.calls.ask([self._call(drive, key, face, args)])
+        if key not in active.judged and await look(active.calls.store, active.row, key) is None:
+            described = await self._judged(context, id, args)
+            await active.calls.ask([self._call(active, key, described, args)])
 
     async def invoke(self, context: ToolContext[Any], arguments: str) -> Any:
-        """``on_invoke_tool``: what came of the call, run now or stored from before."""
-        drive = the_drive(self.tool.name)
+        """Return the outcome of a call, run now or stored before; the SDK calls it as
+        ``on_invoke_tool``."""
+        active = require_run(self.tool.name)
         try:
-            args = parsed(arguments)
+            args = parse_arguments(arguments)
         except InvalidCall as error:
             return f"The call cannot be read: {error}"
-        key = drive.key(self.agent, context.tool_call_id)
+        key = active.key(self.agent, context.tool_call_id)
         try:
-            with drive.watched():
-                outcome = await self._outcome(drive, key, context, args)
+            with active.reports_errors():
+                outcome = await self._outcome(active, key, context, args)
         except Paused:
-            drive.check()
-            if self.inner is None or drive.stopped:
-                if drive.by_hand:
+            active.check()
+            if self.inner is None or active.stopped:
+                if active.manual:
                     raise
-                drive.stopped = True
-            return ""  # nobody is shown this
+                active.stopped = True
+            return ""  # the model never sees it
         except asyncio.CancelledError:
-            # Most likely a time-out of the SDK's: nobody knows how far the call came, and people
-            # are asked before the model goes on.
-            drive.stopped = True
+            # Most likely a timeout of the SDK. The call is in doubt, and people have to settle it
+            # before the model continues.
+            active.stopped = True
             raise
         return _given(outcome)
 
     async def _outcome(
-        self, drive: Drive, key: str, context: ToolContext[Any], args: dict[str, Json]
+        self, active: ActiveRun, key: str, context: ToolContext[Any], args: dict[str, Json]
     ) -> Outcome:
-        if drive.by_hand:
-            # After "always approve" the SDK does not ask before.
-            await self._asked(drive, key, context, args, context.tool_call_id)
-            await settling.approved(drive, key)
-        row = await look(drive.calls.store, drive.row, key)
+        if active.manual:
+            # After "always approve" the SDK does not call asks().
+            await self._asked(active, key, context, args, context.tool_call_id)
+            await record_approval(active, key)
+        row = await look(active.calls.store, active.row, key)
         edited = row is not None and row.original is not None
         judged = codec.loads(row.args) if row is not None and edited else args
-        face = await self._judged(context, context.tool_call_id, judged)
+        described = await self._judged(context, context.tool_call_id, judged)
         raised: list[Exception] = []
         call = replace(
-            self._call(drive, key, face, args),
-            run=lambda stored: self._effect(drive, key, context, stored, raised),
+            self._call(active, key, described, args),
+            run=lambda stored: self._effect(active, key, context, stored, raised),
             dump=self._dump,
         )
         try:
-            return await drive.calls.outcome(call)
+            return await active.calls.outcome(call)
         except Exception as error:
-            # Recorded as what it is; what the model is told of it is up to the tool.
+            # The error is recorded. The tool decides what the model is told about it.
             told = await self._told(context, error) if error in raised else None
             if told is None:
                 raise
-            row = await look(drive.calls.store, drive.row, key)
+            row = await look(active.calls.store, active.row, key)
             notice = "" if row is None or row.original is None else outcomes.what_ran(row)
             return Outcome(ok=False, value=None, text=f"{notice} {told}".strip(), call=row)
 
     async def _told(self, context: ToolContext[Any], error: Exception) -> str | None:
-        """What the tool's ``failure_error_function`` says; nothing if the error ends the run."""
+        """Return what the tool's ``failure_error_function`` says; None if the error ends the
+        run."""
         return await told_by_the_sdk(function_tool=self.tool, context=context, error=error)
 
     async def _effect(
         self,
-        drive: Drive,
+        active: ActiveRun,
         key: str,
         context: ToolContext[Any],
         args: dict[str, Json],
@@ -225,28 +255,28 @@ class Gated:
         text = json.dumps(args)
         if self.inner is None:
             try:
-                with drive.inside(key):  # an agent that the tool runs is not the one around it
-                    value = await self._run(guardrails.with_arguments(context, text), text)
+                with active.inside(key):  # an agent that the tool runs has a path of its own
+                    value = await self._run(with_arguments(context, text), text)
             except Exception as error:
-                if error is drive.error:
-                    drive.error = None  # told to the model, like any error of a tool
+                if error is active.error:
+                    active.error = None  # the model is told, as about any error of a tool
                 raised.append(error)
                 raise
-            if f"{key}/" in drive.waits_in and not drive.by_hand:
-                raise Paused(drive.calls.run, ())
+            if f"{key}/" in active.waits_in and not active.manual:
+                raise Paused(active.calls.run, ())
             return value
-        with drive.inside(key):
+        with active.inside(key):
             value = await self._run(context, text)
-        if drive.error is not None or _waits_inside(context):
-            raise Paused(drive.calls.run, ())
+        if active.error is not None or _waits_inside(context):
+            raise Paused(active.calls.run, ())
         return value
 
     def _dump(self, value: Any) -> Any:
-        return value if self.tool.output_json_schema is not None else values.dump(value)
+        return value if self.tool.output_json_schema is not None else dump_result(value)
 
 
 def _bare(tool: FunctionTool) -> FunctionTool:
-    """The tool with its errors as they are: the SDK would give us a text in place of each."""
+    """Return a tool that raises its errors; the SDK would turn each into text."""
     bare = copy.copy(tool)
     if not tool._is_agent_tool:
         bare._failure_error_function, bare._use_default_failure_error_function = None, False
@@ -254,7 +284,8 @@ def _bare(tool: FunctionTool) -> FunctionTool:
 
 
 def _arguments(tool: FunctionTool) -> type[BaseModel] | None:
-    """How a decorated function reads its arguments; nothing for tools made otherwise."""
+    """Return the model with which a decorated function reads its arguments; None for other
+    tools."""
     try:
         function = tool.__wrapped__
     except AttributeError:
@@ -264,7 +295,7 @@ def _arguments(tool: FunctionTool) -> type[BaseModel] | None:
 
 
 def _with_defaults(rules: Mapping[str, Any], model: type[BaseModel] | None) -> Mapping[str, Any]:
-    """A strict schema says nothing of an argument that is None where it is left out."""
+    """Add the defaults that are None, which a strict schema leaves out."""
     known = rules.get("properties", {})
     fields = {} if model is None else model.model_fields
     unsaid = {
@@ -276,7 +307,7 @@ def _with_defaults(rules: Mapping[str, Any], model: type[BaseModel] | None) -> M
 
 
 def _waits_inside(context: ToolContext[Any]) -> bool:
-    """Whether an agent that is a tool has stopped in its turn; the SDK looks at the same place."""
+    """Whether an agent that is a tool has stopped for approval; the SDK looks at the same place."""
     scope = get_agent_tool_state_scope(context)
     assert context.tool_call is not None
     result = peek_agent_tool_run_result(context.tool_call, scope_id=scope)
@@ -286,4 +317,291 @@ def _waits_inside(context: ToolContext[Any]) -> bool:
 def _given(outcome: Outcome) -> Any:
     if not outcome.ok or outcome.by_person:
         return outcome.text
-    return values.with_notice(outcome) if outcome.notice else outcome.value
+    return with_notice(outcome) if outcome.notice else outcome.value
+
+
+# -- arguments and results
+
+
+_SHAPES = (ToolOutputText, ToolOutputImage, ToolOutputFileContent)
+_TYPES = ("text", "image", "file")
+
+
+def parse_arguments(arguments: str | None) -> dict[str, Json]:
+    """Parse the arguments that a model wrote. Raises ``InvalidCall`` unless they are one JSON
+    object."""
+    args = codec.parse(arguments or "")
+    if not isinstance(args, dict):
+        raise InvalidCall("the arguments must be a JSON object")
+    return args
+
+
+def dump_result(value: Any) -> Json:
+    """Return a result as JSON: the SDK's own output types as such, anything else as text."""
+    if isinstance(value, list | tuple) and value and all(_is_shape(item) for item in value):
+        return [_plain(item) for item in value]
+    if _is_shape(value):
+        return _plain(value)
+    return value if isinstance(value, str) else str(value)
+
+
+def with_notice(outcome: Outcome) -> Any:
+    """Return a result with the note that other arguments ran."""
+    stored = dump_result(outcome.value)
+    if isinstance(stored, str):
+        return outcome.text
+    parts = stored if isinstance(stored, list) else [stored]
+    return [{"type": "text", "text": outcome.notice}, *parts]
+
+
+def _is_shape(value: Any) -> bool:
+    if isinstance(value, dict):
+        return value.get("type") in _TYPES
+    return isinstance(value, _SHAPES)
+
+
+def _plain(value: Any) -> Json:
+    if isinstance(value, dict):
+        return value
+    plain: dict[str, Json] = value.model_dump(mode="json", exclude_none=True)
+    return plain
+
+
+# -- guardrails
+
+
+def guardrails_on_stored(tool: FunctionTool) -> list[ToolInputGuardrail[Any]] | None:
+    """Return the tool's input guardrails, which after an edit check the arguments that will run.
+
+    The SDK shows them what the model wrote.
+    """
+    guardrails = tool.tool_input_guardrails
+    return None if guardrails is None else [_on_stored(one) for one in guardrails]
+
+
+def _on_stored(guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
+    async def judged(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+        active = require_run(data.context.tool_name)
+        key = f"{active.path}{data.context.tool_call_id}"
+        row = await look(active.calls.store, active.row, key)
+        if row is not None and row.original is not None:
+            data = replace(data, context=with_arguments(data.context, row.args))
+        return await guardrail.run(data)
+
+    return ToolInputGuardrail(judged, guardrail.get_name())
+
+
+def with_arguments(context: ToolContext[Any], arguments: str) -> ToolContext[Any]:
+    """Return the context of a call as if the model had written these arguments."""
+    changed = copy.copy(context)
+    changed.tool_arguments = arguments
+    return changed
+
+
+# -- what the SDK answers in a tool's place
+
+
+CHANNEL = "openai-agents"
+
+_OPEN = (CallStatus.ASKED, CallStatus.READY)
+
+
+async def record_approval(active: ActiveRun, key: str) -> None:
+    """Record an approval that was given on a ``RunState``: it shows when the SDK invokes the
+    tool of a waiting call."""
+    row = await look(active.calls.store, active.row, key)
+    if row is not None:
+        await _decide(active, row, yes=True)
+
+
+async def record_refusals(context: RunContextWrapper[Any]) -> None:
+    """Record refusals that were given on a ``RunState``: they show when the SDK lists the tools
+    to continue."""
+    active = current_run()
+    if active is None or not active.manual:
+        return
+    store = active.calls.store
+    query = Query(status="pending", run=active.calls.run, limit=MOST_WAITING)
+    for _, row in await look(store, store.page, query):
+        id = row.key.removeprefix(active.path)
+        names = (row.tool, row.tool.partition(".")[2])  # the SDK knows a hosted one by the second
+        for name in names if id else ():
+            if name and context.is_tool_approved(name, id) is False:
+                why = context.get_rejection_message(name, id) or ""
+                with active.reports_errors():
+                    await _decide(active, row, yes=False, why=why)
+                break
+
+
+async def close_answered(active: ActiveRun, conversation: Any) -> None:
+    """Close open calls that have a result in the conversation, which came from a guardrail or by
+    hand."""
+    run = await look(active.calls.store, active.calls.store.run, active.calls.run)
+    if run is None or not (run.asked or run.ready):
+        return  # nothing is open
+    for key, yes, why in _answers(conversation):
+        row = await look(active.calls.store, active.row, active.path + key)
+        if row is None or row.status not in _OPEN:
+            continue
+        if active.manual:
+            await _decide(active, row, yes=yes, why=why)
+        else:
+            await write(active.calls.store, _called_off(row, why))
+
+
+def _answers(conversation: Any) -> Iterable[tuple[str, bool, str]]:
+    for item in conversation if isinstance(conversation, list) else ():
+        kind = item.get("type") if isinstance(item, Mapping) else None
+        if kind == "function_call_output":
+            output = item.get("output")
+            yield str(item.get("call_id")), False, output if isinstance(output, str) else ""
+        elif kind == "mcp_approval_response":
+            yes, why = item.get("approve") is True, str(item.get("reason") or "")
+            yield str(item.get("approval_request_id")), yes, why
+
+
+async def _decide(active: ActiveRun, row: Call, *, yes: bool, why: str = "") -> None:
+    """Record a decision that was made by hand, unless the request is decided already."""
+    if row.status is not CallStatus.ASKED:
+        return
+    store = active.calls.store
+    request = await hop(request_in, store, row)
+    decision = request.approve() if yes else request.reject(why)
+    await Inbox(store).decide(row.id, decision, by=active.by, channel=CHANNEL)
+
+
+def _called_off(row: Call, why: str) -> Cancel:
+    reason = f"the agent continued without it: {why}"
+    return Cancel(thread=row.thread, run=row.run, call=row.id, by="agent", reason=reason)
+
+
+# -- hosted MCP tools, which the provider runs
+
+
+_POSSIBLE = ("approve", "reject")
+
+
+def check_hosted(tool: HostedMCPTool) -> None:
+    """Raise ``InvalidCall`` for a hosted MCP server that decides without the gate."""
+    if tool.on_approval_request is not None:
+        label = dict(tool.tool_config).get("server_label")
+        raise InvalidCall(
+            f"the hosted MCP server {label!r} has an on_approval_request, which would decide "
+            "without the gate: remove it, and give the gate a policy with rules for "
+            f"'{label}.*' instead",
+            "on_approval_request",
+        )
+
+
+def hosted_call(key: str, request: Any) -> ForeignCall:
+    """Return the call that the provider asks about; only approving and rejecting are possible."""
+    args = parse_arguments(request.arguments or "{}")
+    described = ForeignTool(
+        name=f"{request.server_label}.{request.name}",
+        needs_approval=True,
+        possible=_POSSIBLE,
+    )
+    return ForeignCall(id=key, tool=described, args=args, run=_said_yes)
+
+
+async def _said_yes(args: dict[str, Json]) -> bool:
+    return True
+
+
+async def hosted_outcome(active: ActiveRun, key: str, request: Any) -> Outcome:
+    """Return the decision for the provider: approved, or rejected with a reason."""
+    try:
+        return await active.calls.outcome(hosted_call(key, request))
+    except InvalidCall as error:
+        return Outcome(ok=False, value=None, text=f"The call cannot be read: {error}")
+
+
+# -- tool_use_behavior
+
+
+_REFUSED = (
+    CallStatus.REJECTED,
+    CallStatus.EXPIRED,
+    CallStatus.CANCELLED,
+    CallStatus.SUPERSEDED,
+)
+
+
+def unless_refused(behavior: Any) -> Any:
+    """Keep a built-in ``tool_use_behavior`` from ending the run with a refusal.
+
+    A tool's result may be the agent's output, but of a refusal the model is always told. Custom
+    behaviours are left alone.
+    """
+    stops = behavior == "stop_on_first_tool" or isinstance(behavior, dict)
+    return UnlessRefused(behavior) if stops else behavior
+
+
+@dataclass(frozen=True)
+class UnlessRefused:
+    """End the run with the first result, or with that of the named tools, unless the call was
+    refused."""
+
+    behavior: str | StopAtTools
+
+    async def __call__(
+        self, context: RunContextWrapper[Any], results: Sequence[FunctionToolResult]
+    ) -> ToolsToFinalOutputResult:
+        last = self._last(results)
+        if last is None or await self._refused(last):
+            return ToolsToFinalOutputResult(is_final_output=False, final_output=None)
+        return ToolsToFinalOutputResult(is_final_output=True, final_output=last.output)
+
+    def _last(self, results: Sequence[FunctionToolResult]) -> FunctionToolResult | None:
+        if not isinstance(self.behavior, dict):
+            return results[0]
+        names = self.behavior.get("stop_at_tool_names", [])
+        named = [r for r in results if r.tool.name in names or r.tool.qualified_name in names]
+        return named[0] if named else None
+
+    async def _refused(self, result: FunctionToolResult) -> bool:
+        raw: Any = None if result.run_item is None else result.run_item.raw_item
+        id = raw.get("call_id") if isinstance(raw, dict) else getattr(raw, "call_id", None)
+        active = require_run(result.tool.name)
+        row = await look(active.calls.store, active.row, f"{active.path}{id}")
+        return row is not None and row.status in _REFUSED
+
+
+# -- ask_user
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One choice that the model offers."""
+
+    label: str
+    value: str
+    description: str | None = None
+
+
+async def _ask_user_question(
+    question: str,
+    options: Annotated[list[Choice], Field(min_length=2, max_length=5)] | None = None,
+    allow_multiple: bool = False,
+    free_text: bool = False,
+) -> str:
+    """Ask the user a question and wait for the answer.
+
+    Args:
+        question: What to ask, in full.
+        options: Two to five choices; leave out for an answer in the user's own words.
+        allow_multiple: Whether several choices may be picked.
+        free_text: Whether the user may also answer in their own words.
+    """
+    choices = tuple(Option(o.label, o.value, o.description or "") for o in options or ())
+    asked = Question(question, choices, multiple=allow_multiple, free_text=free_text or not choices)
+    try:
+        answer: Any = await require_run("ask_user_question").calls.gate.ask(asked)
+    except Rejected as no:
+        decision = None if no.request is None else no.request.decision
+        return f"The user will not answer. {'' if decision is None else decision.message}".strip()
+    return answer if isinstance(answer, str) else codec.dumps(answer)
+
+
+#: Asks in the inbox of the gate that guards the agent. The answer is the tool's result.
+ask_user = function_tool(_ask_user_question, name_override="ask_user_question")

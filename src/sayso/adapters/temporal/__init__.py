@@ -1,12 +1,14 @@
-"""A person awaited inside a Temporal workflow.
+"""Approvals inside a Temporal workflow.
 
 In a workflow: ``await ask(...)``, ``await confirm(...)``, ``await run_once("refund", {...})``. On
-the worker: ``SaysoPlugin(gate, tools=[refund])``. The request stands in the store like any other
-and is decided like any other; a workflow that waits costs what a sleeping workflow costs.
+the worker: ``SaysoPlugin(gate, tools=[refund])``. The request is in the store and is decided like
+any other; a workflow that waits costs what a sleeping workflow costs.
 
-Where it meets Temporal: short activities ask and look, a signal says that looking is worth it, a
-durable timer looks even if no signal comes, and the tool is an activity with one attempt. Workflow
-code never touches the store, and a signal carries nothing that is believed.
+Short activities ask and check, a signal says when to check again, a durable timer checks even
+without a signal, and the tool is an activity with one attempt. Workflow code never touches the
+store, and nothing in a signal is trusted.
+
+Read ``workflow.py`` first, then ``worker.py``; ``wire.py`` has what they send each other.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ except ImportError as error:
         'Temporal is not installed: pip install "sayso[temporal]"', name=error.name
     ) from error
 
-from sayso.adapters.temporal._inside import ask, confirm, run_once
-from sayso.adapters.temporal._plugin import SaysoPlugin
+from sayso.adapters.temporal.worker import SaysoPlugin
+from sayso.adapters.temporal.workflow import ask, confirm, run_once
 
 __all__ = ["SaysoPlugin", "ask", "confirm", "run_once"]

@@ -1,38 +1,49 @@
-"""The chat wire: the AI SDK's UI-message stream, for its built-in approvals and for the recipe."""
+"""The chat API: the AI SDK's UI-message stream.
+
+``/api/chat`` uses the AI SDK's built-in approvals, ``/api/chat-recipe`` serves front ends written
+to the recipe in its documentation. Both have the same routes, for the default agent and, with
+``/{agent}``, for a named one.
+"""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Request
-from starlette.responses import PlainTextResponse, Response
+from fastapi import APIRouter, Depends, Path, Request
+from pydantic import Field
+from starlette.responses import Response
 
 from sayso import codec
 from sayso.adapters import ai_sdk
 from sayso.agent import Agent
-from sayso.errors import NotFound, SaysoError
-from sayso.server.auth import AChatter, Who, needs
+from sayso.errors import NotFound
+from sayso.server.auth import CurrentChatUser, Identity
+from sayso.server.openapi import errors, text_errors
+from sayso.server.responses import JsonResponse, TextStreamResponse, plain_text_errors
+from sayso.server.schemas import Items
 from sayso.server.service import Service, service_of
-from sayso.server.wire.answers import JsonAnswer, headers_of, status_of
-from sayso.server.wire.docs import gives, refusals
-from sayso.server.wire.plain import PlainRoute
-from sayso.server.wire.shapes import Items
-from sayso.server.wire.streamed import Streamed
 from sayso.stores.row_checks import if_readable
 from sayso.text import inline
 from sayso.twin import hop
 from sayso.types import Json, moment
 
-Frames: TypeAlias = AsyncGenerator[str, None]
+#: A path parameter on some routes and a query parameter on others.
+AgentName = Annotated[
+    str | None,
+    Field(description="the agent's name, as in `GET /api/agents`; the default agent if omitted"),
+]
+ChatId = Annotated[str, Path(description="the chat's id, which the client chose")]
 
 _STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {}}, "description": "UI-message stream v1"},
-    204: {"description": "Nothing is going on in this chat"},
+    200: {
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": "UI-message stream v1",
+    }
 }
+_MESSAGE = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Welcome ana"}]}
 _BODY = {
     "requestBody": {
         "required": True,
@@ -46,133 +57,134 @@ _BODY = {
                         "id": {"type": "string"},
                         "messages": {"type": "array", "items": {"type": "object"}},
                     },
-                }
+                },
+                "example": {"id": "chat-1", "trigger": "submit-message", "messages": [_MESSAGE]},
             }
         },
     }
 }
 
 
-def add_chat(app: FastAPI) -> None:
-    """The routes of every agent, of the default one, and the same for the recipe."""
-    for prefix, recipe in (("/api/chat", False), ("/api/chat-recipe", True)):
-        _add(app, prefix, recipe)
+def chat_router(*, recipe: bool) -> APIRouter:
+    """Return the chat routes, for built-in approvals or for the recipe."""
+    router = APIRouter(
+        prefix="/api/chat-recipe" if recipe else "/api/chat",
+        tags=["chat"],
+        dependencies=[Depends(plain_text_errors)],
+        responses=text_errors(401, 403, 404),
+    )
+    suffix = "_recipe" if recipe else ""
 
-
-def _add(app: FastAPI, prefix: str, recipe: bool) -> None:
-    async def post(request: Request, agent: str | None = None) -> Response:
-        """New user text, or decisions, and the answer as a stream."""
-        driving = ExitStack()
-        try:
-            service, who = await _asked(request)
-            chosen = _agent(service, agent or request.query_params.get("agent"))
-            body = codec.parse(await request.body())
-            # The stream takes the run further by itself: the worker leaves its thread alone.
-            driving.enter_context(service.worker.leaving(_chat_of(body)))
+    @router.post(
+        "",
+        name=f"chat{suffix}",
+        summary="Chat with the default agent",
+        response_class=Response,
+        responses={**_STREAM, **text_errors(400, 413, 429)},
+        openapi_extra=_BODY,
+    )
+    @router.post(
+        "/{agent}",
+        name=f"chat_with_agent{suffix}",
+        summary="Chat with an agent",
+        response_class=Response,
+        responses={**_STREAM, **text_errors(400, 413, 429)},
+        openapi_extra=_BODY,
+    )
+    async def chat(request: Request, who: CurrentChatUser, agent: AgentName = None) -> Response:
+        """Send new user text or decisions, and stream the answer."""
+        service = service_of(request)
+        chosen = _chat_agent(service, agent)
+        body = codec.parse(await request.body())
+        with ExitStack() as stack:
+            # The stream itself advances the run, so the worker must leave its thread alone.
+            chat_id = str(body.get("id", "")) if isinstance(body, dict) else ""
+            stack.enter_context(service.worker.leaving(chat_id))
             frames = await ai_sdk.stream(body, chosen, by=who.reviewer, recipe=recipe)
-        except BaseException as error:
-            driving.close()
-            if isinstance(error, SaysoError):
-                return _refused(error)
-            raise
-        told = _until_the_end(frames, driving)
-        weakref.finalize(told, driving.close)  # a client may go away before the first frame
-        return Streamed(told, ai_sdk.HEADERS, ai_sdk.DONE)
+            until_end = stack.pop_all()
+        pieces = _closing_at_end(frames, until_end)
+        weakref.finalize(pieces, until_end.close)  # the client may leave before the first frame
+        return TextStreamResponse(pieces, ai_sdk.HEADERS, ai_sdk.DONE)
 
-    async def stream(request: Request, chat_id: str, agent: str | None = None) -> Response:
-        """The message that is being written, from its start, and what follows."""
-        try:
-            service, who = await _asked(request)
-            chosen = _agent(service, agent or request.query_params.get("agent"))
-            frames = await ai_sdk.follow(chosen, chat_id, by=who.reviewer, recipe=recipe)
-        except SaysoError as error:
-            return _refused(error)
+    @router.get(
+        "/{chat_id}/stream",
+        name=f"resume_chat{suffix}",
+        summary="Resume a chat with the default agent",
+        response_class=Response,
+        responses={**_STREAM, 204: {"description": "No answer is being written"}},
+    )
+    @router.get(
+        "/{agent}/{chat_id}/stream",
+        name=f"resume_chat_with_agent{suffix}",
+        summary="Resume a chat with an agent",
+        response_class=Response,
+        responses={**_STREAM, 204: {"description": "No answer is being written"}},
+    )
+    async def resume_chat(
+        request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
+    ) -> Response:
+        """Stream the answer that is being written, from its start."""
+        chosen = _chat_agent(service_of(request), agent)
+        frames = await ai_sdk.follow(chosen, chat_id, by=who.reviewer, recipe=recipe)
         if frames is None:
             return Response(status_code=204)
-        return Streamed(frames, ai_sdk.HEADERS, ai_sdk.DONE)
+        return TextStreamResponse(frames, ai_sdk.HEADERS, ai_sdk.DONE)
 
-    async def messages(request: Request, chat_id: str, agent: str | None = None) -> Response:
-        """The whole conversation, as the client keeps it."""
-        try:
-            service, who = await _asked(request)
-            chosen = _agent(service, agent or request.query_params.get("agent"))
-            found = await ai_sdk.messages(chosen, chat_id, by=who.reviewer, recipe=recipe)
-        except SaysoError as error:
-            return _refused(error)
-        return JsonAnswer({"messages": found})
+    @router.get(
+        "/{chat_id}/messages",
+        name=f"list_messages{suffix}",
+        summary="List the messages of a chat with the default agent",
+        response_model=dict[str, Any],
+    )
+    @router.get(
+        "/{agent}/{chat_id}/messages",
+        name=f"list_messages_with_agent{suffix}",
+        summary="List the messages of a chat with an agent",
+        response_model=dict[str, Any],
+    )
+    async def list_messages(
+        request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
+    ) -> Response:
+        """Return the whole conversation in the client's format."""
+        chosen = _chat_agent(service_of(request), agent)
+        found = await ai_sdk.messages(chosen, chat_id, by=who.reviewer, recipe=recipe)
+        return JsonResponse({"messages": found})
 
-    bad = refusals(401, 403, 404)
-    for path, name in (("", "the default agent"), ("/{agent}", "an agent")):
-        add = partial(app.router.add_api_route, route_class_override=PlainRoute, tags=["chat"])
-        add(
-            prefix + path,
-            post,
-            methods=["POST"],
-            summary=f"Write to {name}",
-            responses={200: _STREAM[200], **refusals(400, 413, 429), **bad},
-            openapi_extra=_BODY,
-        )
-        add(
-            f"{prefix}{path}/{{chat_id}}/stream",
-            stream,
-            methods=["GET"],
-            summary=f"Follow a chat with {name}",
-            responses={**_STREAM, **bad},
-        )
-        add(
-            f"{prefix}{path}/{{chat_id}}/messages",
-            messages,
-            methods=["GET"],
-            summary=f"Read a chat with {name}",
-            responses={200: gives(dict[str, Any]), **bad},
-        )
+    return router
 
 
-_chatter = needs("chat")
-
-
-async def _asked(request: Request) -> tuple[Service, Who]:
-    return service_of(request), await _chatter(request)
-
-
-def _agent(service: Service, name: str | None) -> Agent:
+def _chat_agent(service: Service, name: str | None) -> Agent:
     chosen = service.agent(name)
     if not isinstance(chosen, Agent):
         raise NotFound(
-            f"agent {chosen.name!r} cannot be chatted with here, because its framework drives it: "
-            "start it in Python with its run(...), and decide in the inbox"
+            f"agent {chosen.name!r} has no chat here because its framework runs it: start it in "
+            "Python with run(...), and decide in the inbox"
         )
     return chosen
 
 
-def _refused(error: SaysoError) -> Response:
-    """The client shows the body as it is: one line of text."""
-    status = status_of(error)
-    return PlainTextResponse(str(error), 400 if status == 422 else status, headers_of(error))
-
-
-async def _until_the_end(frames: Frames, driving: ExitStack) -> Frames:
-    with driving:
+async def _closing_at_end(
+    frames: AsyncGenerator[str, None], until_end: ExitStack
+) -> AsyncGenerator[str, None]:
+    with until_end:
         async with aclosing(frames):
             async for frame in frames:
                 yield frame
 
 
-def _chat_of(body: Json) -> str:
-    return str(body.get("id", "")) if isinstance(body, dict) else ""
+# -- the list of chats
+
+chats_router = APIRouter(prefix="/api/chats", tags=["chat"])
 
 
-router = APIRouter(prefix="/api/chats", tags=["chat"])
+@chats_router.get("", summary="List your chats", response_model=Items, responses=errors(401, 403))
+async def list_chats(request: Request, who: CurrentChatUser) -> JsonResponse:
+    """List the chats that you started, newest first."""
+    return JsonResponse({"items": await hop(_own_chats, service_of(request), who), "next": None})
 
 
-@router.get("", summary="List your chats", responses={200: gives(Items), **refusals(401, 403)})
-async def own(request: Request, who: AChatter) -> JsonAnswer:
-    """The chats that you began, the newest first."""
-    return JsonAnswer({"items": await hop(_own, service_of(request), who), "next": None})
-
-
-def _own(service: Service, who: Who) -> list[dict[str, Json]]:
-    found = []
+def _own_chats(service: Service, who: Identity) -> list[dict[str, Json]]:
+    found: list[dict[str, Json]] = []
     for _, thread in service.store.threads_of(who.name, limit=50):
         run = if_readable(service.store.last_run, thread.id)
         if run is None or run.agent not in service.agents:

@@ -57,8 +57,8 @@ describe("hindrance", () => {
   });
 
   it("does not say that nothing can be decided where a no still can", () => {
-    const voted = aRequest({ quorum: 2, can: ["reject"], why_not: "you voted already" });
-    expect(hindrance(voted, "approve", now)).toBe("You voted already. You can still reject.");
+    const voted = aRequest({ quorum: 2, can: ["reject"], why_not: "you already voted" });
+    expect(hindrance(voted, "approve", now)).toBe("You already voted. You can still reject.");
     expect(hindrance(voted, "reject", now)).toBe("");
   });
 

@@ -1,0 +1,347 @@
+"""Run and resume an agent of the framework by its thread."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, overload
+
+from agent_framework import (
+    AgentResponse,
+    AgentSession,
+    Content,
+    FunctionTool,
+    HistoryProvider,
+    InMemoryHistoryProvider,
+    Message,
+    MiddlewareFailure,
+    RawAgent,
+    SupportsAgentRun,
+    Workflow,
+    WorkflowAgent,
+    normalize_messages,
+)
+from pydantic_core import to_jsonable_python
+
+from sayso.adapters.agent_framework.as_agent import ApprovalAgent
+from sayso.adapters.agent_framework.messages import MessageLog
+from sayso.adapters.agent_framework.middleware import (
+    CHANNEL,
+    Gated,
+    LogReplies,
+    SubAgentRun,
+    check_layers,
+    framework_tool,
+    guard_sub_agent,
+)
+from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
+from sayso.errors import Paused, SaysoError
+from sayso.gate import Gate
+from sayso.gate.driven import Driven, check_gate
+from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool
+from sayso.gate.options import check_taken
+from sayso.gate.run_result import RunResult
+from sayso.gate.within import Within, within
+from sayso.inbox import Inbox
+from sayso.policy import Policy
+from sayso.types import Json, Reviewer
+
+
+@overload
+def guard(
+    agent: SupportsAgentRun, gate: Gate, policy: Policy | None = None, **options: Any
+) -> Guarded: ...
+@overload
+def guard(
+    agent: Workflow | Callable[[], Workflow],
+    gate: Gate,
+    policy: Policy | None = None,
+    *,
+    checkpoints: Checkpoints,
+) -> GuardedWorkflow: ...
+def guard(agent: Any, gate: Gate, policy: Policy | None = None, **options: Any) -> Any:
+    """Make an agent or a workflow ask through the gate.
+
+    For an agent, the framework gets ``options`` (``tools``, ``options``,
+    ``function_invocation_kwargs``, …) on every run and resume. A workflow needs ``checkpoints``: a
+    folder, or a function that returns a storage by name. Pass a function that builds the workflow
+    to run several threads at once.
+
+    Raises ``TypeError`` for anything else.
+    """
+    check_gate(gate, policy)
+    if isinstance(agent, Workflow) or inspect.isroutine(agent):
+        if set(options) != {"checkpoints"}:
+            raise TypeError(
+                "guard(...) of a workflow takes checkpoints='a folder', where the framework stores "
+                "its progress, and no other option"
+            )
+        return GuardedWorkflow(agent, gate, policy, **options)
+    if isinstance(agent, WorkflowAgent):
+        raise TypeError(
+            "the requests of a workflow get lost in its as_agent(): guard the workflow itself, "
+            "with guard(workflow, gate, checkpoints='a folder')"
+        )
+    if isinstance(agent, SupportsAgentRun):
+        check_taken(options, agent.run, "messages", "session", "stream")
+        return Guarded(agent, gate, policy, **options)
+    raise TypeError(
+        f"guard(...) takes an agent, a workflow of WorkflowBuilder, or a function that builds one, "
+        f"not {type(agent).__name__}"
+    )
+
+
+async def resume(
+    guarded: Driven, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
+) -> RunResult:
+    """Resume a thread after these decisions. Calls without a decision stay pending."""
+    return await guarded.resume(where, decisions=decisions, by=by)
+
+
+# -- agents
+
+
+@dataclass(frozen=True, slots=True)
+class RunInput:
+    """What the user said, and the extra arguments for the functions of the run."""
+
+    messages: list[Message]
+    arguments: dict[str, Json]
+
+
+class Guarded(Driven):
+    """An agent that servers and workers can run and resume; ``guard`` returns one."""
+
+    channel = CHANNEL
+
+    def __init__(
+        self, agent: Any, gate: Gate, policy: Policy | None = None, **options: Any
+    ) -> None:
+        self.inbox: Inbox
+        super().__init__(gate, Inbox(gate.store))
+        if isinstance(agent, RawAgent):
+            check_layers(agent)
+            _check_history(agent)
+        self.agent = agent
+        self.policy = policy
+        self.options = options
+        #: The functions that were added to a thread's agent while it ran in this process.
+        self._added: dict[str, list[Any]] = {}
+
+    async def run(
+        self,
+        input: Any,
+        *,
+        thread: str | None = None,
+        requester: str = "",
+        arguments: Mapping[str, Json] | None = None,
+    ) -> RunResult:
+        """Run the agent. The result is ``paused`` if a request needs approval.
+
+        ``arguments`` are for the functions of this run (``function_invocation_kwargs``), and are
+        kept for a resume in another process.
+        """
+        run_input = RunInput(normalize_messages(input), dict(arguments or {}))
+        return await super().run(run_input, thread=thread, requester=requester)
+
+    def as_agent(self, *, by: str = "user") -> ApprovalAgent:
+        """Return an agent of the framework that asks with ``function_approval_request``;
+        decisions are made by ``by``."""
+        return ApprovalAgent(self, by=by)
+
+    async def begin(self, input: Any, thread: str) -> Any:
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        await log.close_calls()
+        given = input if isinstance(input, RunInput) else RunInput(normalize_messages(input), {})
+        await log.say_messages(given.messages, given.arguments)
+        return await self._run(log)
+
+    async def go_on(self, thread: str) -> Any:
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        if log.answer is not None:
+            return log.answer["output"]
+        return await self._run(log)
+
+    def place(self) -> Within | None:
+        return within(self.gate)
+
+    async def part(self, input: Any, place: Within) -> Any:
+        calls = ForeignThread(self.gate, place.thread, policy=self.policy)
+        inside = SubAgentRun(calls, place.key, Gated(self.gate, self.policy))
+        if isinstance(self.agent, RawAgent):
+            guard_sub_agent(self.agent)
+        given = {**self.options, "function_invocation_kwargs": self._arguments(input.arguments)}
+        run = self.agent.run(input.messages, session=AgentSession(), **given)
+        with _failures(), inside.inside(), calls.scope(f"{place.key}/").inside():
+            response = await run
+        if inside.waits:
+            raise Paused(place.run, ())
+        _check_known(response.user_input_requests, hosted=False)
+        return _output(response)
+
+    def known_tools(self) -> Iterable[ForeignTool]:
+        if not isinstance(self.agent, RawAgent):
+            return ()
+        own, more = self.agent.default_options.get("tools"), self.options.get("tools")
+        given = more if isinstance(more, Sequence) else [more]
+        # A server lists its tools while it is connected.
+        served = [tool for s in self.agent.mcp_tools if s.is_connected for tool in s.functions]
+        tools = [*(own or ()), *served, *given]
+        return [framework_tool(tool) for tool in tools if isinstance(tool, FunctionTool)]
+
+    async def order(self, thread: str) -> list[str]:
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        return [call.id or "" for call in log.open_calls]
+
+    async def _run(self, log: MessageLog) -> Any:
+        with _failures():
+            if isinstance(self.agent, RawAgent):
+                response, said = await self._chat(log)
+            else:
+                response, said = await self._custom(log)
+        output = _output(response)
+        await log.end_with(said, output)
+        return output
+
+    async def _chat(self, log: MessageLog) -> tuple[AgentResponse[Any], list[Message]]:
+        """Run an agent with a model, entering its loop at the last reply."""
+        gated = Gated(self.gate, self.policy)
+        replies = LogReplies(log, self._added.get(log.thread, []), gated)
+        hosted = HostedCalls(log, self.policy)
+        given: list[Message] = log.history
+        while True:
+            response = await self.agent.run(
+                given, session=log.session, **self._options(log, replies, gated)
+            )
+            self._remember(log.thread, replies.added)
+            waiting = response.user_input_requests
+            _check_known(waiting)
+            if gated.waits or any(not _is_hosted(content) for content in waiting):
+                await log.save_session()
+                raise Paused(log.calls.run, ())
+            if not waiting:
+                self._added.pop(log.thread, None)
+                return response, replies.unsaved
+            # The framework passes the decisions to the provider in the next message.
+            answers = await hosted.answers(waiting)
+            replies.unsaved.append(answers)
+            given = [answers]
+
+    def _remember(self, thread: str, added: list[Any]) -> None:
+        if added:
+            self._added[thread] = added
+
+    def _options(self, log: MessageLog, replies: LogReplies, gated: Gated) -> dict[str, Any]:
+        options = dict(self.options)
+        arguments = self._arguments(log.arguments)
+        middleware = [*(options.pop("middleware", None) or ()), replies, gated]
+        return {**options, "middleware": middleware, "function_invocation_kwargs": arguments}
+
+    def _arguments(self, given: Mapping[str, Json]) -> dict[str, Any]:
+        return {**(self.options.get("function_invocation_kwargs") or {}), **given}
+
+    async def _custom(self, log: MessageLog) -> tuple[AgentResponse[Any], list[Message]]:
+        """Run a custom agent from its top; what it asked and did comes from the store."""
+        with log.calls.scope(f"{log.turn}/").inside():
+            try:
+                response = await self.agent.run(list(log.prompt), session=log.session)
+            except Paused:
+                await log.save_session()
+                raise
+        return response, list(response.messages)
+
+
+def _is_hosted(content: Content) -> bool:
+    call = content.function_call if content.type == "function_approval_request" else None
+    return call is not None and bool(call.hosted)
+
+
+def _check_known(waiting: Sequence[Content], *, hosted: bool = True) -> None:
+    """Raise ``SaysoError`` for a request of the framework that nobody could decide at a gate."""
+    for content in waiting:
+        ours = hosted and _is_hosted(content)
+        if not ours and "sayso" not in content.additional_properties:
+            raise SaysoError(
+                f"the agent asks for {content.type}, which nobody can decide at a gate: run the "
+                "agent without a gate until that is settled"
+            )
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise our own errors as themselves, not as the framework's ``MiddlewareFailure``."""
+    try:
+        yield
+    except MiddlewareFailure as failure:
+        if isinstance(failure.__cause__, SaysoError):
+            raise failure.__cause__ from None
+        raise
+
+
+def _output(response: AgentResponse[Any]) -> Any:
+    value = response.value
+    return response.text if value is None else to_jsonable_python(value, by_alias=True)
+
+
+def _check_history(agent: RawAgent[Any]) -> None:
+    for provider in agent.context_providers:
+        in_memory = isinstance(provider, InMemoryHistoryProvider)
+        if isinstance(provider, HistoryProvider) and provider.load_messages and not in_memory:
+            raise SaysoError(
+                f"the history provider {provider.source_id!r} would repeat the whole "
+                "conversation to the model: a guarded agent keeps it in the gate's store, so "
+                "remove the provider, or set load_messages=False"
+            )
+
+
+# -- calls of the provider
+
+
+class HostedCalls:
+    """Calls that the provider makes itself, such as those of hosted MCP servers. People can
+    approve or reject them."""
+
+    def __init__(self, log: MessageLog, policy: Policy | None) -> None:
+        self.thread = ForeignThread(log.gate, log.thread, policy=policy)
+
+    async def answers(self, requests: Sequence[Content]) -> Message:
+        """Return the answers to all requests. Raises ``Paused`` while one waits for a decision."""
+        calls = [_call(request) for request in requests]
+        await self.thread.ask(calls)
+        said: list[Content] = []
+        waits = False
+        for request, call in zip(requests, calls, strict=True):
+            try:
+                outcome = await self.thread.outcome(call)
+            except Paused:
+                waits = True
+                continue
+            said.append(request.to_function_approval_response(outcome.ok))
+            if not outcome.ok:
+                said.append(Content.from_text(outcome.text))  # the response has no field for it
+        if waits:
+            raise Paused(self.thread.run, ())
+        return Message("user", said)
+
+
+def _call(request: Content) -> ForeignCall:
+    made = request.function_call
+    assert made is not None
+    label = made.server_name or made.additional_properties.get("server_label") or "service"
+    return ForeignCall(
+        id=f"hosted:{request.id}",
+        tool=ForeignTool(
+            name=f"{label}.{made.name}", needs_approval=True, possible=("approve", "reject")
+        ),
+        args=dict(made.parse_arguments() or {}),
+        run=_said_yes,
+    )
+
+
+async def _said_yes(args: dict[str, Any]) -> bool:
+    return True  # the provider makes the call

@@ -1,0 +1,701 @@
+"""Middleware of the framework at a gate.
+
+``Gated`` (function middleware) wraps every function: each call has a row, and what runs is what the
+row says. ``LogReplies`` (chat middleware) stores each reply before its calls are made, and returns
+it again when a run is resumed. Agents that are tools (``agent.as_tool()``) get the same two, under
+the key of the call that they run in.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import inspect
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import agent_framework
+from agent_framework import (
+    AgentMiddlewareLayer,
+    AgentSession,
+    BaseAgent,
+    ChatContext,
+    ChatMiddleware,
+    ChatMiddlewareLayer,
+    ChatResponse,
+    ChatResponseUpdate,
+    Content,
+    FunctionInvocationContext,
+    FunctionInvocationLayer,
+    FunctionMiddleware,
+    FunctionTool,
+    Message,
+    MiddlewareFailure,
+    RawAgent,
+    ResponseStream,
+    UserInputRequiredException,
+)
+from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
+
+from sayso import codec
+from sayso.adapters.agent_framework.as_agent import ApprovalAgent
+from sayso.adapters.agent_framework.messages import MessageLog, answers_to, calls_of
+from sayso.adapters.conversation import cancel_skipped
+from sayso.engine.commands import Reask
+from sayso.errors import CallFailed, InvalidCall, Paused, SaysoError
+from sayso.gate import Gate
+from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool, Outcome
+from sayso.gate.foreign_tool import SUB_AGENT_TERMS
+from sayso.gate.recheck import called_off
+from sayso.gate.scope import open_scopes
+from sayso.inbox import Inbox
+from sayso.policy import Policy
+from sayso.rows import Call, CallStatus
+from sayso.twin import in_thread, look, run_sync, write
+from sayso.types import Json, Terms, Verdict
+
+#: The call that an outer ``Gated`` has asked about already.
+_asked: contextvars.ContextVar[FunctionInvocationContext | None] = contextvars.ContextVar(
+    "sayso_agent_framework_asked", default=None
+)
+
+
+class Gated(FunctionMiddleware):
+    """Ask before functions run: local ones, agents as tools, and those of MCP servers.
+
+    The policy decides which calls need approval; where no rule matches,
+    ``approval_mode="always_require"`` does. A call that waits becomes the framework's
+    ``function_approval_request``, whose properties name our request. An approval that comes back
+    only makes the framework call the function again: what counts is the decision on the request. A
+    refusal in the framework's form is recorded as a decision by ``by``. The thread is the session,
+    or that of the guarded agent or workflow around it.
+
+    Put it last in the middleware list, so that people see what the function would get.
+    """
+
+    def __init__(self, gate: Gate, policy: Policy | None = None, *, by: str = "user") -> None:
+        self.gate = gate
+        self.policy = policy
+        self.by = by
+        #: Whether a call waits for a decision, whatever other middleware makes of it.
+        self.waits = False
+
+    async def process(
+        self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
+        if _asked.get() is context:
+            await call_next()  # an outer one has asked already
+            return
+        token = _asked.set(context)
+        try:
+            await self._process(context, call_next)
+        finally:
+            _asked.reset(token)
+
+    async def _process(
+        self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
+        if context.session is None:
+            raise MiddlewareFailure(
+                f"{context.function.name} was not run: the gate needs to know the conversation. "
+                "Run the agent with session=agent.create_session()"
+            )
+        inside = current_sub_agent(self.gate)
+        made = _Call(self, self._place(context.session.session_id, inside), context, call_next)
+        try:
+            context.result = await made.settled()
+            if inside is not None:
+                inside.waits |= made.waits
+            if made.waits:
+                self.waits = True
+                # Raised, so that no other middleware takes it for the function's result.
+                raise UserInputRequiredException([context.result], "this call needs approval")
+        except CallFailed:
+            raise  # the framework tells the model
+        except SaysoError as error:
+            if inside is not None:
+                inside.error = inside.error or error
+            # An ordinary error would become a result for the model. This one ends the run.
+            raise MiddlewareFailure(str(error)) from error
+
+    def _on_approval_responses(
+        self, responses: Sequence[Content], *, session: AgentSession | None
+    ) -> None:
+        """Record refusals that were given to the framework, which will not make these calls."""
+        if session is None:
+            return
+        thread, apart = self._place(session.session_id, current_sub_agent(self.gate))
+        for response in responses:
+            made = response.function_call
+            key = f"{apart}{made.id if made is not None and made.id else response.id}"
+            in_thread(partial(_record_refusal, thread, key, self.by))
+
+    def _place(self, session: str, inside: SubAgentRun | None) -> tuple[ForeignThread, str]:
+        """Return the thread of a call, and the prefix that its key needs there."""
+        if inside is not None:
+            thread = ForeignThread(self.gate, inside.calls.thread, policy=self.policy)
+            return thread, f"{inside.key}/"
+        around = driven_thread(self.gate)
+        thread = ForeignThread(self.gate, around or session, policy=self.policy)
+        return thread, "" if around in ("", session) else f"{session}/"
+
+
+class _Call:
+    """One call on its way through the gate."""
+
+    def __init__(
+        self,
+        gated: Gated,
+        place: tuple[ForeignThread, str],
+        context: FunctionInvocationContext,
+        call_next: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.gated = gated
+        #: The prefix separates the calls of several sessions, and of agents that are tools.
+        self.thread, self._prefix = place
+        self.context = context
+        self.tool: FunctionTool = context.function
+        self._next = call_next
+        #: Whether it waits for a decision.
+        self.waits = False
+        #: Raised by the function itself to ask for input.
+        self._wants: UserInputRequiredException | None = None
+        #: An error at the gate inside an agent that is a tool.
+        self._error: SaysoError | None = None
+
+    @property
+    def occurrence(self) -> str:
+        """The id of the call. Providers repeat theirs, so the framework numbers occurrences."""
+        metadata = self.context.metadata
+        return str(metadata.get("function_call_occurrence_id") or metadata["call_id"])
+
+    @property
+    def id(self) -> str:
+        """The key of its row."""
+        return f"{self._prefix}{self.occurrence}"
+
+    async def settled(self) -> Any:
+        """Return what the framework gets: a result, text for the model, or an approval request."""
+        await self._check_edit()
+        agent = agent_of(self.tool)
+        if agent is not None:
+            guard_sub_agent(agent)
+        call = ForeignCall(
+            id=self.id,
+            tool=self._framework_tool(own=None if agent is None else SUB_AGENT_TERMS),
+            args=self._args(self.context.arguments),
+            run=self._run if agent is None else self._run_agent,
+            dump=dump_result,
+            load=load_result,
+        )
+        try:
+            outcome = await self.thread.outcome(call)
+        except Paused:
+            if self._error is not None:
+                raise self._error from None
+            if self.thread.driven and "approval_response" in self.context.metadata:
+                raise SaysoError(
+                    f"{self.tool.name} was approved by middleware of the agent (such as "
+                    "ToolApprovalMiddleware), not by a person: remove that middleware, and allow "
+                    "the call in the policy instead"
+                ) from None
+            self.waits = True
+            return await self._pause()
+        return _given(outcome)
+
+    def _framework_tool(self, *, own: Terms | None = None) -> ForeignTool:
+        tool = framework_tool(self.tool, own=own)
+        return replace(tool, read=self._read if self.tool.input_model is not None else None)
+
+    def _args(self, arguments: Any) -> dict[str, Json]:
+        shown: dict[str, Json] = to_jsonable_python(arguments, by_alias=True)
+        return shown
+
+    def _read(self, args: dict[str, Json]) -> Mapping[str, Json]:
+        """Return the arguments as the function reads them, with every default."""
+        assert self.tool.input_model is not None
+        try:
+            read = self.tool.input_model.model_validate_json(codec.dumps(args))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            path = codec.path_text(first["loc"])
+            raise InvalidCall(f"{path or 'value'}: {first['msg']}", path) from None
+        return read.model_dump(mode="json", by_alias=True)
+
+    async def _check_edit(self) -> None:
+        """Ask people again if the function does not accept an edit, instead of showing the error
+        to the model."""
+        row = await look(self.thread.store, self.thread.row, self.id)
+        edited = row is not None and row.original is not None and row.status is CallStatus.READY
+        if row is None or not edited or self.tool.input_model is None:
+            return
+        try:
+            self._read(self._framework_tool().passed(codec.loads(row.args)))
+        except InvalidCall as error:
+            await self._ask_again(row, f"the function does not accept the edit: {error}")
+
+    async def _ask_again(self, row: Call, reason: str, terms: Terms | None = None) -> None:
+        command = Reask(thread=row.thread, run=row.run, call=row.id, reason=reason, terms=terms)
+        await write(self.thread.store, command)
+
+    async def _run_agent(self, args: dict[str, Json]) -> Any:
+        inside = SubAgentRun(self.thread, self.id, Gated(self.gated.gate, self.gated.policy))
+        try:
+            with inside.inside():
+                value = await self._called(args)
+        except Exception:
+            # The framework turns a pause inside the agent into an error.
+            if not inside.waits and inside.error is None:
+                raise
+        if inside.waits or inside.error is not None:
+            self._error = inside.error
+            raise Paused(self.thread.run, ())
+        return value
+
+    async def _run(self, args: dict[str, Json]) -> Any:
+        with outside_sub_agents():
+            return await self._called(args)
+
+    async def _called(self, args: dict[str, Json]) -> Any:
+        try:
+            if "approval_response" in self.context.metadata:
+                return await self.tool.invoke(arguments=args, context=self._fresh_context(args))
+            self.context.arguments = args
+            pin_arguments(self.context)  # inner middleware must not change what was approved
+            await self._next()
+        except UserInputRequiredException as wants:
+            self._wants = wants
+            raise Paused(self.thread.run, ()) from None
+        return self.context.result
+
+    def _fresh_context(self, args: dict[str, Json]) -> FunctionInvocationContext:
+        """Return a context of its own.
+
+        The framework compares the original one with what *it* approved, and would ask again about
+        an edit that a person made.
+        """
+        around = self.context
+        return FunctionInvocationContext(
+            function=self.tool,
+            arguments=args,
+            session=around.session,
+            kwargs=around.kwargs,
+            tools=around.tools,
+            parent_service_session_state_keys=around.parent_service_session_state_keys,
+        )
+
+    async def _pause(self) -> Content:
+        row = await self._row()
+        if self._wants is not None and row.status is CallStatus.READY:
+            terms = replace(row.terms, verdict=Verdict.ASK, allowed=NO_BODY)
+            await self._ask_again(row, f"{row.tool} asks for input: {self._wants}", terms)
+            row = await self._row()
+        request = row.id
+        if row.status is CallStatus.READY:  # its body asked something
+            asked = await self.thread.waiting([self.id])
+            request = asked[0].id if asked else request
+        ids = self.occurrence, str(self.context.metadata["call_id"])
+        return _approval_request(row, request, *ids)
+
+    async def _row(self) -> Call:
+        row = await look(self.thread.store, self.thread.row, self.id)
+        assert row is not None
+        return row
+
+
+def _record_refusal(thread: ForeignThread, key: str, by: str) -> None:
+    run_sync(record_refusal(thread, key, by))
+
+
+def driven_thread(gate: Gate) -> str:
+    """Return the thread that a gate on this store drives here; "" if there is none."""
+    place = gate.backend.place
+    around = [s.thread for s in open_scopes() if s.hold and s.driver.backend.place == place]
+    return around[-1] if around else ""
+
+
+def _approval_request(row: Call, request: str, id: str, call_id: str) -> Content:
+    """Return the framework's form of a request; its id is that of the call."""
+    made = Content.from_function_call(call_id=call_id, name=row.tool, arguments=row.args, id=id)
+    about = {"request": request, "digest": row.digest, "thread": row.thread}
+    return Content.from_function_approval_request(
+        id=id, function_call=made, additional_properties={"sayso": about}
+    )
+
+
+def _given(outcome: Outcome) -> Any:
+    row = outcome.call
+    given_up = row is not None and row.decision is not None and row.decision.type == "reject"
+    told = given_up or outcome.refused
+    if row is not None and row.status is CallStatus.FAILED and not told:
+        raise CallFailed(outcome.text)
+    if not outcome.ok:
+        return outcome.text
+    if not outcome.notice:
+        return outcome.value
+    items = outcome.value if isinstance(outcome.value, list) else []
+    if any(isinstance(item, Content) and item.type != "text" for item in items):
+        return [Content.from_text(outcome.notice), *items]
+    return outcome.text
+
+
+# -- agents that are tools
+
+
+@dataclass
+class SubAgentRun:
+    """The run of an agent inside one call of it.
+
+    The agent's own calls go through the same gate, under the key of that call, and its model's
+    replies are stored likewise. When the call is made again after a pause, the agent starts from
+    its top, and what it said and did comes from the store.
+    """
+
+    calls: ForeignThread
+    #: The key of that call, and the prefix of the keys of the agent's own calls.
+    key: str
+    #: Wraps the agent's functions.
+    gated: FunctionMiddleware
+    #: Whether something in it waits for a decision.
+    waits: bool = False
+    #: An error at the gate, which has to end the whole run.
+    error: SaysoError | None = None
+    replies: int = 0
+    #: The calls of the last reply.
+    made: list[Content] = field(default_factory=list)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Run the agent in this context."""
+        token = _sub_agent.set(self)
+        try:
+            yield
+        finally:
+            _sub_agent.reset(token)
+
+
+_sub_agent: contextvars.ContextVar[SubAgentRun | None] = contextvars.ContextVar(
+    "sayso_agent_framework_below", default=None
+)
+
+
+def current_sub_agent(gate: Gate) -> SubAgentRun | None:
+    """Return the agent's call that we are in, if a gate on the same store made it."""
+    inside = _sub_agent.get()
+    same = inside is not None and inside.calls.store.incarnation == gate.store.incarnation
+    return inside if same else None
+
+
+@contextmanager
+def outside_sub_agents() -> Iterator[None]:
+    """Run a function: an agent that its body runs is not the one around it."""
+    token = _sub_agent.set(None)
+    try:
+        yield
+    finally:
+        _sub_agent.reset(token)
+
+
+def agent_of(tool: FunctionTool) -> BaseAgent | None:
+    """Return the agent behind a tool that was made with ``as_tool()``."""
+    function = inspect.unwrap(tool.func) if tool.func is not None else None
+    if getattr(function, "__qualname__", "") != "BaseAgent.as_tool.<locals>._agent_wrapper":
+        return None
+    assert function is not None
+    found = inspect.getclosurevars(function).nonlocals.get("self")
+    return found if isinstance(found, BaseAgent) else None
+
+
+def guard_sub_agent(agent: BaseAgent) -> None:
+    """Put the gate into an agent that is a tool; outside a call of it, the gate does nothing."""
+    if isinstance(agent, ApprovalAgent):
+        raise SaysoError(
+            f"agent {agent.name!r} is guarded already, and its requests would get lost in the "
+            "call: use as_tool() of the agent itself, which the outer gate guards as well"
+        )
+    if not isinstance(agent, RawAgent):
+        return  # a custom agent asks at the gate itself
+    check_layers(agent)
+    middleware = list(agent.middleware or ())
+    if not any(isinstance(one, _SubAgentGate) for one in middleware):
+        agent.middleware = [*middleware, _SubAgentReplies(), _SubAgentGate()]
+
+
+def check_layers(agent: RawAgent[Any]) -> None:
+    """Raise ``SaysoError`` for an agent that calls no middleware."""
+    client = agent.client
+    layers = isinstance(client, ChatMiddlewareLayer) and isinstance(client, FunctionInvocationLayer)
+    if not isinstance(agent, AgentMiddlewareLayer) or not layers:
+        raise SaysoError(
+            "this agent or its client calls no middleware, so it cannot be guarded: use "
+            "agent_framework.Agent with a client that has FunctionInvocationLayer and "
+            "ChatMiddlewareLayer"
+        )
+
+
+class _SubAgentGate(FunctionMiddleware):
+    """Around the agent's functions, apply the gate of the code that calls the agent."""
+
+    async def process(self, context: Any, call_next: Callable[[], Awaitable[None]]) -> None:
+        inside = _sub_agent.get()
+        if inside is None:
+            await call_next()
+        else:
+            await inside.gated.process(context, call_next)
+
+
+class _SubAgentReplies(ChatMiddleware):
+    """Store each reply of the agent's model before its calls are made, and return it again
+    later."""
+
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        inside = _sub_agent.get()
+        if inside is None:
+            await call_next()
+            return
+        make_callable(context.options)
+        try:
+            await self._reply(inside, context, call_next)
+        except SaysoError as error:
+            inside.error = inside.error or error
+            raise
+
+    async def _reply(
+        self, inside: SubAgentRun, context: ChatContext, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
+        if inside.waits:  # other middleware took the request for a result
+            raise Paused(inside.calls.run, ())
+        results = answers_to(inside.made, context.messages)
+        answered = [f"{inside.key}/{c.id or ''}" for message in results for c in message.contents]
+        await cancel_skipped(inside.calls, answered)
+
+        async def step() -> Json:
+            await call_next()
+            said = context.result
+            reply = await said.get_final_response() if isinstance(said, ResponseStream) else said
+            assert isinstance(reply, ChatResponse)
+            for call in calls_of(reply.messages):
+                call.id = call.id or f"af-call-{secrets.token_hex(16)}"
+            return codec.dumps(reply.to_dict())
+
+        inside.replies += 1
+        kept = await inside.calls.once(f"{inside.key}/reply/{inside.replies}", step)
+        reply: ChatResponse[Any] = ChatResponse.from_dict(codec.loads(kept))
+        inside.made = calls_of(reply.messages)
+        context.result = _streamed(reply) if context.stream else reply
+
+
+def _streamed(reply: ChatResponse[Any]) -> ResponseStream[ChatResponseUpdate, ChatResponse[Any]]:
+    async def updates() -> AsyncIterator[ChatResponseUpdate]:
+        for update in reply.to_updates():
+            yield update
+
+    return ResponseStream(updates(), finalizer=lambda _: reply)
+
+
+# -- replies
+
+
+class LogReplies(ChatMiddleware):
+    """Store each reply with calls, for one run of an agent.
+
+    A resumed run enters the framework's loop at the last reply: the model is not called for it
+    again, and every call in it finds its row.
+    """
+
+    def __init__(self, log: MessageLog, added: list[Any], gated: Gated) -> None:
+        self.log = log
+        self.gated = gated
+        #: Functions that were added to this thread's agent while it ran.
+        self.added = added
+        self._tools: list[Any] = []
+        self._given: set[str] = set()
+        #: The stored reply, until the framework has got it.
+        self._again = log.open
+        #: What was said since the last reply that was stored.
+        self.unsaved: list[Message] = []
+        self._made = log.open_calls
+
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        self._bring(context.options)
+        make_callable(context.options)
+        if self._again is not None:
+            self._check_added(context.options)
+            context.result, self._again = self._again, None
+            return
+        if self.gated.waits:  # other middleware took the request for a result
+            await self.log.save_session()
+            raise Paused(self.log.calls.run, ())
+        results = answers_to(self._made, context.messages)
+        await self.log.cancel_answered([c for message in results for c in message.contents])
+        await call_next()
+        reply = context.result
+        assert isinstance(reply, ChatResponse)
+        for call in calls_of(reply.messages):
+            # Stored with the reply, so that the call has the same id when it is made again.
+            call.id = call.id or f"af-call-{secrets.token_hex(16)}"
+        self.unsaved += results
+        if calls_of(reply.messages) or _asks(reply):
+            await self.log.reply(self.unsaved, reply)
+            self.unsaved, self._made = [], calls_of(reply.messages)
+        else:
+            self.unsaved, self._made = [*self.unsaved, *reply.messages], []
+
+    def _bring(self, options: Any) -> None:
+        """Add the functions again that were added before a pause, and note those that are added
+        now."""
+        tools = options.get("tools") if options else None
+        if not isinstance(tools, list):
+            return
+        if tools is not self._tools:
+            self._tools, self._given = tools, {_name(tool) for tool in tools}
+            tools.extend(tool for tool in self.added if _name(tool) not in self._given)
+        else:
+            self.added[:] = [tool for tool in tools if _name(tool) not in self._given]
+            self.log.added = [_name(tool) for tool in self.added]
+
+    def _check_added(self, options: Any) -> None:
+        """Stop before the framework tells the model that a function does not exist: its requests
+        stay open."""
+        have = {_name(tool) for tool in (options or {}).get("tools") or ()}
+        gone = [c.name for c in self._made if c.name in self.log.added and c.name not in have]
+        if gone:
+            error = SaysoError(
+                f"{gone[0]} was added by another function while the agent ran, and this process "
+                "does not have it: resume in the process that added it, or add it to the agent "
+                "itself or in a context provider; until then its call waits"
+            )
+            raise MiddlewareFailure(str(error)) from error
+
+
+def _name(tool: Any) -> str:
+    return str(getattr(tool, "name", ""))
+
+
+def _asks(reply: ChatResponse[Any]) -> bool:
+    """Whether the provider asks about a call that it makes itself."""
+    contents = [content for message in reply.messages for content in message.contents]
+    return any(content.type == "function_approval_request" for content in contents)
+
+
+# -- functions as the gate and the framework see them
+
+
+#: Set on the stand-in of a tool that the framework itself would stop at.
+NEEDS_APPROVAL, BODILESS = "_sayso_needs_approval", "_sayso_bodiless"
+#: The possible decisions about a function without a body.
+NO_BODY = ("respond", "reject")
+
+
+def framework_tool(tool: FunctionTool, *, own: Terms | None = None) -> ForeignTool:
+    """Describe a function to the gate, under the terms that it states itself."""
+    bodiless = tool.declaration_only or getattr(tool, BODILESS, False)
+    always = tool.approval_mode == "always_require" or getattr(tool, NEEDS_APPROVAL, False)
+    return ForeignTool(
+        name=tool.name,
+        description=tool.description or "",
+        parameters=tool.parameters(),
+        needs_approval=bodiless or always,
+        own=own or Terms(),
+        possible=NO_BODY if bodiless else None,
+    )
+
+
+def make_callable(options: Mapping[str, Any] | None, *, bodiless: bool = True) -> None:
+    """Let the framework call functions that it would stop at, because the gate asks about them."""
+    tools: Any = options.get("tools") if options else None
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if not isinstance(tool, FunctionTool):
+            continue
+        always = tool.approval_mode == "always_require" and not tool.declaration_only
+        if always or (bodiless and tool.declaration_only):
+            tools[index] = _stand_in(tool)
+
+
+def pin_arguments(context: FunctionInvocationContext) -> None:
+    """Make the framework refuse to run the function with other arguments than these.
+
+    It does so for its own security middleware, through private names. In a release without them,
+    only the order of the middleware protects the arguments.
+    """
+    own = getattr(agent_framework, "_tools", None)
+    key = getattr(own, "_SECURITY_ARGUMENTS_SNAPSHOT_CONTEXT_KEY", None)
+    token = getattr(own, "_argument_authority_token", None)
+    if key is not None and token is not None:
+        context.metadata[key] = token(context.arguments, boundary="gate")
+
+
+def _stand_in(tool: FunctionTool) -> FunctionTool:
+    stand_in = copy.copy(tool)
+    stand_in.approval_mode = "never_require"
+    if tool.declaration_only:
+        setattr(stand_in, BODILESS, True)
+        stand_in.func = _nothing
+    else:
+        setattr(stand_in, NEEDS_APPROVAL, True)
+        # The tool itself keeps the counters.
+        stand_in.invoke = tool.invoke  # type: ignore[method-assign]
+    return stand_in
+
+
+def _nothing() -> None:
+    raise InvalidCall("this function has no body: a person has to give its result")
+
+
+# -- results
+
+
+_KEY = "contents"
+
+
+def dump_result(value: Any) -> Json:
+    """Return a result as JSON: text as it is, other contents as the framework writes them."""
+    if isinstance(value, list) and value and all(isinstance(item, Content) for item in value):
+        if len(value) == 1 and value[0].type == "text" and not value[0].annotations:
+            return value[0].text or ""
+        return {_KEY: [item.to_dict() for item in value]}
+    stored = to_jsonable_python(value, fallback=str)
+    return {_KEY: [stored]} if _is_contents(stored) else stored
+
+
+def load_result(stored: Json) -> Any:
+    """Return a stored result as the framework expects it."""
+    if not _is_contents(stored):
+        return stored
+    items = stored[_KEY]
+    if all(isinstance(item, dict) and "type" in item for item in items):
+        return [Content.from_dict(item) for item in items]
+    return items[0]
+
+
+def _is_contents(stored: Json) -> bool:
+    return isinstance(stored, dict) and list(stored) == [_KEY]
+
+
+# -- refusals in the framework's own form
+
+
+CHANNEL = "agent-framework"
+
+
+async def record_refusal(calls: ForeignThread, key: str, by: str) -> None:
+    """Record a refusal that was given to the framework: close the call, and what it asked in its
+    body."""
+    for request in await calls.waiting([key]):
+        if request.kind == "in_doubt":
+            continue  # it may have run, which a refusal does not settle
+        try:
+            await Inbox(calls.store).decide(request.id, request.reject(), by=by, channel=CHANNEL)
+        except SaysoError:  # `by` may not decide, but the framework continues without the call
+            await _call_off(calls, await look(calls.store, calls.store.call, request.id), by)
+    await _call_off(calls, await look(calls.store, calls.row, key), by)
+
+
+async def _call_off(calls: ForeignThread, row: Call | None, by: str) -> None:
+    if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
+        await write(calls.store, called_off(row, f"{by} refused it in the framework"))

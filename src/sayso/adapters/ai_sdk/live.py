@@ -1,0 +1,308 @@
+"""What happens in this process while chats run: tasks that advance runs, a listener on the agent,
+and signals that wake responses.
+
+A task advances a run independently of its readers: a client that goes away stops nothing. This is
+all that the adapter needs of ``sayso.Agent`` itself. Everything else is read from the store,
+whichever process wrote it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from sayso.forking import fork_safe_lock
+from sayso.stores.base import Store, Subscription
+
+if TYPE_CHECKING:
+    from sayso.agent import Agent
+
+
+log = logging.getLogger("sayso.adapters.ai_sdk")
+
+#: Strong references, because an event loop only keeps weak ones.
+_tasks: set[asyncio.Task[None]] = set()
+
+
+class RunTask:
+    """A run or resume of an agent, as a task of its own."""
+
+    def __init__(self, events: AsyncIterator[Any], words: str = "") -> None:
+        self.words = words
+        self.began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.task = asyncio.create_task(self._drain(events))
+        _tasks.add(self.task)
+        self.task.add_done_callback(self._over)
+
+    async def _drain(self, events: AsyncIterator[Any]) -> None:
+        async for event in events:
+            if not self.began.done():
+                self.began.set_result(event.run)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        _tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.info("a run ended with %r", error)
+        if not self.began.done():
+            if error is None:
+                self.began.cancel()
+            else:
+                self.began.set_exception(error)
+                self.began.exception()  # mark it as retrieved: there may be no reader
+
+    @property
+    def run(self) -> str:
+        """The id of the run, as soon as it has one."""
+        began = self.began
+        told = began.done() and not began.cancelled() and began.exception() is None
+        return began.result() if told else ""
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that ended it, if any."""
+        task = self.task
+        if not task.done():
+            return None
+        return asyncio.CancelledError() if task.cancelled() else task.exception()
+
+
+def start_run(agent: Agent, words: str, *, thread: str, requester: str) -> RunTask:
+    """Start a run with what the user said. Open requests of the thread are superseded."""
+    return RunTask(agent.stream(words, thread=thread, requester=requester), words)
+
+
+def resume_run(agent: Agent, run: str) -> RunTask:
+    """Resume a run, or wait for the process that works on it."""
+    return RunTask(agent.stream_resume(run))
+
+
+# -- listening to the agent
+
+
+_MOST_REMEMBERED = 1000
+#: Events that report a new reply in the store, and calls whose status changed.
+_SAID = frozenset(("ToolCalled", "Requested"))
+_MOVED = frozenset(("ToolEnded", "ToolPaused", "ToolClosed"))
+#: Of the other events, only text and answers change what is shown.
+_RINGS = _SAID | _MOVED | {"Text", "Answered"}
+
+#: A message: its chat, the id that the client gave it, and its text.
+Said = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class Draft:
+    """A reply that the model is writing: its number within the run, and its text so far."""
+
+    turn: int
+    text: str = ""
+
+
+class AgentListener:
+    """Listen to one agent: replies as they come, and input that is not stored yet."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.drafts: dict[str, Draft] = {}
+        #: Messages that were posted here. One that is posted twice gets one answer.
+        self.said: OrderedDict[Said, RunTask] = OrderedDict()
+        #: The owner of each chat, which never changes.
+        self.owners: OrderedDict[str, str] = OrderedDict()
+        #: The task of each chat whose input is not in the store yet.
+        self.opening: dict[str, RunTask] = {}
+        self._lock = fork_safe_lock()
+        #: The signals of each thread. Tuples are replaced, never changed, so reads need no lock.
+        self._signals: dict[str, tuple[ChangeSignal, ...]] = {}
+        agent.listeners.append(self.hear)
+
+    def hear(self, event: Any) -> None:
+        """Handle an event. The agent calls this, in whichever OS thread it runs."""
+        kind = type(event).__name__
+        if kind == "ModelAsked":
+            self.drafts[event.run] = Draft(event.turn)
+        elif kind == "Text" and event.run in self.drafts:
+            self.drafts[event.run].text += event.text
+        elif kind in ("Ended", "Broke"):
+            self.drafts.pop(event.run, None)
+        if kind in _RINGS:
+            answered = event.request.id if kind == "Answered" else ""
+            for signal in self._signals.get(event.thread, ()):
+                signal.notify(kind in _SAID, kind in _MOVED, answered)
+
+    def opened(self, said: Said, run_task: RunTask) -> None:
+        """Remember a posted message: as input until its run is over, and as posted up to a
+        limit."""
+        chat = said[0]
+        self.opening[chat] = run_task
+        self.said[said] = run_task
+        while len(self.said) > _MOST_REMEMBERED:
+            self.said.popitem(last=False)
+
+        def over(_: object) -> None:
+            if self.opening.get(chat) is run_task:
+                del self.opening[chat]
+
+        run_task.task.add_done_callback(over)
+
+    def owned(self, chat: str, owner: str) -> None:
+        """Remember the owner of a chat, up to a limit."""
+        self.owners[chat] = owner
+        while len(self.owners) > _MOST_REMEMBERED:
+            self.owners.popitem(last=False)
+
+    def open(self, signal: ChangeSignal) -> None:
+        """Notify a signal of every event in its thread."""
+        with self._lock:
+            self._signals[signal.thread] = (*self._signals.get(signal.thread, ()), signal)
+
+    def close(self, signal: ChangeSignal) -> None:
+        """Stop notifying a signal."""
+        with self._lock:
+            left = tuple(b for b in self._signals.pop(signal.thread, ()) if b is not signal)
+            if left:
+                self._signals[signal.thread] = left
+
+
+_listeners: WeakKeyDictionary[Any, AgentListener] = WeakKeyDictionary()
+
+
+def listener_of(agent: Agent) -> AgentListener:
+    """Return the agent's listener, creating it on first use."""
+    listener = _listeners.get(agent)
+    if listener is None:
+        listener = _listeners[agent] = AgentListener(agent)
+    return listener
+
+
+# -- waking responses
+
+
+_QUIET_SECONDS = 0.05
+#: Changes within this time are sent together: a screen does not refresh more often.
+_TOGETHER_SECONDS = 0.01
+
+
+@dataclass(slots=True)
+class Changes:
+    """What has changed in a thread: possibly anything (``stale``), its calls, or these requests."""
+
+    stale: bool = False
+    calls: bool = False
+    answered: set[str] = field(default_factory=set)
+
+
+class ChangeSignal:
+    """Wake a response on its event loop when its thread changes, in this process or through the
+    store.
+
+    Subscribing to a store may mean watching a file for other processes, which costs more than a
+    whole answer. So it subscribes only when this process is quiet.
+    """
+
+    def __init__(self, store: Store, thread: str, listener: AgentListener) -> None:
+        self.thread = thread
+        self._store = store
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._news = Changes()
+        self._rung = False
+        self._waiter: asyncio.Future[None] | None = None
+        #: When it may wake again, and the timer for that.
+        self._next = self._loop.time() + _TOGETHER_SECONDS
+        self._later: asyncio.TimerHandle | None = None
+        self._watched: asyncio.Task[None] | None = None
+        self._subscription: Subscription | None = None
+        listener.open(self)
+
+    def notify(self, stale: bool = True, calls: bool = False, answered: str = "") -> None:
+        """Report a change, from any OS thread. Without arguments set, there is new text."""
+        if _running_loop() is self._loop:
+            self._heard(stale, calls, answered)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._heard, stale, calls, answered)
+        except RuntimeError:
+            self.close()  # the loop was closed, so nothing waits
+
+    def _heard(self, stale: bool, calls: bool, answered: str) -> None:
+        news = self._news
+        news.stale = news.stale or stale
+        news.calls = news.calls or calls
+        if answered:
+            news.answered.add(answered)
+        if self._later is None:
+            if self._loop.time() < self._next:
+                self._later = self._loop.call_at(self._next, self._wake)
+            else:
+                self._wake()
+
+    def _wake(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        self._next = self._loop.time() + _TOGETHER_SECONDS
+        self._rung = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def watch(self, task: asyncio.Task[None]) -> None:
+        """Also wake, and at once, when the task is over."""
+        if task is not self._watched:
+            self._watched = task
+            task.add_done_callback(self._over)
+
+    def _over(self, _: object) -> None:
+        self._news.stale = True
+        self._wake()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for a change. Return whether one came within ``seconds``."""
+        if self._subscription is None:
+            if await self._rang(min(_QUIET_SECONDS, seconds)):
+                return True
+            self._subscription = self._store.subscribe(self.thread, self.notify)
+            self._news.stale = True  # by changes before the subscription
+            return True
+        return await self._rang(seconds)
+
+    async def _rang(self, seconds: float) -> bool:
+        if not self._rung:
+            self._waiter = waiter = self._loop.create_future()
+            over = self._loop.call_later(seconds, _release, waiter)
+            try:
+                await waiter
+            finally:
+                over.cancel()
+                self._waiter = None
+        rung, self._rung = self._rung, False
+        return rung
+
+    def news(self) -> Changes:
+        """Return what has changed since the last call."""
+        news, self._news = self._news, Changes()
+        return news
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._listener.close(self)
+        if self._later is not None:
+            self._later.cancel()
+        if self._subscription is not None:
+            self._subscription.cancel()
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

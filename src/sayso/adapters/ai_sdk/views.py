@@ -1,0 +1,482 @@
+"""A chat as the store has it, and as a page shows it: replies, tool parts, cards and UIMessages.
+
+Read top to bottom: ``RunView`` reads a run with its replies and the rows of their calls;
+``ToolView`` is a call in one of the few states that the client knows; ``card_of`` is the request
+behind it, as a data part that any version of the client accepts; the last two functions build whole
+messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sayso import codec, text
+from sayso.adapters.ai_sdk.wire import DENIED, Chunk, approval_id
+from sayso.inbox.people import WORDS_FOR_OTHERS, asks, may_see, words_for_others
+from sayso.redaction import redact
+from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
+from sayso.stores.base import Store
+from sayso.types import Json, Reviewer, moment
+from sayso.views import content_of, decision_made, is_request, public_status
+
+_PENDING = (CallStatus.ASKED, CallStatus.IN_DOUBT)
+
+
+@dataclass(slots=True)
+class Slot:
+    """One call of a reply: its row, or why it has none."""
+
+    id: str
+    name: str
+    arguments: str
+    error: str = ""
+    call: Call | None = None
+    #: What the call asked while it ran, and what its sub-agents asked.
+    asks: list[Call] = field(default_factory=list)
+
+    @property
+    def moves(self) -> bool:
+        """Whether its row can still change."""
+        return not self.error and (self.call is None or self.call.status in OPEN)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing about it can change any more."""
+        return self.call is None or (self.call.status not in OPEN and not self.waiting)
+
+    @property
+    def waiting(self) -> list[Call]:
+        """The requests here that are waiting for a decision."""
+        own = [] if self.call is None else [self.call]
+        return [call for call in (*own, *self.asks) if call.status in _PENDING]
+
+
+@dataclass(slots=True)
+class Reply:
+    """One reply of the model: a step of the answer."""
+
+    text: str
+    turn: int
+    slots: list[Slot]
+    #: Whether the text is a refusal of the model.
+    refused: bool = False
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What the user said, and the run that answers it."""
+
+    words: str
+    run: str
+    replies: list[Reply] = field(default_factory=list)
+
+
+def exchanges(store: Store, thread: str) -> list[Exchange]:
+    """Return the whole chat, without the rows of its calls."""
+    found: list[Exchange] = []
+    words = ""
+    for _, body in store.messages(thread):
+        message = codec.loads(body)
+        if message["role"] == "user":
+            words = message["content"]
+        elif message["role"] == "assistant":
+            run = message.get("run", "")
+            # User messages in the middle of a run are the agent's own.
+            if not found or found[-1].run != run:
+                found.append(Exchange(words, run))
+            found[-1].replies.append(_reply(message))
+    return found
+
+
+def _reply(message: Mapping[str, Any]) -> Reply:
+    errors = message.get("errors", {})
+    calls = [(c["id"], c["name"], c["arguments"]) for c in message.get("calls", ())]
+    calls += [(h["id"], h["name"], h["arguments"]) for h in message.get("hosted", ())]
+    slots = [Slot(*call, error=errors.get(str(n), "")) for n, call in enumerate(calls)]
+    refusal = message.get("refusal", "")
+    text = message["content"] or refusal
+    return Reply(text, message.get("turn", 0), slots, refused=bool(refusal))
+
+
+class RunView:
+    """A view of one run that can be refreshed; only what may have changed is read again."""
+
+    def __init__(self, store: Store, thread: str, run_id: str, asking: Sequence[str] = ()) -> None:
+        self.store = store
+        self.thread = thread
+        self.id = run_id
+        self.run: Run | None = None
+        self.replies: list[Reply] = []
+        #: The tools that may ask while they run; only their calls are searched for requests.
+        self._asking = frozenset(asking)
+        self._seen = 0
+        self._settled = 0
+        #: Whether it is over, or waits only for decisions.
+        self.still = False
+
+    def refresh(self, run: Run | None = None) -> None:
+        """Read the run (unless it is given), new replies, and its open calls."""
+        self.run = run or self.store.run(self.id)
+        if self.run is None:
+            return
+        mark = f'"run":{codec.dumps(self.id)}'
+        for seq, body in self.store.messages(self.thread, self._seen):
+            self._seen = seq
+            if mark in body:
+                message = codec.loads(body)
+                if message.get("run") == self.id and message["role"] == "assistant":
+                    self.replies.append(_reply(message))
+        self.refresh_calls()
+        self.still = self._is_still(self.run)
+
+    def refresh_calls(self) -> None:
+        """Read only the calls that are still open."""
+        for reply in self.replies[self._settled :]:
+            self.fill(reply)
+            if all(slot.over for slot in reply.slots):
+                self._settled += 1
+
+    def _is_still(self, run: Run) -> bool:
+        if run.status not in LIVE:
+            return True
+        if run.status is not RunStatus.PAUSED or run.ready_at is not None:
+            return False
+        now = self.store.now()
+        overdue = any(c.expires_at is not None and c.expires_at <= now for c in self.waiting)
+        return not overdue and not self._is_due_behind()
+
+    def _is_due_behind(self) -> bool:
+        """Whether the run of a sub-agent is ready: it wakes only its own run."""
+        asks = [a for r in self.replies[self._settled :] for slot in r.slots for a in slot.asks]
+        behind = {ask.run for ask in asks if ask.run != self.id}
+        runs = [run for run in map(self.store.run, behind) if run is not None]
+        return any(run.status in LIVE and run.ready_at is not None for run in runs)
+
+    def fill(self, reply: Reply) -> None:
+        """Read the rows of a reply's calls."""
+        slots = {f"{reply.turn}.{index}": slot for index, slot in enumerate(reply.slots)}
+        moving = [key for key, slot in slots.items() if slot.moves]
+        for call in self.store.calls_of(self.id, moving) if moving else ():
+            slots[call.key].call = call
+        for slot in slots.values():
+            if slot.call is not None and slot.call.attempt and slot.call.tool in self._asking:
+                slot.asks = list(_asked_by(self.store, slot.call))
+
+    @property
+    def waiting(self) -> list[Call]:
+        """The requests that are waiting, in this run and in the runs of its sub-agents."""
+        return [call for r in self.replies for slot in r.slots for call in slot.waiting]
+
+
+def _asked_by(store: Store, call: Call) -> Iterator[Call]:
+    """Yield the requests that a call made while it ran, and those of its sub-agent."""
+    for step in store.calls_of(call.run):
+        if step.key.startswith(f"{call.key}/") and is_request(step):
+            yield step
+    yield from _asked_behind(store, call)
+
+
+def _asked_behind(store: Store, call: Call) -> Iterator[Call]:
+    """Yield the requests of the sub-agent of a call, whose thread is named after the call."""
+    inner = store.last_run(f"{call.thread}/{call.id}")
+    for step in [] if inner is None else store.calls_of(inner.id):
+        if is_request(step):
+            yield step
+        yield from _asked_behind(store, step)
+
+
+# -- tool parts
+
+
+#: Why calls did not run that needed approval.
+_NOT_RUN = {
+    CallStatus.REJECTED: "A person rejected this call, so it was not run.",
+    CallStatus.EXPIRED: "Nobody decided in time, so it was not run.",
+    CallStatus.CANCELLED: "It was cancelled before it ran.",
+    CallStatus.SUPERSEDED: "Something new was said instead of deciding, so it was not run.",
+}
+_DOUBT = (
+    "{tool} was started, and it is unknown whether it took effect. "
+    "Approve to run it again, or deny to give it up."
+)
+_FOR_OTHERS = "The outcome of this call is for other reviewers."
+QUESTION = "ask_user_question"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolView:
+    """A call as the client shows it: its input, and an open request or its outcome."""
+
+    id: str
+    name: str
+    input: Json
+    #: Whether it waits for a decision.
+    pending: bool = False
+    #: The id of the card, if approval is or was needed; other parts are answered with an output.
+    approval: str = ""
+    #: The chunk with its outcome, without the id.
+    end: Chunk | None = None
+    #: Why it did not run.
+    reason: str = ""
+    #: Text shown before the card.
+    warning: str = ""
+    card: Json = None
+
+    @property
+    def denied(self) -> bool:
+        """Whether it was denied."""
+        return self.end is not None and self.end["type"] == "tool-output-denied"
+
+
+def tool_views(slot: Slot, *, recipe: bool, guest: Reviewer | None = None) -> list[ToolView]:
+    """Return the views of a call and of what it asked while it ran.
+
+    Guests do not see secrets, nor more than the name of calls for other reviewers.
+    """
+    if slot.call is None:
+        views = [_unreadable(slot)]
+        return views if guest is None else [_masked(view) for view in views]
+    calls = (slot.call, *slot.asks)
+    if guest is None:
+        return [tool_view(call, recipe=recipe) for call in calls]
+    return [
+        _masked(tool_view(call, recipe=recipe)) if may_see(guest, call) else _veiled(call)
+        for call in calls
+    ]
+
+
+def words_of(replies: Sequence[Reply], guest: Reviewer | None) -> list[str]:
+    """Return the text of each reply.
+
+    Guests do not see secrets, nor text that may tell of calls for other reviewers.
+    """
+    if guest is None:
+        return [reply.text for reply in replies]
+    veiled = words_for_others(guest, map(_calls_of, replies))
+    return [
+        WORDS_FOR_OTHERS if others and reply.text else str(redact(reply.text).value)
+        for reply, others in zip(replies, veiled, strict=True)
+    ]
+
+
+def asked_words(exchange: Exchange, guest: Reviewer | None) -> str:
+    """Return what the user said. Guests see it only if it led to a request that they may see."""
+    if guest is None:
+        return exchange.words
+    calls = [call for reply in exchange.replies for call in _calls_of(reply)]
+    others = any(not may_see(guest, call) for call in calls) and not asks(guest, calls)
+    return WORDS_FOR_OTHERS if others else exchange.words
+
+
+def _calls_of(reply: Reply) -> list[Call]:
+    return [row for slot in reply.slots for row in (slot.call, *slot.asks) if row is not None]
+
+
+def _masked(view: ToolView) -> ToolView:
+    input, end, card = (redact(value).value for value in (view.input, view.end, view.card))
+    if "shown" in (card or {}):
+        card["shown"] = text.lines(input)
+    return replace(view, input=input, end=end, card=card, reason=redact(view.reason).value)
+
+
+def _veiled(call: Call) -> ToolView:
+    """Return the view of a call for other reviewers: its name, and whether it is over."""
+    end = None if call.status in OPEN else _output(_FOR_OTHERS)
+    return ToolView(call.id, _name(call), {}, end=end)
+
+
+def _unreadable(slot: Slot) -> ToolView:
+    """Return the view of a call that could not be made at all; the model was told why."""
+    try:
+        given = codec.loads(slot.arguments or "{}")
+    except ValueError:
+        given = slot.arguments
+    text = codec.loads(slot.error)["error"] if slot.error else "Nothing is known about it any more."
+    return ToolView(slot.id, slot.name, given, end=_error(text))
+
+
+def tool_view(call: Call, *, recipe: bool) -> ToolView:
+    """Return the view of one row."""
+    args = content_of(call)
+    question = call.kind == "question"
+    pending = call.status in _PENDING
+    doubt = call.status is CallStatus.IN_DOUBT
+    confirms = doubt or (not question and call.asked and "approve" in call.terms.allowed)
+    # The recipe's Yes names no revision, so it only counts for the first.
+    asked = confirms and (doubt or not recipe or call.rev > 1)
+    end, reason = (None, "") if pending else _end(call, denies=asked)
+    return ToolView(
+        id=call.id,
+        name=_name(call),
+        input=_asked(args) if question else args,
+        pending=pending,
+        approval=approval_id(call) if asked else "",
+        end=end,
+        reason=reason,
+        warning=_DOUBT.format(tool=call.tool or "The call") if doubt else "",
+        card=card_of(call, approval_id(call) if asked and pending else ""),
+    )
+
+
+def _name(call: Call) -> str:
+    return call.tool or (QUESTION if call.kind == "question" else "approve")
+
+
+def _asked(question: dict[str, Any]) -> dict[str, Json]:
+    """Return a question in the form in which models ask it."""
+    asked = {
+        "question": question["text"],
+        "options": question["options"],
+        "allow_multiple": question["multiple"],
+        "free_text": question["free_text"],
+        "schema": question["schema"],
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _end(call: Call, *, denies: bool) -> tuple[Chunk | None, str]:
+    """Return the chunk for the outcome of a call, if it has one, and why it did not run."""
+    if call.status is CallStatus.DONE:
+        return _output(codec.loads(call.result or "null")), ""
+    if call.status is CallStatus.RESPONDED:
+        value = codec.loads(call.result or "null")
+        return _output({"answer": value} if call.kind == "question" else value), ""
+    if call.status is CallStatus.FAILED:
+        return _error(call.result or "failed"), ""
+    if call.status not in _NOT_RUN:
+        return None, ""
+    why = call.decision.message if call.decision is not None else ""
+    by_person = call.asked and call.status is CallStatus.REJECTED
+    if not call.asked:
+        text = f"This call is forbidden by policy and was not run. {why}".strip()
+        return _error(text), text
+    if by_person and call.kind == "question":
+        return _error(f"The user will not answer. {why}".strip()), why
+    if denies:
+        return {"type": "tool-output-denied"}, (by_person and why) or _NOT_RUN[call.status]
+    if by_person and "approve" in call.terms.allowed:
+        return _output(DENIED), why
+    return _error(f"{_NOT_RUN[call.status]} {why}".strip()), why
+
+
+def _output(value: Json) -> Chunk:
+    return {"type": "tool-output-available", "output": value}
+
+
+def _error(text: str) -> Chunk:
+    return {"type": "tool-output-error", "errorText": text}
+
+
+# -- cards
+
+
+CARD_TYPE = "data-request"
+_DOUBT_ANSWERS = ("approve", "respond", "reject")
+
+
+def card_of(call: Call, approval: str) -> Json:
+    """Return the request behind a tool part; None for a call that needs no decision."""
+    if not is_request(call):
+        return None
+    terms, args = call.terms, content_of(call)
+    in_doubt = call.status is CallStatus.IN_DOUBT
+    status = public_status(call)
+    ends = call.expires_at
+    card: dict[str, Any] = {
+        "id": call.id,
+        "kind": "in_doubt" if in_doubt else call.kind,
+        "status": status,
+        "tool": call.tool or None,
+        "toolCallId": call.id,
+        "approvalId": approval or None,
+        "revision": call.rev,
+        "allowed": list(_DOUBT_ANSWERS if in_doubt else terms.allowed),
+        "description": text.visible(terms.description).text,
+        "note": text.visible(call.note).text,
+        "risk": {"level": terms.risk.level, "reasons": list(terms.risk.reasons)},
+        "rule": terms.rule,
+        "reviewers": list(terms.reviewers),
+        "quorum": terms.quorum,
+        "votes": [vote.by for vote in call.votes],
+        "expiresAt": None if ends is None else moment(ends).isoformat(),
+        "question": args if call.kind == "question" else None,
+        "preview": codec.loads(call.preview) if call.preview else None,
+        "original": None if call.original is None else codec.loads(call.original),
+        "decision": None if in_doubt else _decision(call),
+    }
+    if status == "pending" and call.kind != "question":
+        card["shown"] = text.lines(args)
+        card["warnings"] = list(text.notes(args))
+    return {name: value for name, value in card.items() if value not in (None, "", [])}
+
+
+def _decision(call: Call) -> Json:
+    made = decision_made(call)
+    if made is None:
+        return None
+    said = {"type": made.type, "by": made.by, "at": made.at.isoformat(), "channel": made.channel}
+    return {**said, "message": made.message} if made.message else said
+
+
+# -- whole messages
+
+
+_STATES = {
+    "tool-output-available": "output-available",
+    "tool-output-error": "output-error",
+    "tool-output-denied": "output-denied",
+}
+
+
+def user_message(run: str, words: str, *, guest: Reviewer | None = None) -> dict[str, Any]:
+    """Return what the user said as a UIMessage."""
+    text = words if guest is None else redact(words).value
+    return {
+        "id": f"{run}.user",
+        "role": "user",
+        "parts": [{"type": "text", "text": text}],
+    }
+
+
+def assistant_message(
+    exchange: Exchange, *, recipe: bool, guest: Reviewer | None = None
+) -> dict[str, Any]:
+    """Return the answer so far as a UIMessage. Its id is that of the run, so a stream can
+    continue it."""
+    words = words_of(exchange.replies, guest)
+    said = zip(exchange.replies, words, strict=True)
+    parts = [part for reply, text in said for part in _parts(reply, text, recipe, guest)]
+    return {"id": exchange.run, "role": "assistant", "parts": parts}
+
+
+def _parts(
+    reply: Reply, text: str, recipe: bool, guest: Reviewer | None
+) -> Iterator[dict[str, Any]]:
+    yield {"type": "step-start"}
+    if text:
+        yield {"type": "text", "text": text, "state": "done"}
+    for slot in reply.slots:
+        for view in tool_views(slot, recipe=recipe, guest=guest):
+            if view.warning:
+                yield {"type": "text", "text": view.warning, "state": "done"}
+            yield _tool(view)
+            if view.card is not None:
+                yield {"type": CARD_TYPE, "id": view.id, "data": view.card}
+
+
+def _tool(view: ToolView) -> dict[str, Any]:
+    part: dict[str, Any] = {"type": f"tool-{view.name}", "toolCallId": view.id}
+    part |= {"state": "input-available", "input": view.input}
+    if view.end is not None:
+        part["state"] = _STATES[view.end["type"]]
+        part |= {name: value for name, value in view.end.items() if name != "type"}
+    if view.denied:
+        part["approval"] = {"id": view.approval, "approved": False, "reason": view.reason}
+    elif view.approval and view.pending:
+        part["state"] = "approval-requested"
+        part["approval"] = {"id": view.approval}
+    elif view.approval and view.end is not None:
+        part["approval"] = {"id": view.approval, "approved": True}
+    return part

@@ -1,0 +1,461 @@
+"""Run and resume an agent of the SDK by its thread.
+
+``wire`` puts the gate into an agent and every agent that it can reach. ``Guarded`` then lets the
+SDK's ``Runner`` make every step. While a run waits, the SDK's ``RunState`` is stored with it. The
+state is only a shortcut: the log alone leads to the same place. So a state that this version of the
+SDK cannot read, or whose tool is gone, is ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, TypedDict, Unpack
+
+from agents import (
+    Agent,
+    AgentsException,
+    FunctionTool,
+    RunConfig,
+    RunContextWrapper,
+    RunErrorHandlers,
+    RunHooks,
+    Runner,
+    RunResultStreaming,
+    RunState,
+    Tool,
+    ToolApprovalItem,
+    UserError,
+)
+from agents import RunResult as SdkRunResult
+from agents.sandbox import SandboxAgent
+from pydantic_core import to_jsonable_python
+
+from sayso import codec
+from sayso.adapters.openai_agents.messages import ActiveRun, ItemLog, current_run
+from sayso.adapters.openai_agents.model import (
+    LoggedModel,
+    check_guarded,
+    check_tool,
+    target_of,
+    unguarded_tool,
+)
+from sayso.adapters.openai_agents.tools import (
+    CHANNEL,
+    close_answered,
+    framework_tools,
+    guard_tool,
+    guarded_tool_of,
+    hosted_outcome,
+    record_refusals,
+    unless_refused,
+)
+from sayso.errors import InvalidCall, Paused, SaysoError
+from sayso.gate import Gate
+from sayso.gate.driven import Driven, check_gate
+from sayso.gate.foreign import ForeignThread, ForeignTool
+from sayso.gate.options import check_known
+from sayso.gate.run_result import RunResult
+from sayso.gate.within import Within, within
+from sayso.inbox import Inbox
+from sayso.policy import Policy
+from sayso.twin import look
+from sayso.types import Json, Reviewer
+
+_listener: contextvars.ContextVar[Callable[[Any], None] | None] = contextvars.ContextVar(
+    "sayso_openai_listener", default=None
+)
+
+
+class Options(TypedDict, total=False):
+    """Options for the SDK's runner, used on every run and resume."""
+
+    context: Any
+    max_turns: int | None
+    hooks: RunHooks[Any] | None
+    run_config: RunConfig | None
+    error_handlers: RunErrorHandlers[Any] | None
+
+
+def guard(
+    agent: Agent[Any], gate: Gate, policy: Policy | None = None, **options: Unpack[Options]
+) -> Guarded:
+    """Make an agent, and every agent that it hands off to or has as a tool, ask through the gate.
+
+    The agents are changed in place. The SDK's runner gets ``options`` (``context``, ``max_turns``,
+    ``hooks``, ``run_config``, ``error_handlers``) on every run and resume. The thread keeps the
+    conversation, so there is no session. Raises ``InvalidCall`` if a tool or an agent cannot be
+    guarded.
+    """
+    check_gate(gate, policy)
+    return Guarded(agent, gate, policy, **options)
+
+
+async def resume(
+    guarded: Guarded, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
+) -> RunResult:
+    """Resume a thread after these decisions. Calls without a decision stay pending."""
+    return await guarded.resume(where, decisions=decisions, by=by)
+
+
+class Guarded(Driven):
+    """An agent that servers and workers can run and resume; ``guard`` returns one."""
+
+    channel = CHANNEL
+
+    def __init__(
+        self,
+        agent: Agent[Any],
+        gate: Gate,
+        policy: Policy | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        check_known(options, Options)
+        super().__init__(gate, Inbox(gate.store))
+        self._agents = wire(agent)
+        self.agent = agent
+        self.policy = policy
+        self._context = options.pop("context", None)
+        self._config = options.pop("run_config", None) or RunConfig()
+        self._options: dict[str, Any] = {
+            **options,
+            # If a tool is gone, the model gets an error. Each agent has its own LoggedModel.
+            "run_config": replace(
+                self._config, model=None, tool_not_found_behavior="return_error_to_model"
+            ),
+        }
+
+    # -- driven by us
+
+    async def begin(self, input: Any, thread: str) -> Any:
+        active, log = await self._enter(thread)
+        await log.say_input(input)
+        return await self._go(active, log)
+
+    async def go_on(self, thread: str) -> Any:
+        active, log = await self._enter(thread)
+        if log.answer is not None:
+            return log.answer["output"]
+        if log.input is None:
+            raise Paused(active.calls.run, ())  # driven by hand: we cannot continue it
+        return await self._go(active, log)
+
+    def place(self) -> Within | None:
+        """Return a place only inside a tool of another agent of the SDK, whose log can hold the
+        replies."""
+        around = current_run()
+        if around is None or around.manual:
+            return None
+        place = within(self.gate)
+        return place if place is not None and place.thread == around.calls.thread else None
+
+    async def part(self, input: Any, place: Within) -> Any:
+        around = current_run()
+        assert around is not None
+        calls = ForeignThread(self.gate, place.thread, policy=self.policy)
+        active = ActiveRun(calls, around.log, self._config)
+        with active.open(), active.inside(place.key):
+            result = await self._played(input, resumed=False)
+        if active.stopped or result.interruptions:
+            raise Paused(place.run, ())
+        return to_jsonable_python(result.final_output, by_alias=True, fallback=str)
+
+    def known_tools(self) -> Iterable[ForeignTool]:
+        return [face for agent in self._agents for face in framework_tools(agent)]
+
+    async def _enter(self, thread: str) -> tuple[ActiveRun, ItemLog]:
+        log = ItemLog(self.gate, thread, self.policy)
+        await log.load()
+        return ActiveRun(log.calls, log, self._config), log
+
+    async def _go(self, active: ActiveRun, log: ItemLog) -> Json:
+        with active.open():
+            state = await restored_state(active, log, self.agent, self._context)
+            result = await self._run(active, log, state)
+            conversation = result.to_input_list()
+            await close_answered(active, conversation)
+        output: Json = to_jsonable_python(result.final_output, by_alias=True, fallback=str)
+        await log.end_with(conversation, output)
+        return output
+
+    async def _run(self, active: ActiveRun, log: ItemLog, state: Any) -> Any:
+        """Let the SDK run until it ends or needs approval."""
+        start = log.conversation() if state is None else state
+        while True:
+            result = await self._played(start, resumed=start is state)
+            if active.stopped:
+                raise Paused(active.calls.run, ())
+            if not result.interruptions:
+                return result
+            ready = await look(self.gate.store, settled_items, active, result.interruptions)
+            if not ready:
+                await save_state(active, log, result)
+                raise Paused(active.calls.run, ())
+            start = state = result.to_state()
+            await approve_settled(active, ready, state.approve, state.reject)
+
+    async def _played(self, start: Any, *, resumed: bool) -> SdkRunResult | RunResultStreaming:
+        options = self._options if resumed else {**self._options, "context": self._context}
+        listener = _listener.get()
+        try:
+            if listener is None:
+                return await Runner.run(self.agent, start, **options)
+            streamed = Runner.run_streamed(self.agent, start, **options)
+            async for event in streamed.stream_events():
+                listener(event)
+            return streamed
+        except UserError as error:
+            if isinstance(error.__cause__, SaysoError):
+                raise error.__cause__ from None
+            raise
+
+    # -- streaming
+
+    def stream(self, input: Any, *, thread: str | None = None, requester: str = "") -> Stream:
+        """Run the agent, and stream the SDK's events."""
+        return self._streamed(lambda: self.run(input, thread=thread, requester=requester))
+
+    def stream_resume(
+        self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+    ) -> Stream:
+        """Resume a run, and stream the SDK's events."""
+        return self._streamed(lambda: self.resume(where, decisions=decisions, by=by))
+
+    def _streamed(self, work: Callable[[], Any]) -> Stream:
+        async def listened(listener: Callable[[Any], None]) -> RunResult:
+            _listener.set(listener)
+            stands: RunResult = await work()
+            return stands
+
+        return Stream(listened)
+
+    # -- driven by hand
+
+    @asynccontextmanager
+    async def thread(
+        self, name: str, *, by: str | Reviewer = "user", requester: str = ""
+    ) -> AsyncIterator[Agent[Any]]:
+        """Drive the SDK by hand inside this context: ``Runner.run(guarded.agent, …)``,
+        ``result.to_state()``, ``state.approve(item)``.
+
+        Calls are in the inbox under this thread. Decisions on a state are recorded as made by
+        ``by``.
+        """
+        calls = ForeignThread(self.gate, name, requester=requester, policy=self.policy)
+        with ActiveRun(calls, None, self._config, by).open():
+            yield self.agent
+        await self.gate.backend.finish(calls.scope(), "done")
+
+
+# -- putting the gate into agents
+
+
+def wire(agent: Agent[Any]) -> list[Agent[Any]]:
+    """Guard an agent and every agent that it can reach, in place, because handoffs and tools hold
+    on to these objects.
+
+    Nothing is changed if one of them cannot be guarded.
+    """
+    found: dict[int, Agent[Any]] = {}
+    _collect(agent, found)
+    agents = list(found.values())
+    names = [one.name for one in agents]
+    for one in agents:
+        if names.count(one.name) > 1:
+            raise InvalidCall(
+                f"two agents are named {one.name!r}: a stored state could not tell them apart, so "
+                "give each its own name",
+                "name",
+            )
+    for one in agents:
+        one.tools = [_guarded(tool, one) for tool in one.tools]
+        one.model = LoggedModel(one, one.model)
+        one.tool_use_behavior = unless_refused(one.tool_use_behavior)
+        _guard_listing(one)
+    return agents
+
+
+def _collect(agent: Any, found: dict[int, Agent[Any]]) -> None:
+    if id(agent) in found:
+        return
+    _check(agent)
+    found[id(agent)] = agent
+    for tool in agent.tools:
+        if isinstance(tool, FunctionTool) and tool._agent_instance is not None:
+            _collect(tool._agent_instance, found)
+    for handoff in agent.handoffs:
+        to = handoff if isinstance(handoff, Agent) else target_of(handoff)
+        _collect(to, found)
+
+
+def _check(agent: Any) -> None:
+    if not isinstance(agent, Agent) or isinstance(agent, SandboxAgent):
+        raise InvalidCall(
+            f"{agent!r:.80} cannot be guarded: pass an Agent of the SDK that is not guarded yet, "
+            "and no sandbox or realtime agent",
+            "agent",
+        )
+    if isinstance(agent.model, LoggedModel):
+        raise InvalidCall(
+            f"agent {agent.name!r} is guarded already: build another one for another gate", "agent"
+        )
+    for tool in agent.tools:
+        check_tool(tool, agent)
+
+
+def _guarded(tool: Tool, agent: Agent[Any]) -> Tool:
+    return guard_tool(tool, agent) if isinstance(tool, FunctionTool) else tool
+
+
+def _check_late(agent: Agent[Any]) -> None:
+    """Refuse what the agent was given after ``guard``.
+
+    ``LoggedModel`` checks the same, but a run may bring another model.
+    """
+    for tool in agent.tools:
+        check_tool(tool, agent)
+        if isinstance(tool, FunctionTool) and guarded_tool_of(tool) is None:
+            raise unguarded_tool(tool)
+    for handoff in agent.handoffs:
+        check_guarded(handoff if isinstance(handoff, Agent) else target_of(handoff))
+
+
+def _guard_listing(agent: Agent[Any]) -> None:
+    """Guard the tools of local MCP servers, which the SDK lists again for every turn, resumed
+    ones too."""
+    listed = agent.get_mcp_tools
+
+    async def get_mcp_tools(run_context: RunContextWrapper[Any]) -> list[Tool]:
+        _check_late(agent)
+        await record_refusals(run_context)
+        tools = await listed(run_context)
+        return [tool if guarded_tool_of(tool) else _guarded(tool, agent) for tool in tools]
+
+    setattr(agent, "get_mcp_tools", get_mcp_tools)  # noqa: B010  # on this one object
+
+
+# -- the SDK's state of a run
+
+
+async def save_state(
+    active: ActiveRun, log: ItemLog, result: SdkRunResult | RunResultStreaming
+) -> None:
+    """Store the SDK's state of a run that waits.
+
+    Requests of an inner agent are not in it: the log alone finds them.
+    """
+    if any(active.key_of(item) != item.call_id for item in result.interruptions):
+        return
+    try:
+        raw = result.to_state().to_json(context_serializer=lambda _: {})
+    except AgentsException:
+        return
+    # In ASCII, because a model may write half a surrogate pair.
+    await log.append(snapshot=json.dumps({"state": raw, "given": log.given, "turn": log.turn}))
+
+
+async def restored_state(
+    active: ActiveRun, log: ItemLog, agent: Agent[Any], context: Any
+) -> RunState[Any, Any] | None:
+    """Return the stored state with the decisions made since; None if there is none to use."""
+    run = await look(log.store, log.store.run, log.run)
+    if run is None or not run.snapshot:
+        return None
+    kept = codec.loads(run.snapshot)
+    if kept.get("turn") != log.turn:
+        return None  # of an earlier turn
+    # With a wrapper of our own, the cost of a decision does not grow with their number.
+    wrapper: RunContextWrapper[Any] = RunContextWrapper(context=context)
+    try:
+        state = await RunState.from_json(agent, kept["state"], context_override=wrapper)
+        items = state.get_interruptions()
+        if not await _all_there(items, wrapper):
+            return None
+    except AgentsException:
+        return None
+    ready = await look(log.store, settled_items, active, items)
+    await approve_settled(active, ready, wrapper.approve_tool, wrapper.reject_tool)
+    log.given = dict(kept["given"])
+    return state
+
+
+async def _all_there(items: Sequence[ToolApprovalItem], wrapper: RunContextWrapper[Any]) -> bool:
+    for agent in {id(item.agent): item.agent for item in items}.values():
+        names = {tool.name for tool in await agent.get_all_tools(wrapper)}
+        if any(
+            item.agent is agent and item.tool_name not in names and not _is_hosted(item)
+            for item in items
+        ):
+            return False
+    return True
+
+
+def settled_items(active: ActiveRun, items: Sequence[ToolApprovalItem]) -> list[ToolApprovalItem]:
+    """Return the interruptions that no longer wait for a decision."""
+    return [item for item in items if not active.waits(active.key_of(item))]
+
+
+async def approve_settled(
+    active: ActiveRun,
+    items: Sequence[ToolApprovalItem],
+    approve: Callable[[ToolApprovalItem], None],
+    reject: Callable[..., None],
+) -> None:
+    """Let the SDK continue with these calls.
+
+    The SDK is told that each of our calls is approved: the tool reports the outcome when it is
+    invoked. Only for calls that the provider runs does the SDK's own approval count.
+    """
+    for item in items:
+        check_guarded(item.agent)
+        if not _is_hosted(item):
+            approve(item)
+            continue
+        outcome = await hosted_outcome(active, active.key_of(item), item.raw_item)
+        if outcome.ok:
+            approve(item)
+        else:
+            reject(item, rejection_message=outcome.text)
+
+
+def _is_hosted(item: ToolApprovalItem) -> bool:
+    return getattr(item.raw_item, "type", None) == "mcp_approval_request"
+
+
+# -- streams
+
+
+Listener = Callable[[Any], None]
+
+
+class Stream:
+    """The SDK's events, with ``async for event in stream``; then ``stream.result`` is the
+    result."""
+
+    def __init__(self, work: Callable[[Listener], Awaitable[RunResult]]) -> None:
+        self._work = work
+        self._result: RunResult | None = None
+
+    @property
+    def result(self) -> RunResult:
+        """The result of the run. Raises ``SaysoError`` before all events were read."""
+        if self._result is None:
+            raise SaysoError("the stream has not ended: read its events first")
+        return self._result
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        events: asyncio.Queue[Any] = asyncio.Queue()
+        end = object()
+        task = asyncio.ensure_future(self._work(events.put_nowait))
+        task.add_done_callback(lambda _: events.put_nowait(end))
+        try:
+            while (event := await events.get()) is not end:
+                yield event
+            self._result = await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

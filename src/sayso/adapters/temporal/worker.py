@@ -1,0 +1,290 @@
+"""The worker's side: the activities that ask, check and run tools, and the plugin that registers
+them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.plugin import SimplePlugin
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from sayso import codec
+from sayso.adapters.temporal.wire import (
+    ASK,
+    CALL_OFF,
+    CONFIRM,
+    NEWS,
+    SETTLE,
+    ActivityInput,
+    ActivityOutput,
+    activity_of,
+    workflow_of,
+)
+from sayso.codec import loads
+from sayso.errors import InvalidCall, Leased, NotFound, Paused, SaysoError, StoreError, told
+from sayso.gate import Gate
+from sayso.gate.guard import Guard
+from sayso.gate.options import terms_from
+from sayso.rows import CallStatus, Event
+from sayso.stores.event_follower import EventFollower
+from sayso.threads import off_loop
+from sayso.twin import hop, look
+from sayso.types import Risk
+from sayso.views import question_from
+
+log = logging.getLogger("sayso.temporal")
+
+#: Seconds between the heartbeats of an activity.
+_BEAT = 5.0
+
+Activity = Callable[[ActivityInput], Awaitable[ActivityOutput | None]]
+
+
+class ApprovalActivities:
+    """The activities of a worker at one gate."""
+
+    def __init__(self, gate: Gate, tools: Iterable[Callable[..., Any]]) -> None:
+        self.gate = gate
+        self.store = gate.store
+        self._guards = [_guard_of(tool, gate) for tool in tools]
+        self._at_work: set[asyncio.Task[ActivityOutput]] = set()
+
+    def activities(self) -> list[Activity]:
+        """Return the activities to register."""
+        own: list[Activity] = [self._ask, self._confirm, self._settle, self._call_off]
+        return own + [self._runner(guard) for guard in self._guards]
+
+    async def drained(self) -> None:
+        """Wait for tools that outlived their activity, so that their results are recorded."""
+        while self._at_work:
+            await asyncio.wait(self._at_work)
+
+    # -- asking
+
+    @activity.defn(name=ASK)
+    async def _ask(self, wanted: ActivityInput) -> ActivityOutput:
+        async def asked() -> Any:
+            question = question_from(wanted["content"])
+            return await self.gate.ask(question, wait=0, **_options(wanted))
+
+        return await self._stands(wanted, asked)
+
+    @activity.defn(name=CONFIRM)
+    async def _confirm(self, wanted: ActivityInput) -> ActivityOutput:
+        async def asked() -> bool:
+            content = wanted["content"]
+            text, details = content["text"], content["details"]
+            return await self.gate.confirm(text, details, wait=0, **_options(wanted))
+
+        return await self._stands(wanted, asked)
+
+    async def _stands(
+        self, wanted: ActivityInput, move: Callable[[], Awaitable[Any]]
+    ) -> ActivityOutput:
+        """Advance a request as far as it goes now.
+
+        Only a failing store fails the activity; all other errors are returned to the workflow.
+        """
+        run = wanted["run"]
+        try:
+            async with self.gate.run(run, requester=wanted.get("requester", "")):
+                return {"value": await move()}
+        except Paused:
+            return {"ends_in": await hop(self._ends_in, run)}
+        except Leased:  # an earlier attempt still runs, or its worker died
+            return {"ends_in": self.gate.backend.lease_length / 3}
+        except StoreError:
+            raise
+        except SaysoError as error:
+            return {"error": type(error).__name__, "message": str(error)}
+
+    def _ends_in(self, run: str) -> float | None:
+        ends = [c.expires_at for c in self.store.calls_of(run) if c.status is CallStatus.ASKED]
+        soonest = min((end for end in ends if end is not None), default=None)
+        return None if soonest is None else (soonest - self.store.now()) / 1_000_000
+
+    # -- running
+
+    def _runner(self, guard: Guard) -> Activity:
+        tool = guard.wrap()
+
+        async def call(wanted: ActivityInput) -> Any:
+            # The gate validates, stores and runs the call, and records what the tool raises.
+            args = wanted["content"]
+            awaits = inspect.iscoroutinefunction(tool)
+            value = await tool(**args) if awaits else await off_loop(tool, **args)
+            return codec.loads(guard.signature.dump_result(value))
+
+        @activity.defn(name=activity_of(guard.tool.name))
+        async def run(wanted: ActivityInput) -> ActivityOutput:
+            return await self._outliving(self._ran(wanted, call))
+
+        return run
+
+    async def _ran(
+        self, wanted: ActivityInput, call: Callable[[ActivityInput], Awaitable[Any]]
+    ) -> ActivityOutput:
+        try:
+            return await self._stands(wanted, lambda: call(wanted))
+        except StoreError:
+            raise
+        except Exception as error:
+            return {"error": "CallFailed", "message": told(error)}
+
+    async def _outliving(self, work: Coroutine[Any, Any, ActivityOutput]) -> ActivityOutput:
+        """Wait with heartbeats. If Temporal cancels the activity, the tool continues, and its
+        result is recorded."""
+        task = asyncio.create_task(work)
+        self._at_work.add(task)
+        task.add_done_callback(self._left)
+        while not task.done():
+            activity.heartbeat()
+            try:
+                await asyncio.wait({task}, timeout=_BEAT)
+            except asyncio.CancelledError:
+                if not activity.is_worker_shutdown():
+                    raise
+        return task.result()
+
+    def _left(self, task: asyncio.Task[ActivityOutput]) -> None:
+        self._at_work.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("a tool ended with %s: %s", type(error).__name__, error)
+
+    # -- settling and cancelling
+
+    @activity.defn(name=SETTLE)
+    async def _settle(self, wanted: ActivityInput) -> None:
+        """Mark what has started as in doubt, because Temporal gave up on the attempt."""
+        await hop(self._doubt, wanted["run"], wanted["reason"])
+
+    def _doubt(self, run: str, reason: str) -> None:
+        for call in self.store.calls_of(run):
+            if call.status is CallStatus.RUNNING:
+                self.store.transact(self.gate.backend.mark_in_doubt(call, reason))
+
+    @activity.defn(name=CALL_OFF)
+    async def _call_off(self, wanted: ActivityInput) -> None:
+        try:
+            await self.gate.cancel(wanted["run"], by="workflow", reason=wanted["reason"])
+        except NotFound:
+            return  # nothing was asked yet
+
+
+def _options(wanted: ActivityInput) -> Any:
+    """Return the options of a request as the gate takes them. Raises ``InvalidCall`` if they are
+    invalid."""
+    options = dict(wanted["options"])
+    try:
+        if isinstance(risk := options.get("risk"), dict):
+            options["risk"] = Risk(risk.get("level", ""), tuple(risk.get("reasons") or ()))
+        terms_from(options)
+    except (TypeError, ValueError) as error:  # Temporal would retry the activity for ever
+        raise InvalidCall(str(error)) from None
+    return options
+
+
+def _guard_of(tool: Callable[..., Any], gate: Gate) -> Guard:
+    """Return a function's guard, changed so that nothing waits inside an activity."""
+    guard = getattr(tool, "guard", None)
+    if not isinstance(guard, Guard):
+        guard = gate.guard(tool).guard  # type: ignore[attr-defined]
+        assert isinstance(guard, Guard)
+    if guard.driver is not gate.driver:
+        raise SaysoError(
+            f"{guard.tool.name} is guarded by another gate: pass that gate to the plugin"
+        )
+    return replace(guard, wait=0.0)
+
+
+# -- the plugin
+
+
+log = logging.getLogger("sayso.temporal")
+
+#: Events that people and the clock cause; all others come from the workflow itself.
+_NEWS = frozenset({"decided", "expired", "cancelled", "superseded", "retried"})
+#: Errors that a retry would not help.
+_HOPELESS = frozenset(
+    {RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED}
+)
+_PATIENCE = timedelta(seconds=10)
+
+
+class SaysoPlugin(SimplePlugin):
+    """Let the workflows of a worker ask through this gate: ``Worker(…, plugins=[plugin])``.
+
+    ``tools`` are the functions that ``run_once`` may run: guarded by the gate, or plain ones, which
+    are then guarded as ``@gate.guard`` does.
+    """
+
+    def __init__(self, gate: Gate, tools: Iterable[Callable[..., Any]] = ()) -> None:
+        self.gate = gate
+        self._activities = ApprovalActivities(gate, tools)
+        super().__init__(
+            "sayso",
+            activities=self._activities.activities(),
+            workflow_runner=_runner,
+            workflow_failure_exception_types=[SaysoError],
+        )
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        """Run the worker, and signal workflows about decisions, including those made while it
+        was down."""
+        client = worker.client
+        name = f"temporal:{client.namespace}:{self.gate.agent}"
+        follower = EventFollower(
+            self.gate.store, name, _is_news, lambda events: self._tell(client, events)
+        )
+        await follower.begin()
+        following = asyncio.create_task(follower.run())
+        try:
+            await next(worker)
+            await self._activities.drained()
+        finally:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+
+    async def _tell(self, client: Client, events: Sequence[Event]) -> None:
+        for run in dict.fromkeys(event.run for event in events):
+            workflow = workflow_of(run)
+            row = await look(self.gate.store, self.gate.store.run, run)
+            if workflow is None or row is None or row.agent != self.gate.agent:
+                continue
+            handle = client.get_workflow_handle(workflow)
+            try:
+                await handle.signal(NEWS, run, rpc_timeout=_PATIENCE)
+            except RPCError as error:
+                if error.status not in _HOPELESS:
+                    raise
+                log.info("no workflow waits for %s any more: %s", run, error)
+
+
+def _is_news(event: Event) -> bool:
+    """Whether an event is a reason for a waiting workflow to check."""
+    if workflow_of(event.run) is None:
+        return False
+    if event.type == "recorded":  # by an attempt that was given up: it settles a call in doubt
+        return event.body is not None and bool(loads(event.body).get("late"))
+    return event.type in _NEWS
+
+
+def _runner(runner: WorkflowRunner | None) -> WorkflowRunner:
+    """Pass our modules through the sandbox: they keep no state between workflows."""
+    if not isinstance(runner, SandboxedWorkflowRunner):
+        assert runner is not None
+        return runner
+    passed = runner.restrictions.with_passthrough_modules("sayso")
+    return replace(runner, restrictions=passed)

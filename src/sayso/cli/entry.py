@@ -1,0 +1,43 @@
+"""Where the ``sayso`` script starts.
+
+Servers and workers restart often, after a crash or an update, and something waits for them. So they
+load only their own commands.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+from sayso.cli.common import new_app, run
+
+#: Packages of the extra ``server``, which ``serve``, ``demo`` and a worker's metrics need.
+_SERVER = {"fastapi", "httptools", "prometheus_client", "standardwebhooks", "starlette", "uvicorn"}
+
+
+def main() -> None:
+    """Run the command line."""
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    try:
+        if name in ("serve", "worker"):
+            gc.disable()  # until it is up: nothing that is loaded now becomes garbage
+            from sayso.cli import serve
+
+            app = new_app()
+            app.command(name)(getattr(serve, name))
+        else:
+            from sayso.cli.main import app
+        run(app)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").split(".")[0] not in _SERVER:
+            raise
+        print(
+            f"sayso {name} needs the web server. Install it with:\n\n"
+            "    pip install 'sayso[server]'",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

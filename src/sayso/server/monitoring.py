@@ -1,0 +1,201 @@
+"""Prometheus metrics, and the health check of the store.
+
+A store waits a long time for a database that is away, so that work continues once it is back.
+Probes cannot wait that long and come again and again, so they share one check, which runs in its
+own OS thread, and stop waiting for it after two seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Generic, NamedTuple, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+import sayso
+from sayso.errors import SaysoError
+from sayso.forking import renew_in_child
+from sayso.stores.base import Store
+from sayso.types import Json
+from sayso.worker.steps import Step
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+
+
+class Metrics:
+    """The metrics of one server. Each app has its own registry, so that two do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Histogram(
+            "sayso_http_request_seconds",
+            "HTTP requests by route, method and status",
+            ("route", "method", "status"),
+            registry=self.registry,
+            buckets=_BUCKETS,
+        )
+        self.decisions = Counter(
+            "sayso_decisions_total",
+            "Decisions made through this server, by type",
+            ("type",),
+            registry=self.registry,
+        )
+        self.steps = Histogram(
+            "sayso_worker_step_seconds",
+            "How long the worker took to advance a run, by agent and outcome",
+            ("agent", "status"),
+            registry=self.registry,
+        )
+        self.step_counts = Counter(
+            "sayso_worker_steps_total",
+            "What happened to runs in the worker, by step and agent",
+            ("step", "agent"),
+            registry=self.registry,
+        )
+        self.busy = Gauge(
+            "sayso_worker_busy", "Runs that the worker is advancing now", registry=self.registry
+        )
+        self.readers = Gauge(
+            "sayso_feed_readers", "Readers of the live feed", registry=self.registry
+        )
+        self.waiting = Gauge(
+            "sayso_requests_waiting",
+            "Requests in the store that wait for a person, by status: asked or in_doubt",
+            ("status",),
+            registry=self.registry,
+        )
+        self.webhooks = Counter(
+            "sayso_webhooks_total",
+            "Webhook deliveries by outcome",
+            ("outcome",),
+            registry=self.registry,
+        )
+
+    def step(self, step: Step) -> None:
+        """Count a step of the worker, and observe its duration if it ended the work on a run."""
+        self.step_counts.labels(step.step, step.agent).inc()
+        if step.seconds is not None and not step.request:
+            self.steps.labels(step.agent, step.step).observe(step.seconds)
+
+    def set_waiting(self, counts: Mapping[str, int]) -> None:
+        """Set how many requests wait, by status. Clear statuses that are missing."""
+        self.waiting.clear()
+        for status, count in counts.items():
+            self.waiting.labels(status).set(count)
+
+    def render(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+T = TypeVar("T")
+
+#: Seconds that a probe waits for the check.
+WAIT = 2.0
+#: A check this many seconds old is stuck in a dead connection; the next probe starts another.
+_STUCK = 60.0
+
+
+class Health(NamedTuple):
+    """The HTTP status and body of a health response."""
+
+    status: int
+    body: dict[str, Json]
+
+
+class SharedCheck(Generic[T]):
+    """Runs a blocking function in an OS thread, once for all callers that ask meanwhile."""
+
+    def __init__(self, check: Callable[[], T]) -> None:
+        self._check = check
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """Forget a running check: its OS thread does not exist in a forked child."""
+        self._lock = threading.Lock()
+        self._started = 0.0
+        self._running: Future[T] | None = None
+
+    async def result(self) -> T | None:
+        """Return the result, or ``None`` if it takes longer than ``WAIT`` seconds."""
+        running = asyncio.wrap_future(self._join())
+        await asyncio.wait({running}, timeout=WAIT)  # on a timeout the check continues for others
+        return running.result() if running.done() else None
+
+    def result_sync(self) -> T | None:
+        """Return the same, from an OS thread."""
+        try:
+            return self._join().result(WAIT)
+        except TimeoutError:
+            return None
+
+    def _join(self) -> Future[T]:
+        """Return the running check, or start one."""
+        with self._lock:
+            now = time.monotonic()
+            running = self._running
+            if running is None or running.done() or now - self._started > _STUCK:
+                running, self._started = Future(), now
+                self._running = running
+                thread = threading.Thread(
+                    target=self._run, args=(running,), name="sayso-health", daemon=True
+                )
+                thread.start()
+            return running
+
+    def _run(self, running: Future[T]) -> None:
+        try:
+            running.set_result(self._check())
+        except BaseException as error:
+            running.set_exception(error)
+
+
+class HealthCheck:
+    """Checks whether a store can be read, and counts the requests that wait in it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._health = SharedCheck(self._read_health)
+        self._waiting = SharedCheck(self._read_waiting)
+
+    async def check(self) -> Health:
+        """Return the store's health within two seconds."""
+        return await self._health.result() or _no_answer()
+
+    def check_sync(self) -> Health:
+        """Return the same, from an OS thread."""
+        return self._health.result_sync() or _no_answer()
+
+    async def count_waiting(self) -> dict[str, int]:
+        """Return how many requests wait for people, by status; empty if that is unknown."""
+        return await self._waiting.result() or {}
+
+    def _read_health(self) -> Health:
+        try:
+            self._store.tail()
+            restored = self._store.restored()
+        except SaysoError as error:
+            return _unhealthy(str(error))
+        status = "waiting for `sayso recover`" if restored else "ok"
+        body: dict[str, Json] = {"status": status, "store": "restored" if restored else "ok"}
+        return Health(503 if restored else 200, {**body, "version": sayso.__version__})
+
+    def _read_waiting(self) -> dict[str, int]:
+        try:
+            return self._store.waiting()
+        except SaysoError:
+            return {}  # /healthz says why
+
+
+def _no_answer() -> Health:
+    return _unhealthy(f"no answer within {WAIT:.0f} s, still trying")
+
+
+def _unhealthy(reason: str) -> Health:
+    body = {"status": "unwell", "store": reason, "version": sayso.__version__}
+    return Health(503, body)

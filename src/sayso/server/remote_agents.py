@@ -1,0 +1,480 @@
+"""Requests of agents on other machines: open, wait, claim, renew, report.
+
+The agent runs the call itself. A claim starts the call: from then on it is recorded or in doubt,
+like any other call. The claimant holds a lease, and a call whose lease lapses without a renewal is
+in doubt. Requests that were opened over HTTP are bound to the body that opened them.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from sayso import codec, schema
+from sayso.agent import Agent
+from sayso.agent.agent import Resumable
+from sayso.engine.commands import Finish, Propose, Renew, Reopen
+from sayso.engine.effects import first_request, is_remote
+from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
+from sayso.gate import Gate
+from sayso.gate.backend import Cleared, begun
+from sayso.gate.judge import judge, judge_sync
+from sayso.gate.options import checked_words, fixed_title, terms_from
+from sayso.gate.outcomes import ending
+from sayso.gate.plan import Plan, new_call
+from sayso.gate.scope import RunScope
+from sayso.inbox.inbox import Judge
+from sayso.policy import Judging, tightened
+from sayso.rows import LIVE, Call, CallStatus, Run, Tool
+from sayso.server.schemas import (
+    ClaimBody,
+    OpenBody,
+    QuestionBody,
+    ResultBody,
+)
+from sayso.server.service import Service
+from sayso.stores.base import Query, Store
+from sayso.stores.nested_runs import expire, release_lapsed
+from sayso.stores.row_checks import request_in
+from sayso.twin import News, hop, look, write
+from sayso.types import (
+    Json,
+    Micros,
+    Option,
+    Question,
+    Risk,
+    Terms,
+    ToolCall,
+    Verdict,
+    moment,
+    stricter_effect,
+)
+from sayso.views import kept_question
+
+_TERM_FIELDS = (
+    *("allowed", "reviewers", "quorum", "expires_in", "valid_for", "effect"),
+    *("effect_key", "on_duplicate"),
+)
+#: The decisions that a request without a tool allows.
+_DECISIONS_WITHOUT_TOOL = {"question": ("respond", "reject"), "approval": ("approve", "reject")}
+_MICROS = 1_000_000
+_WAITING = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
+#: The lease of a claim whose owner string does not record one.
+_DEFAULT_LEASE = 60.0
+
+
+async def open_call(
+    service: Service, agent: str, body: OpenBody, key: str | None
+) -> tuple[Call, bool]:
+    """Open a request, or find the one with the same key. Also return whether it is new.
+
+    Raises ``Conflict`` if the key was used with another body.
+    """
+    # Checking a value against an agent's own schema may be slow: do it off the event loop.
+    kind, args = _content(body) if body.schema_ is None else await hop(_content, body)
+    fields = body.model_dump(by_alias=True, exclude_defaults=True)
+    # Any difference in the body makes reuse of the key an error; the digest covers this hash.
+    bound = remote_binds(codec.sha256(codec.canonical(fields)), body.binds)
+    name = key or secrets.token_hex(16)
+    run = body.run or (f"{agent}/thread/{body.thread}" if body.thread else f"{agent}/{name}")
+    known, call, now = await look(service.store, _existing, service, agent, body, run, name)
+    terms = await _terms(service, agent, body, kind, args, now)
+    tool = _tool_spec(body) if kind == "approval" and body.tool is not None else None
+    fresh = False
+    if call is None:
+
+        async def fixed_terms(_: dict[str, Any]) -> Terms:
+            return terms
+
+        plan = Plan(
+            key=_row_key(name),
+            kind=kind,
+            args=codec.canonical(args).decode(),
+            agent=agent,
+            terms=fixed_terms,
+            tool=tool,
+            tool_name=body.tool or "",
+            binds=lambda: bound,
+            title=fixed_title(body.title),
+            note=checked_words(body.note, "note"),
+        )
+        shown = "" if body.preview is None else codec.canonical(body.preview).decode()
+        new = new_call(plan, terms, shown)
+        reopen = Reopen(
+            thread=known.thread if known is not None else body.thread or run, run=run, by=agent
+        )
+        propose = Propose(
+            thread=reopen.thread,
+            run=run,
+            agent=agent,
+            calls=(new,),
+            tools=() if tool is None else (tool,),
+            requester=body.requester,
+        )
+        ((call,),) = (await write(service.store, reopen, propose))[1:]
+        fresh = call.id == new.id  # otherwise a concurrent post with the same key won
+    assert call is not None
+    if call.binds != bound:
+        raise Conflict(
+            f"the key {name!r} was already used with another body (request {call.id}): "
+            "use a new key for a new call"
+        )
+    return call, fresh
+
+
+def _row_key(name: str) -> str:
+    """Return the call's key within its run. The prefix keeps it apart from other callers' keys."""
+    return f"remote={name}"
+
+
+def _existing(
+    service: Service, agent: str, body: OpenBody, run: str, key: str
+) -> tuple[Run | None, Call | None, Micros]:
+    """Return the existing run and call of this key, if any, and the store's time.
+
+    For a new call, check the run and the thread, and the agent's limit of open requests.
+    """
+    store = service.store
+    for field, given in (("run", body.run), ("thread", body.thread)):
+        if given is not None and given.startswith("@"):
+            raise InvalidCall("names that begin with @ are reserved", field)
+    known = store.run(run)
+    if known is not None and known.agent != agent:
+        raise Conflict(f"run {run!r} belongs to another agent: use another name")
+    if known is not None and body.thread not in (None, known.thread):
+        raise Conflict(f"run {run!r} is in thread {known.thread!r}: use another name")
+    call = None if known is None else store.call_by_key(run, _row_key(key))
+    if known is None and (body.thread or body.run):
+        _check_thread(store, body.thread or run, run, agent)
+    if call is None:
+        service.limits.count_open_request(
+            agent, lambda most: len(store.page(Query(status="pending", agent=agent, limit=most)))
+        )
+    return known, call, store.now()
+
+
+def _check_thread(store: Store, thread: str, run: str, agent: str) -> None:
+    """Raise ``Conflict`` if a thread is a chat, another agent's, or has another live run."""
+    if store.thread(thread) is None:
+        return  # a new thread, as nearly always
+    first, last = store.chain(thread, 0, 1), store.last_run(thread)
+    if (first and first[0].type == "opened") or (last is not None and last.agent != agent):
+        raise Conflict(f"thread {thread!r} belongs to another user or agent: use another name")
+    live = store.live_run(thread)
+    # The live run may be this one, opened by a concurrent post, or one that nobody will finish.
+    if live is not None and live.id != run and not _finish_run_if_over(store, live):
+        raise Conflict(
+            f"run {live.id!r} is still active in thread {thread!r}: continue that run, or use "
+            "another thread"
+        )
+
+
+def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
+    """Return the kind of request that a body opens, and its arguments."""
+    given = [name for name in ("tool", "question", "text") if getattr(body, name) is not None]
+    if len(given) != 1:
+        raise InvalidCall("send one of: tool (with args), question, or text (with details)", "tool")
+    if body.kind not in (None, "question" if body.question is not None else "approval"):
+        raise InvalidCall(
+            f"{given[0]} does not make a request of kind {body.kind!r}: omit kind", "kind"
+        )
+    if body.question is not None:
+        return "question", kept_question(_question(body.question))
+    if body.text is not None:
+        if not body.text.strip():
+            raise InvalidCall("text is empty: say what is to be approved", "text")
+        return "approval", {"text": body.text, "details": body.details}
+    if body.schema_ is not None:
+        wrong = schema.errors(schema.foreign_schema(body.schema_), body.args)
+        if wrong:
+            path, message = wrong[0]
+            place = f"args.{path}" if path else "args"
+            raise InvalidCall(f"{place}: {message}", place)
+    return "approval", dict(body.args)
+
+
+def _question(body: QuestionBody) -> Question:
+    return Question(
+        body.text,
+        tuple(
+            Option(option)
+            if isinstance(option, str)
+            else Option(option.label, option.value, option.description)
+            for option in body.options
+        ),
+        multiple=body.multiple,
+        free_text=body.free_text,
+        schema=None if body.schema_ is None else schema.foreign_schema(body.schema_),
+    )
+
+
+def _tool_spec(body: OpenBody) -> Tool:
+    """Return the tool as the agent describes it. Without a schema it accepts any object."""
+    name = checked_words(body.tool, "tool", 200)
+    if not name.strip():
+        raise InvalidCall("a tool needs a name", "tool")
+    parameters = body.schema_ or {"type": "object"}
+    return schema.remote_tool(name, parameters, body.returns, _description(body))
+
+
+def _description(body: OpenBody) -> str:
+    return checked_words(body.description, "description")
+
+
+async def _terms(
+    service: Service, agent: str, body: OpenBody, kind: str, args: dict[str, Json], now: Micros
+) -> Terms:
+    """Return the policy's terms, tightened by the terms that the agent sent."""
+    wanted = {name: getattr(body, name) for name in _TERM_FIELDS}
+    if body.risk is not None:
+        wanted["risk"] = Risk(body.risk.level, tuple(body.risk.reasons))
+    try:
+        own = terms_from(wanted, rule="agent")
+        if body.tool is None:
+            possible = _DECISIONS_WITHOUT_TOOL[kind]
+            wanted["allowed"] = tuple(d for d in own.allowed if d in possible) or possible
+            # Approving a text runs nothing here, so a crash leaves no doubt: claim it again.
+            wanted["effect"] = body.effect or "idempotent"
+            own = terms_from(wanted, rule="agent")
+            return replace(own, description=_description(body))
+    except (InvalidPolicy, TypeError, ValueError) as error:
+        field = str(error).partition("=")[0]
+        raise InvalidCall(str(error), field if field in wanted else "") from None
+    said = await judge(
+        service.gate.policy.judge(
+            ToolCall(body.tool, args),
+            agent=agent,
+            now=moment(now),
+            # Without a policy rule the effect is "once": an agent cannot lower it.
+            own=replace(own, effect="once"),
+            needs_approval=True,
+        )
+    )
+    effect = stricter_effect(said.effect, body.effect or said.effect)
+    if said.verdict is not Verdict.ASK:
+        return replace(said, effect=effect)
+    own = replace(
+        own,
+        policy=said.policy,
+        rule=said.rule,
+        description=said.description,
+        effect=effect,
+        effect_key=said.effect_key,
+    )
+    return tightened(said, own)
+
+
+async def wait_for_decision(service: Service, call: Call, seconds: float) -> Call:
+    """Return the call once it is decided, or its current state after a timeout or on shutdown.
+
+    A call that is in doubt at the start is waited for too, until it is settled; one that becomes
+    in doubt meanwhile is returned at once.
+    """
+    ends, doubted = time.monotonic() + seconds, call.status is CallStatus.IN_DOUBT
+    with (
+        closing(News(service.store, call.thread)) as news,
+        service.feed.calling_on_close(news.wake),
+    ):
+        while True:
+            call = await hop(apply_due, service, call.id)
+            left = ends - time.monotonic()
+            newly = call.status is CallStatus.IN_DOUBT and not doubted
+            if call.status not in _WAITING or newly or left <= 0 or service.feed.closed:
+                return call
+            due = [left]
+            if call.status is CallStatus.ASKED and call.expires_at is not None:
+                due.append((call.expires_at - service.store.now()) / _MICROS + 0.001)
+            await news.wait(max(min(due), 0.001))
+
+
+def apply_due(service: Service, call_id: str) -> Call:
+    """Return the call after applying what is due: expiry, a lapsed lease, the end of its run."""
+    call = get_call(service, call_id)
+    now = service.store.now()
+    if call.status is CallStatus.ASKED and call.expires_at is not None and call.expires_at <= now:
+        expire(service.store, call)
+    elif call.status is CallStatus.RUNNING:
+        run = service.store.run(call.run)
+        if run is not None and run.lapsed(now):
+            release_lapsed(service.store, call.thread, call.run)
+    else:
+        finish_if_over(service, call)
+        return call
+    return get_call(service, call_id)
+
+
+def finish_if_over(service: Service, call: Call) -> None:
+    """Finish a remote call's run if nothing is left to do in it: its agent may never come back."""
+    run = service.store.run(call.run) if is_remote_call(call) else None
+    if run is not None and run.status in LIVE:
+        _finish_run_if_over(service.store, run)
+
+
+def _finish_run_if_over(store: Store, run: Run) -> bool:
+    """Finish a remote agent's run if all its calls have ended. Return whether it was finished."""
+    if run.asked or run.ready or run.running or run.in_doubt:
+        return False
+    calls = store.calls_of(run.id)
+    over = bool(calls) and all(map(is_remote_call, calls))
+    if over:
+        store.transact(Finish(thread=run.thread, run=run.id, status="done", token=run.token))
+    return over
+
+
+def get_call(service: Service, call_id: str) -> Call:
+    """Return a call by id, or raise ``NotFound``."""
+    call = service.store.call(call_id)
+    if call is None:
+        raise NotFound(f"no request {call_id!r:.80}: see `sayso inbox`")
+    return call
+
+
+def _claim_plan(service: Service, call: Call, agent: str, body: ClaimBody) -> Plan:
+    """Return the call as its agent sees it now; omitted fields count as unchanged."""
+    facts = codec.loads(call.binds)
+    bound = call.binds if body.binds is None else remote_binds(facts["body"], body.binds)
+    own = call.terms
+    if body.terms is not None:
+        wanted = {"reviewers": body.terms.reviewers, "quorum": body.terms.quorum}
+        own = tightened(own, replace(terms_from(wanted), policy=own.policy, verdict=own.verdict))
+    if body.effect_key is not None:
+        own = replace(own, effect_key=terms_from({"effect_key": body.effect_key}).effect_key)
+
+    async def terms(args: dict[str, Any]) -> Terms:
+        if not call.tool:
+            return own
+        said = await judge(judge_remote(service.gate, call._replace(terms=own), args))
+        return tightened(own, said) if said.verdict is not Verdict.DENY else said
+
+    return Plan(
+        key=call.key,
+        kind=call.kind,
+        args=call.args,
+        agent=agent,
+        terms=terms,
+        tool_name=call.tool,
+        binds=lambda: bound,
+    )
+
+
+async def claim(service: Service, call: Call, agent: str, body: ClaimBody) -> Call:
+    """Re-check an approved call against what its agent sent, and start it once, under a lease."""
+    if call.status is CallStatus.ASKED:
+        raise Conflict(f"{call.id} cannot be claimed: it is waiting for a decision")
+    if call.status is not CallStatus.READY:
+        raise Conflict(f"{call.id} cannot be claimed: it is {call.status}")
+    if body.tool_digest not in (None, call.tool_digest):
+        raise NotAllowed(
+            f"{call.id} cannot be claimed: the tool changed since the request was opened; open "
+            "the call again with a new key"
+        )
+    lease = float(body.lease)
+    owner = f"remote:{agent}:{call.id}:{lease:g}"
+    backend, driver = service.gate.backend, service.gate.driver
+    entry = RunScope(driver, call.run, call.requester, thread=call.thread, owner=owner)
+    plan = _claim_plan(service, call, call.agent, body)
+    cleared = await backend.clear(plan, call)
+    if not isinstance(cleared, Cleared):
+        again = f"reviewers were asked again, under the rule {cleared.terms.rule!r}"
+        why = cleared.result or f"{again}: its policy, terms or bound facts have changed"
+        raise Conflict(f"{call.id} cannot be claimed: {why}")
+    started = await backend.start_cleared(entry, cleared, lease)
+    if first_request(started):
+        raise ending(started, request_in(service.store, started), "")
+    if not begun(started, call):
+        raise Conflict(
+            f"{call.id} cannot be claimed now: it is {started.status}; wait for it again"
+        )
+    return started
+
+
+def renew(service: Service, call: Call, token: int) -> bool:
+    """Extend a claim by the lease that it asked for. Return whether the claim is still valid."""
+    if call.is_read:
+        return call.under_way  # a read has no lease
+    run = service.store.run(call.run)
+    lease = _lease_of(None if run is None else run.owner, call.id)
+    (ours,) = service.store.transact(
+        Renew(thread=call.thread, run=call.run, token=token, lease=round(lease * _MICROS))
+    )
+    return bool(ours)
+
+
+def _lease_of(owner: str | None, call: str) -> float:
+    """Return the lease that a claim asked for. Its owner string records it for all servers."""
+    _, found, lease = (owner or "").rpartition(f":{call}:")
+    return float(lease) if found else _DEFAULT_LEASE
+
+
+async def report(service: Service, call: Call, body: ResultBody) -> Call:
+    """Record the outcome of a claimed call. Reporting the same outcome again returns it."""
+    # Each attempt has its own token, so a repeated report names the same attempt.
+    attempt = call.attempt if body.attempt is None else body.attempt
+    # Several agents may have claimed a read; the first result counts.
+    this = call.attempt >= attempt if call.is_read else call.attempt == attempt
+    if not call.attempt or not this or call.token != body.token:
+        raise Conflict(f"{call.id} was not claimed with this token: it is {call.status}")
+    backend, said = service.gate.backend, str(body.result).replace("\0", "\\x00")
+    if body.outcome == "paused":
+        return await backend.suspend(call)
+    if body.outcome == "in_doubt":
+        return await backend.doubt(call, said)
+    ok, why = body.ok or body.outcome == "not_kept", ""
+    result: str | None = codec.canonical(body.result).decode() if ok else said
+    if body.outcome == "not_kept":
+        result, why = None, said
+    if call.status is (CallStatus.DONE if ok else CallStatus.FAILED) and call.result == result:
+        return call  # a repeated report
+    if not call.under_way and call.status is not CallStatus.IN_DOUBT:
+        raise Conflict(f"{call.id} is {call.status}: its result was already recorded")
+    entry = RunScope(service.gate.driver, call.run, call.requester, thread=call.thread)
+    recorded = await backend.end(entry, call, ok, result, why=why, retry=True)
+    await hop(finish_if_over, service, recorded)
+    return recorded
+
+
+def policy_judge(agents: Iterable[Resumable], gate: Gate) -> Judge:
+    """Return a function that applies the right policy to edited arguments.
+
+    Local agents use their own policy, remote ones that of ``gate``. For any other agent the stored
+    terms hold here, and its own gate checks again before the start.
+    """
+    ours = {agent.name: agent for agent in agents if isinstance(agent, Agent)}
+
+    def judge(call: Call, args: Mapping[str, Json]) -> Terms:
+        agent = ours.get(call.agent)
+        if agent is not None:
+            return agent.judge(call, args)
+        if not call.tool or not is_remote_call(call):
+            return call.terms
+        return judge_sync(judge_remote(gate, call, args))
+
+    return judge
+
+
+def judge_remote(gate: Gate, call: Call, args: Mapping[str, Json]) -> Judging:
+    """Apply the remote agents' policy to arguments, with the call's stored terms as its own.
+
+    The effect is reset to "once", so that only a rule can lower it.
+    """
+    return gate.policy.judge(
+        ToolCall(call.tool, args),
+        agent=call.agent,
+        now=moment(gate.store.now()),
+        own=replace(call.terms, effect="once"),
+        needs_approval=True,
+    )
+
+
+def remote_binds(body: str, facts: Mapping[str, Json]) -> str:
+    """Return what a remote request is bound to: the hash of its body, and the agent's facts."""
+    return codec.canonical({"body": body, **({"facts": dict(facts)} if facts else {})}).decode()
+
+
+def is_remote_call(call: Call) -> bool:
+    """Return whether a remote agent opened this call."""
+    return is_remote(call.binds)

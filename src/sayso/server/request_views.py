@@ -1,0 +1,261 @@
+"""Requests as JSON: one request for one reader, and pages of requests for the inbox.
+
+A view has the fields of ``Request`` beside ``shown``, where every string went through
+``sayso.text`` and is inert. Pages display ``shown``; the raw arguments fill an edit form.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sayso import codec, text
+from sayso.forking import fork_safe_lock
+from sayso.inbox.inbox import RequestReader
+from sayso.inbox.people import may_see, names_of
+from sayso.redaction import redact
+from sayso.rows import Call
+from sayso.server.responses import to_json
+from sayso.stores.base import Store
+from sayso.types import ASSURANCE, Json, Request, Reviewer, plain_name
+from sayso.views import request_json
+
+_MAX_SUMMARY = 160
+#: The fields that the tool's schema applies to when they are redacted.
+_SCHEMA_FIELDS = ("args", "original", "preview", "title", "description", "note")
+_DECISIONS = {"approve", "edit", "reject", "respond"}
+
+
+# -- one request
+
+
+def request_view(request: Request, by: Reviewer, *, reveal: bool = False) -> dict[str, Json]:
+    """Return everything that this reader may know about a request, ready for JSON."""
+    body = common_view(request, reveal=reveal or _knows_arguments(by))
+    body["can"], body["why_not"] = possible_decisions(request, by)
+    return body
+
+
+def common_view(request: Request, *, reveal: bool = False) -> dict[str, Json]:
+    """Return the part of the view that is the same for every reader."""
+    body = request_json(request)
+    masked = not reveal and _redact_fields(body, request.schema)
+    if masked:
+        body["digest"] = None  # so that nobody can approve what they have not seen
+    body |= {
+        "masked": masked,
+        "size": len(codec.dumps(body["args"]).encode(errors="replace")),
+        "shown": _shown(request, body),
+    }
+    return body
+
+
+def _knows_arguments(by: Reviewer) -> bool:
+    """Return whether redacting would only get in this reader's way.
+
+    The agent that made the call needs the arguments exactly as approved, and a chat user sees only
+    their own requests, whose arguments are in the chat already.
+    """
+    return by.role in ("agent", "chat")
+
+
+def redact_args(request: Request, args: Mapping[str, Json], by: Reviewer) -> Json:
+    """Return arguments for a request as this reader sees them before a reveal."""
+    return dict(args) if _knows_arguments(by) else redact(dict(args), request.schema).value
+
+
+def is_masked(request: Request) -> bool:
+    """Return whether reviewers see the request with something redacted."""
+    return _redact_fields(request_json(request), request.schema)
+
+
+def _redact_fields(body: dict[str, Json], schema: Mapping[str, Any] | None) -> bool:
+    """Redact a request's fields in place; return whether anything was redacted."""
+    decision, execution = body["decision"] or {}, body["execution"]
+    question, evidence = body["question"] or {}, body["evidence"] or {}
+    fields = [(body, name, schema) for name in _SCHEMA_FIELDS]
+    fields += [(decision, "args", schema), (decision, "value", None), (decision, "message", None)]
+    fields += [(execution, "result", None), (body["risk"], "reasons", None)]
+    fields += [(evidence, "text", None)]
+    fields += [(question, "text", None), (question, "options", None)]
+    masked = False
+    for container, name, applies in fields:
+        if name in container:
+            redacted = redact(container[name], applies)
+            container[name], masked = redacted.value, masked or redacted.masked
+    return masked
+
+
+def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
+    examined = text.examined(
+        [body["args"], body["title"], body["description"], body["note"], body["question"]]
+    )
+    args = body["args"]
+    if request.kind == "approval" and request.tool is None:
+        args = dict(sorted(args.items(), key=lambda item: item[0] != "text"))  # before its details
+    return {
+        "args": inert(args),
+        "lines": text.lines(args),
+        "original": None if body["original"] is None else inert(body["original"]),
+        "title": inert(body["title"]),
+        "description": inert(body["description"]),
+        "note": inert(body["note"]),
+        "preview": inert(body["preview"]),
+        "evidence": inert(body["evidence"]),
+        "question": _shown_question(body["question"]),
+        "schema": inert(request.schema),
+        "tool": inert(request.tool or ""),
+        "agent": inert(request.agent),
+        "requester": inert(request.requester),
+        "summary": summarize(request, body["args"]),
+        "warnings": list(examined.notes),
+        "hidden": examined.hidden,
+    }
+
+
+def inert(value: Json) -> Json:
+    """Return the same value with hidden characters made visible in every string."""
+    if isinstance(value, str):
+        return text.visible(value).text
+    if isinstance(value, dict):
+        return {text.inline(str(key)): inert(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [inert(item) for item in value]
+    return value
+
+
+def _shown_question(question: dict[str, Json] | None) -> Json:
+    if question is None:
+        return None
+    # The answer sends an option's value back, so values stay as they are.
+    return {
+        **question,
+        "text": inert(question["text"]),
+        "options": [
+            {**option, "label": inert(option["label"]), "description": inert(option["description"])}
+            for option in question["options"]
+        ],
+    }
+
+
+def summarize(request: Request, args: Json) -> str:
+    """Return one line about a request for lists, cut where it is long."""
+    if request.title:
+        line = text.inline(redact(request.title).value)
+    elif request.question is not None:
+        line = text.inline(redact(request.question.text).value)
+    elif request.tool is None:
+        line = text.inline(str(args.get("text", "")))
+    else:
+        pairs = ((name, v if isinstance(v, str) else codec.dumps(v)) for name, v in args.items())
+        line = ", ".join(f"{text.inline(name)}: {_cut(text.inline(v), 60)}" for name, v in pairs)
+    return _cut(line, _MAX_SUMMARY)
+
+
+def _cut(line: str, most: int) -> str:
+    return line if len(line) <= most else f"{line[:most]}…"
+
+
+def possible_decisions(request: Request, by: Reviewer) -> tuple[list[str], str]:
+    """Return the decisions this person may make now, and the reason if there are none.
+
+    The engine decides. This only tells the page which buttons to offer.
+    """
+    if by.role == "agent":
+        return [], "agents cannot decide"
+    if request.status != "pending":
+        return [], f"it is {request.status}"
+    if request.reviewers and names_of(by).isdisjoint(request.reviewers):
+        return [], f"it is for {', '.join(request.reviewers)}"
+    if not request.requester_decides and plain_name(request.requester) == by.name:
+        return [], "you asked for this, so someone else has to decide"
+    if request.quorum > 1 and ASSURANCE.index(by.assurance) < ASSURANCE.index("token"):
+        return [], "it needs more than one person, and each has to be signed in"
+    if ASSURANCE.index(by.assurance) < ASSURANCE.index(request.assurance):
+        return [], f"it needs a decision with assurance {request.assurance}"
+    if any(vote.by == by.name for vote in request.votes):
+        return [name for name in request.allowed if name == "reject"], "you already voted"
+    return [name for name in request.allowed if name in _DECISIONS], ""
+
+
+# -- pages of requests
+
+#: How many store pages to read for a reader who may see few of the requests.
+_MAX_STORE_PAGES = 20
+#: Characters of JSON after which a page ends; the rest is on the next one.
+_MAX_PAGE = 8_000_000
+#: Characters of JSON to cache in all, and for one request.
+_MAX_CACHED = 4_000_000
+_MAX_ENTRY = 20_000
+
+
+class CachedRequest(NamedTuple):
+    """A request and the JSON of its common view."""
+
+    request: Request
+    json: str
+
+
+class RequestListCache:
+    """Renders pages of requests, caching the JSON of each request.
+
+    Many people reload the same page, and rendering a request (making its text inert, redacting its
+    secrets) takes longer than reading it. An entry is keyed by the whole row, so it lasts exactly
+    as long as the row is unchanged. What differs between readers is added last. Safe to use from
+    several OS threads.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._reader = RequestReader(store)
+        self._lock = fork_safe_lock()
+        self._cache: OrderedDict[Call, CachedRequest] = OrderedDict()
+        self._size = 0
+
+    def page(self, by: Reviewer, filters: dict[str, Any], *, mine: bool) -> str:
+        """Return a page of the requests that this person may see, as JSON. Reads the store."""
+        limit, room = filters["limit"], _MAX_PAGE
+        found: list[CachedRequest] = []
+        for _ in range(_MAX_STORE_PAGES):
+            rows, following = self._reader.page({**filters, "limit": limit - len(found)})
+            for cursor, call in rows:
+                entry = self._entry(call) if may_see(by, call) else None
+                if entry is not None and (not mine or _is_for(by, entry.request)):
+                    if found and len(entry.json) > room:
+                        following, limit = filters["after"], len(found)  # goes on the next page
+                        break
+                    found.append(entry)
+                    room -= len(entry.json)
+                filters["after"] = str(cursor)
+            if following is None or len(found) == limit:
+                break
+        items = ",".join(_json_for(entry, by) for entry in found)
+        return f'{{"items":[{items}],"next":{to_json(following)}}}'
+
+    def _entry(self, call: Call) -> CachedRequest:
+        with self._lock:
+            entry = self._cache.get(call)
+            if entry is not None:
+                self._cache.move_to_end(call)
+                return entry
+        request = self._reader.request(call)
+        entry = CachedRequest(request, to_json(common_view(request)))
+        if len(entry.json) <= _MAX_ENTRY:
+            with self._lock:
+                if call not in self._cache:  # another OS thread may have been faster
+                    self._cache[call] = entry
+                    self._size += len(entry.json)
+                while self._size > _MAX_CACHED:
+                    self._size -= len(self._cache.popitem(last=False)[1].json)
+        return entry
+
+
+def _json_for(entry: CachedRequest, by: Reviewer) -> str:
+    """Add what depends on the reader to the JSON of a cached view."""
+    can, why_not = possible_decisions(entry.request, by)
+    return f"{entry.json[:-1]},{to_json({'can': can, 'why_not': why_not})[1:]}"
+
+
+def _is_for(by: Reviewer, item: Request) -> bool:
+    """Return whether a request is for this person in particular, not for everyone."""
+    return plain_name(item.requester) == by.name or not names_of(by).isdisjoint(item.reviewers)

@@ -1,0 +1,230 @@
+"""Responses: JSON, errors, and streams.
+
+Every error has one body, ``{"error": name, "message": what to do}``, and one status, from
+``STATUS``. The ``handle_*`` functions are the app's exception handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from fastapi import Request as HttpRequest
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from sayso import errors
+from sayso.errors import SaysoError
+from sayso.redaction import redact
+from sayso.types import Json
+from sayso.views import decision_json
+
+log = logging.getLogger("sayso.server")
+
+
+# -- JSON
+
+
+class JsonResponse(Response):
+    """A JSON response: compact, UTF-8, with lone surrogates escaped."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return to_json(content).encode(errors="backslashreplace")
+
+
+class RawJsonResponse(JsonResponse):
+    """A response whose content is already JSON text."""
+
+    def render(self, content: str) -> bytes:
+        return content.encode(errors="backslashreplace")
+
+
+def to_json(content: Any) -> str:
+    """Return a value as the JSON text that every response uses."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
+# -- errors
+
+
+class Malformed(SaysoError):
+    """The body is not valid JSON, or not JSON that every parser reads the same way."""
+
+
+class TooLarge(SaysoError):
+    """The body exceeds the size limit."""
+
+
+class WrongHost(SaysoError):
+    """The ``Host`` header names another server."""
+
+
+class Stopping(SaysoError):
+    """The server is shutting down and did not finish the request."""
+
+
+#: The HTTP status of each error. A class that is not listed has the status of its nearest base.
+STATUS: dict[type[SaysoError], int] = {
+    SaysoError: 400,
+    Malformed: 400,
+    errors.Unauthenticated: 401,
+    errors.NotAllowed: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.Refused: 409,
+    errors.InDoubt: 409,
+    errors.Tampered: 409,
+    TooLarge: 413,
+    WrongHost: 421,
+    errors.InvalidDecision: 422,
+    errors.InvalidCall: 422,
+    errors.InvalidPolicy: 422,
+    errors.TooMany: 429,
+    errors.KeyMissing: 503,
+    errors.StoreError: 503,
+    Stopping: 503,
+}
+
+
+def error_status(error: SaysoError) -> int:
+    """Return the HTTP status of an error."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def error_body(error: SaysoError) -> dict[str, Json]:
+    """Return the JSON body of an error."""
+    # The message and the decision may quote what a reviewer wrote, so redact both.
+    body: dict[str, Json] = {"error": type(error).__name__, "message": redact(str(error)).value}
+    field = getattr(error, "path", "")
+    if field:
+        body["field"] = field
+    request = getattr(error, "request", None)
+    if request is not None:
+        body["request"] = request.id
+        if request.decision is not None:
+            body["decision"] = redact(decision_json(request.decision)).value
+    return body
+
+
+def error_response(error: SaysoError) -> JsonResponse:
+    """Return the response for an error."""
+    return JsonResponse(error_body(error), error_status(error), _error_headers(error))
+
+
+def _error_headers(error: SaysoError) -> dict[str, str]:
+    headers = {}
+    if error_status(error) == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    wait = getattr(error, "wait", None)
+    if wait is not None:
+        headers["Retry-After"] = str(max(1, round(wait)))
+    return headers
+
+
+async def plain_text_errors(request: HttpRequest) -> None:
+    """Send this route's errors as one line of text: a dependency for routes that chats call.
+
+    AI SDK clients show the body of a failed response as it is.
+    """
+    request.state.plain_text_errors = True
+
+
+async def handle_sayso_error(request: HttpRequest, error: Exception) -> Response:
+    """Respond to a ``SaysoError`` that a route raised."""
+    assert isinstance(error, SaysoError)
+    if getattr(request.state, "plain_text_errors", False):
+        status = error_status(error)
+        # Nothing in the body names a field, so every invalid request is a plain 400.
+        shown = 400 if status == 422 else status
+        return PlainTextResponse(str(error), shown, _error_headers(error))
+    if error_status(error) >= 500:
+        log.warning("%s %s: %s", request.method, request.url.path, error)
+    return error_response(error)
+
+
+async def handle_validation_error(request: HttpRequest, error: Exception) -> Response:
+    """Respond to a path, query or header parameter that FastAPI rejected."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"][1:]) or "request"
+    return error_response(errors.InvalidCall(f"{field}: {first['msg']}", field))
+
+
+async def handle_http_error(request: HttpRequest, error: Exception) -> Response:
+    """Respond to an unknown route, or to a method that a route does not have."""
+    assert isinstance(error, HTTPException)
+    kind = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "HttpError")
+    message = f"{request.method} {request.url.path}: {error.detail}; see /api/openapi.json"
+    headers = dict(error.headers or {})
+    return JsonResponse({"error": kind, "message": message}, error.status_code, headers)
+
+
+async def handle_unexpected_error(request: HttpRequest, error: Exception) -> Response:
+    """Respond to a bug without revealing details; they are in the log."""
+    log.exception("%s %s failed", request.method, request.url.path, exc_info=error)
+    message = "internal error: see the server's log"
+    return JsonResponse({"error": "InternalError", "message": message}, 500)
+
+
+# -- streams
+
+
+class TextStreamResponse(Response):
+    """A stream that sends each piece of text at once and stops when the client disconnects.
+
+    A piece that ends with ``last`` is the final one. Unlike Starlette's ``StreamingResponse``, it
+    needs no task group, so a short chat answer costs less CPU.
+    """
+
+    def __init__(
+        self, pieces: AsyncGenerator[str, None], headers: Mapping[str, str], last: str
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self._pieces = pieces
+        self._last = last
+        self.raw_headers = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task, disconnected = asyncio.current_task(), False
+        assert task is not None
+
+        def cancel(_: object) -> None:
+            nonlocal disconnected
+            disconnected = task.cancel()
+
+        watcher = asyncio.ensure_future(_until_disconnect(receive))
+        watcher.add_done_callback(cancel)
+        try:
+            try:
+                await self._send(send)
+            finally:
+                watcher.remove_done_callback(cancel)
+                watcher.cancel()
+                await self._pieces.aclose()
+        except asyncio.CancelledError:
+            if not disconnected or task.uncancel():
+                raise  # the server cancelled us as well
+
+    async def _send(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        async for piece in self._pieces:
+            more = not piece.endswith(self._last)
+            body = {"type": "http.response.body", "body": piece.encode(), "more_body": more}
+            await send(body)
+            if not more:
+                return
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,496 @@
+"""The API of reviewers: list and read requests, decide them, and manage grants."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import Field
+
+from sayso import codec, schema, text
+from sayso.errors import (
+    Conflict,
+    InvalidCall,
+    InvalidDecision,
+    NotFound,
+    Refused,
+    SaysoError,
+)
+from sayso.inbox import DecisionResult
+from sayso.inbox.decisions import displayed_scope
+from sayso.inbox.people import names_of
+from sayso.policy import tightened
+from sayso.redaction import redact
+from sayso.server import remote_agents
+from sayso.server.audiences import grant_audience
+from sayso.server.auth import (
+    AnyPrincipal,
+    CurrentChatUser,
+    CurrentReviewer,
+    Identity,
+    check_visible,
+    recording_refusals,
+)
+from sayso.server.details import request_details
+from sayso.server.openapi import errors
+from sayso.server.request_views import inert, redact_args, request_view
+from sayso.server.responses import JsonResponse, RawJsonResponse, error_body
+from sayso.server.routes.parameters import Agent, RequestId, Run, Thread, Tool
+from sayso.server.schemas import (
+    BulkDecisionBody,
+    CancelBody,
+    CheckBody,
+    DecisionBody,
+    Items,
+    RequestPage,
+    RequestView,
+    json_body,
+)
+from sayso.server.service import Service, service_of
+from sayso.stores.base import Store
+from sayso.stores.row_checks import request_in
+from sayso.twin import hop, look
+from sayso.types import (
+    STATUS_FILTERS,
+    Approve,
+    Decision,
+    Edit,
+    Grant,
+    Json,
+    Micros,
+    Reject,
+    Respond,
+    Reviewer,
+    moment,
+)
+from sayso.types import Request as SaysoRequest
+
+log = logging.getLogger("sayso.server")
+router = APIRouter(prefix="/api")
+
+# -- reading requests
+
+
+@router.get(
+    "/requests",
+    tags=["requests"],
+    summary="List requests",
+    response_model=RequestPage,
+    responses=errors(401, 403, 422),
+)
+async def list_requests(
+    request: Request,
+    who: CurrentReviewer,
+    status: Annotated[str, Query(description=f"one of {', '.join(STATUS_FILTERS)}")] = "pending",
+    kind: Annotated[str | None, Query(description="approval, question or in_doubt")] = None,
+    agent: Agent = None,
+    tool: Tool = None,
+    thread: Thread = None,
+    run: Run = None,
+    risk: Annotated[str | None, Query(description="low, medium, high or critical")] = None,
+    q: Annotated[str | None, Query(description="words of tool, agent, description or id")] = None,
+    mine: Annotated[
+        bool, Query(description="only requests for you in particular, not for everyone")
+    ] = False,
+    sort: Annotated[str | None, Query(description="oldest, newest or expiring")] = None,
+    after: Annotated[str | None, Query(description="the `next` of the page before")] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=200, description="how many at most; very large requests mean fewer")
+    ] = 50,
+) -> JsonResponse:
+    """List the requests that you may see: pending ones oldest first, others newest first."""
+    status = status or "pending"
+    filters: dict[str, Any] = {"status": status, "limit": limit, "after": after or None}
+    named = {"kind": kind, "agent": agent, "tool": tool, "thread": thread, "run": run, "q": q}
+    named |= {"risk": risk, "sort": sort}
+    filters |= {name: value for name, value in named.items() if value not in (None, "")}
+    if status != "pending":
+        filters.setdefault("sort", "newest")
+    render = service_of(request).request_lists.page
+    return RawJsonResponse(await hop(render, who.reviewer, filters, mine=mine))
+
+
+@router.get(
+    "/requests/{request_id}",
+    tags=["requests"],
+    summary="Get a request",
+    response_model=RequestView,
+    responses=errors(401, 403, 404),
+)
+async def get_request(request: Request, who: AnyPrincipal, request_id: RequestId) -> JsonResponse:
+    """Return a request with its conversation, its events, and the outcome of similar calls."""
+    service = service_of(request)
+    try:
+        found = await service.inbox.get(request_id)
+    except NotFound:
+        # A rule or a grant was enough, so nobody was asked; its agent may read it all the same.
+        found = await look(service.store, _unasked_request, service, request_id)
+    check_visible(who, found)
+    body = request_view(found, who.reviewer)
+    if who.role != "agent":
+        masked = bool(body["masked"])
+        body |= await look(
+            service.store, request_details, service, found, who.reviewer, masked=masked
+        )
+    return JsonResponse(body)
+
+
+def _unasked_request(service: Service, request_id: str) -> SaysoRequest:
+    return request_in(service.store, remote_agents.get_call(service, request_id))
+
+
+@router.post(
+    "/requests/{request_id}/reveal",
+    tags=["requests"],
+    summary="Reveal masked values",
+    response_model=RequestView,
+    responses=errors(401, 403, 404),
+)
+async def reveal_request(
+    request: Request, who: CurrentReviewer, request_id: RequestId
+) -> JsonResponse:
+    """Return the request with nothing masked, after recording that you saw it."""
+    service = service_of(request)
+    found = await service.inbox.get(request_id)
+    check_visible(who, found)
+    await service.inbox.reveal(request_id, by=who.name)
+    details = await hop(request_details, service, found, who.reviewer, masked=False)
+    return JsonResponse(request_view(found, who.reviewer, reveal=True) | details)
+
+
+# -- deciding
+
+#: After these decisions nothing of a call is left to run.
+_FINAL = ("reject", "respond")
+#: The fields that go with each type of decision.
+_FIELDS = {
+    "approve": {"grant", "message"},
+    "edit": {"args", "message"},
+    "reject": {"message"},
+    "respond": {"value", "message"},
+}
+BulkDecisions = Annotated[list[BulkDecisionBody], Field(min_length=1, max_length=100)]
+
+
+@router.post(
+    "/requests/{request_id}/decision",
+    tags=["requests"],
+    summary="Decide a request",
+    response_model=RequestView,
+    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
+)
+async def decide_request(
+    request: Request,
+    who: CurrentChatUser,
+    request_id: RequestId,
+    body: Annotated[DecisionBody, json_body(DecisionBody)],
+) -> JsonResponse:
+    """Approve, edit, reject or respond. If someone decided first, 409 says who and what."""
+    service = service_of(request)
+    decision = _decision(body)
+    tried = decision.type
+    try:
+        async with recording_refusals(service.store, who.reviewer, tried=tried, request=request_id):
+            check_visible(who, await service.inbox.get(request_id))
+            decided = await service.inbox.decide(
+                request_id,
+                decision,
+                by=who.reviewer,
+                seen_digest=body.seen_digest,
+                channel=who.channel,
+                grant=None if body.grant is None else body.grant.model_dump(),
+            )
+    except (Conflict, Refused) as error:
+        raise await _with_winner(service, request_id, error) from None
+    await _after_decision(service, request_id, decision)
+    if service.agents and not service.feed.running:
+        log.warning(
+            "%s is decided, but this process will not resume its run: the app is mounted without "
+            "its lifespan, see docs/server.md",
+            request_id,
+        )
+    return JsonResponse(request_view(decided, who.reviewer))
+
+
+@router.post(
+    "/decisions",
+    tags=["requests"],
+    summary="Decide many requests",
+    response_model=Items,
+    responses=errors(400, 401, 403, 404, 413, 422, 429),
+)
+async def decide_requests(
+    request: Request,
+    who: CurrentReviewer,
+    body: Annotated[list[BulkDecisionBody], json_body(BulkDecisions)],
+) -> JsonResponse:
+    """Make the same kind of decision on up to 100 requests of one tool.
+
+    Each item of the response has its own `request` or `error`.
+    """
+    service = service_of(request)
+    decisions = [_decision(item, item.id) for item in body]
+    missing: dict[str, NotFound] = {}
+    for item in body:
+        try:
+            async with recording_refusals(
+                service.store, who.reviewer, tried=item.type, request=item.id
+            ):
+                check_visible(who, await service.inbox.get(item.id))
+        except NotFound as error:
+            missing[item.id] = error
+    visible = [decision for decision in decisions if decision.request not in missing]
+    if not visible:
+        raise missing[body[0].id]
+    made = iter(await service.inbox.decide_many(visible, by=who.reviewer, channel=who.channel))
+    outcomes = [
+        DecisionResult(item.id, None, missing[item.id]) if item.id in missing else next(made)
+        for item in body
+    ]
+    items: list[dict[str, Json]] = []
+    for outcome in outcomes:
+        if outcome.request is not None:
+            await _after_decision(service, outcome.id, decisions[0])
+            view = request_view(outcome.request, who.reviewer)
+            items.append({"id": outcome.id, "request": view})
+        elif outcome.error is not None:
+            problem = outcome.error
+            if outcome.id not in missing:
+                problem = await _with_winner(service, outcome.id, problem)
+            items.append({"id": outcome.id, "error": error_body(problem)})
+    return JsonResponse({"items": items, "next": None})
+
+
+def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None) -> Decision:
+    """Return the decision of a body. Raise ``InvalidDecision`` if its fields do not fit."""
+    given = body.model_fields_set
+    misplaced = given & {"args", "message", "value", "grant"} - _FIELDS[body.type]
+    if misplaced:
+        field = sorted(misplaced)[0]
+        raise InvalidDecision(f"{field} does not go with {body.type!r}", field)
+    bound: dict[str, Any] = {"request": request, "seen_digest": body.seen_digest}
+    if body.type == "approve":
+        return Approve(**bound)
+    if body.type == "reject":
+        return Reject(body.message or "", **bound)
+    if body.type == "respond":
+        if "value" not in given:
+            raise InvalidDecision("respond needs a value", "value")
+        return Respond(body.value, **bound)
+    assert isinstance(body, DecisionBody)
+    if body.args is None:
+        raise InvalidDecision("edit needs the complete new arguments", "args")
+    return Edit(body.args, **bound)
+
+
+async def _after_decision(service: Service, request_id: str, decision: Decision) -> None:
+    """Count a decision, and finish the run of a remote call that will not run."""
+    service.metrics.decisions.labels(decision.type).inc()
+    if decision.type in _FINAL:
+        await hop(_finish_run, service, request_id)
+
+
+def _finish_run(service: Service, request_id: str) -> None:
+    call = service.store.call(request_id)
+    if call is not None:
+        remote_agents.finish_if_over(service, call)
+
+
+async def _with_winner(service: Service, request_id: str, error: SaysoError) -> SaysoError:
+    """Attach the request, with the decision that won, to a conflict."""
+    error.request = await service.inbox.get(request_id)  # type: ignore[attr-defined]
+    return error
+
+
+@router.post(
+    "/requests/{request_id}/cancel",
+    tags=["requests"],
+    summary="Cancel a request",
+    response_model=RequestView,
+    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
+)
+async def cancel_request(
+    request: Request,
+    who: AnyPrincipal,
+    request_id: RequestId,
+    body: Annotated[CancelBody, json_body(CancelBody, required=False)],
+) -> JsonResponse:
+    """Cancel a pending request, or an approved call that has not started.
+
+    An agent may cancel its own.
+    """
+    service = service_of(request)
+    found = await service.inbox.get(request_id)
+    check_visible(who, found)
+    try:
+        if found.status not in ("pending", "approved", "edited"):
+            raise Conflict(f"request {found.id} is {found.status}: it cannot be cancelled")
+        await service.inbox.cancel(request_id, by=who.name, reason=body.message)
+    except Conflict as error:
+        raise await _with_winner(service, request_id, error) from None
+    return JsonResponse(request_view(await service.inbox.get(request_id), who.reviewer))
+
+
+# -- trying out an edit
+
+
+@router.post(
+    "/requests/{request_id}/check",
+    tags=["requests"],
+    summary="Check an edit",
+    response_model=dict[str, Any],
+    responses=errors(400, 401, 403, 404, 413, 422, 429),
+)
+async def check_edit(
+    request: Request,
+    who: CurrentChatUser,
+    request_id: RequestId,
+    body: Annotated[CheckBody, json_body(CheckBody)],
+) -> JsonResponse:
+    """Validate edited arguments without deciding: errors, changes, and the rule they match."""
+    service = service_of(request)
+    found = await service.inbox.get(request_id)
+    check_visible(who, found)
+    return JsonResponse(
+        await look(service.store, _check_edit, service, found, body.args, who.reviewer)
+    )
+
+
+def _check_edit(
+    service: Service, request: SaysoRequest, args: Mapping[str, Any], by: Reviewer
+) -> dict[str, Json]:
+    call = service.store.call(request.id)
+    assert call is not None
+    problems: list[dict[str, Json]] = []
+    if request.tool is None or request.schema is None:
+        problems.append({"field": "args", "message": "only a tool call can be edited"})
+    else:
+        try:
+            canonical = codec.loads(codec.canonical(dict(args)))
+            found = schema.errors(request.schema, canonical)
+            problems += [{"field": path, "message": message} for path, message in found]
+        except InvalidCall as error:
+            problems.append({"field": error.path, "message": str(error)})
+    before, after = redact_args(request, request.args, by), redact_args(request, args, by)
+    body: dict[str, Json] = {
+        "ok": not problems,
+        "errors": problems,
+        "shown": {"before": text.lines(before), "after": text.lines(after)},
+        "diff": _diff(before, after),
+    }
+    if not problems and service.inbox.judge is not None:
+        terms = tightened(call.terms, service.inbox.judge(call, args))
+        body |= {
+            "verdict": str(terms.verdict),
+            "risk": {"level": terms.risk.level, "reasons": list(terms.risk.reasons)},
+            "quorum": terms.quorum,
+            "rule": text.inline(terms.rule),
+        }
+    return body
+
+
+class _Absent:
+    """Stands for a key that one side does not have."""
+
+
+_ABSENT = _Absent()
+
+
+def _diff(before: Json, after: Json, path: str = "") -> list[dict[str, Json]]:
+    """Return what differs: objects are compared key by key, everything else as a whole."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        keys = [*before, *(key for key in after if key not in before)]
+        return [
+            entry
+            for key in keys
+            for entry in _diff(
+                before.get(key, _ABSENT),
+                after.get(key, _ABSENT),
+                f"{path}.{text.inline(key)}" if path else text.inline(key),
+            )
+        ]
+    both = before is not _ABSENT and after is not _ABSENT
+    if both and codec.dumps(before) == codec.dumps(after):  # in JSON, 1, 1.0 and true differ
+        return []
+    return [{"path": path, "before": _as_text(before), "after": _as_text(after)}]
+
+
+def _as_text(value: Json) -> str | None:
+    return None if value is _ABSENT else "\n".join(text.lines(value))
+
+
+# -- grants
+
+
+@router.get(
+    "/grants",
+    tags=["grants"],
+    summary="List grants",
+    response_model=Items,
+    responses=errors(401, 403, 422),
+)
+async def list_grants(
+    request: Request,
+    who: CurrentReviewer,
+    all: Annotated[bool, Query(description="also list grants that have ended")] = False,
+) -> JsonResponse:
+    """List what runs without asking, until when, and who granted it."""
+    service = service_of(request)
+    found = await _visible_grants(service, who, live_only=not all)
+    items = [await look(service.store, _grant_view, service.store, grant) for grant in found]
+    return JsonResponse({"items": items, "next": None})
+
+
+@router.delete(
+    "/grants/{grant_id}",
+    tags=["grants"],
+    summary="Revoke a grant",
+    response_model=dict[str, Any],
+    responses=errors(401, 403, 404, 429),
+)
+async def revoke_grant(
+    request: Request,
+    who: CurrentReviewer,
+    grant_id: Annotated[str, Path(description="the grant's id, as in `GET /api/grants`")],
+) -> JsonResponse:
+    """End a grant now. The calls that it covered need approval again."""
+    service = service_of(request)
+    if not any(g.id == grant_id for g in await _visible_grants(service, who, live_only=False)):
+        raise NotFound(f"no grant {grant_id!r:.80}: see GET /api/grants")
+    grant = await service.inbox.revoke(grant_id, by=who.name)
+    return JsonResponse(await look(service.store, _grant_view, service.store, grant))
+
+
+async def _visible_grants(service: Service, who: Identity, *, live_only: bool) -> list[Grant]:
+    """Return the grants that this person may see.
+
+    A scope contains arguments, so it is visible to the reviewers of the call that it came from.
+    """
+    found = await service.inbox.grants(live_only=live_only)
+    if who.role == "admin":
+        return list(found)
+    names = names_of(who.reviewer)
+    return [grant for grant in found if grant_audience(grant.scope, grant.by).holds(names)]
+
+
+def _grant_view(store: Store, grant: Grant) -> dict[str, Json]:
+    scope = redact(displayed_scope(store, grant)).value
+    return {
+        "id": grant.id,
+        "agent": text.inline(grant.agent),
+        "tool": text.inline(grant.tool),
+        "scope": scope,
+        "shown_scope": text.lines(inert(scope)) if scope else ["any arguments"],
+        "by": text.inline(grant.by),
+        "created_at": _iso(grant.created),
+        "ends_at": _iso(grant.ends),
+        "uses_left": grant.uses_left,
+        "revoked_at": _iso(grant.revoked),
+        "live": grant.live(store.now()),
+    }
+
+
+def _iso(at: Micros | None) -> str | None:
+    return None if at is None else moment(at).isoformat()

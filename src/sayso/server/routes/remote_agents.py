@@ -1,0 +1,172 @@
+"""The API of agents on other machines: open, wait, claim, renew, report."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+
+from sayso import codec
+from sayso.errors import Conflict, InvalidCall, NotAllowed, NotFound
+from sayso.inbox.people import may_see
+from sayso.rows import Call
+from sayso.server import remote_agents
+from sayso.server.auth import CurrentAgent
+from sayso.server.openapi import errors
+from sayso.server.request_views import request_view
+from sayso.server.responses import JsonResponse
+from sayso.server.routes.parameters import RequestId
+from sayso.server.schemas import (
+    ClaimBody,
+    ClaimView,
+    OpenBody,
+    RequestView,
+    ResultBody,
+    TokenBody,
+    json_body,
+)
+from sayso.server.service import Service, service_of
+from sayso.stores.row_checks import request_in
+from sayso.twin import hop
+from sayso.types import Reviewer
+
+router = APIRouter(prefix="/api/requests", tags=["remote agents"])
+
+_ERRORS = errors(400, 401, 403, 404, 409, 413, 422, 429)
+
+
+@router.post(
+    "",
+    summary="Open a request",
+    status_code=201,
+    response_model=RequestView,
+    responses={200: {"model": RequestView, "description": "This key opened it before"}, **_ERRORS},
+)
+async def open_request(
+    request: Request,
+    who: CurrentAgent,
+    body: Annotated[OpenBody, json_body(OpenBody)],
+    idempotency_key: Annotated[
+        str | None,
+        Header(max_length=200, description="identifies the call: sent again, it finds the same"),
+    ] = None,
+) -> JsonResponse:
+    """Ask people about a tool call, a question or a text. 200 if this key opened it before."""
+    service = service_of(request)
+    agent = who.name if who.secret is not None else body.agent or "remote"
+    if body.agent is not None and body.agent != agent:
+        raise NotAllowed(f"this token belongs to the agent {agent!r}, not to {body.agent!r}")
+    if idempotency_key is not None and not idempotency_key.strip():
+        raise InvalidCall("Idempotency-Key is empty: send a key, or omit it", "Idempotency-Key")
+    call, new = await remote_agents.open_call(service, agent, body, idempotency_key)
+    return JsonResponse(_view(service, call, who.reviewer), 201 if new else 200)
+
+
+@router.get(
+    "/{request_id}/wait",
+    summary="Wait for a decision",
+    response_model=RequestView,
+    responses=errors(401, 403, 404, 422),
+)
+async def wait_for_decision(
+    request: Request,
+    who: CurrentAgent,
+    request_id: RequestId,
+    timeout: Annotated[float, Query(ge=0, le=120, description="seconds")] = 45,
+) -> JsonResponse:
+    """Return the request once it is decided, or as it is after the timeout: then wait again.
+
+    A call in doubt is waited for as well, until a person or a late result settles it.
+    """
+    service = service_of(request)
+    call = await _visible_call(service, request_id, who.reviewer)
+    call = await remote_agents.wait_for_decision(service, call, timeout)
+    return JsonResponse(_view(service, call, who.reviewer))
+
+
+@router.post(
+    "/{request_id}/claim",
+    summary="Claim an approved call",
+    response_model=ClaimView,
+    responses=_ERRORS,
+)
+async def claim_request(
+    request: Request,
+    who: CurrentAgent,
+    request_id: RequestId,
+    body: Annotated[ClaimBody, json_body(ClaimBody, required=False)],
+) -> JsonResponse:
+    """Start the call: return the approved arguments and a token, once.
+
+    After this, report a result before the lease lapses, or the call is in doubt.
+    """
+    service = service_of(request)
+    call = await _remote_call(service, request_id, who.reviewer)
+    call = await remote_agents.claim(service, call, who.name, body)
+    return JsonResponse(
+        {
+            "request": call.id,
+            "tool": call.tool or None,
+            "args": codec.loads(call.args),
+            "token": call.token,
+            "attempt": call.attempt,
+            "key": call.id,
+            "lease": float(body.lease),
+        }
+    )
+
+
+@router.post(
+    "/{request_id}/renew",
+    summary="Renew a claim",
+    response_model=dict[str, bool],
+    responses=_ERRORS,
+)
+async def renew_claim(
+    request: Request,
+    who: CurrentAgent,
+    request_id: RequestId,
+    body: Annotated[TokenBody, json_body(TokenBody)],
+) -> JsonResponse:
+    """Extend a claim by the lease it asked for. `ours` says whether the claim is still valid."""
+    service = service_of(request)
+    call = await _remote_call(service, request_id, who.reviewer)
+    return JsonResponse({"ours": await hop(remote_agents.renew, service, call, body.token)})
+
+
+@router.post(
+    "/{request_id}/result",
+    summary="Report a result",
+    response_model=RequestView,
+    responses=_ERRORS,
+)
+async def report_result(
+    request: Request,
+    who: CurrentAgent,
+    request_id: RequestId,
+    body: Annotated[ResultBody, json_body(ResultBody)],
+) -> JsonResponse:
+    """Record the outcome of a claimed call. Sending the same outcome again returns it."""
+    service = service_of(request)
+    call = await _remote_call(service, request_id, who.reviewer)
+    done = await remote_agents.report(service, call, body)
+    return JsonResponse(_view(service, done, who.reviewer))
+
+
+def _view(service: Service, call: Call, by: Reviewer) -> dict[str, object]:
+    return request_view(request_in(service.store, call), by)
+
+
+async def _visible_call(service: Service, call_id: str, by: Reviewer) -> Call:
+    call = await hop(remote_agents.get_call, service, call_id)
+    if not may_see(by, call):
+        raise NotFound(f"no request {call_id!r:.80}: it does not exist, or is not yours")
+    return call
+
+
+async def _remote_call(service: Service, call_id: str, by: Reviewer) -> Call:
+    """Return a call that was opened over HTTP; any other runs where its agent is."""
+    call = await _visible_call(service, call_id, by)
+    if not remote_agents.is_remote_call(call):
+        raise Conflict(f"{call.id} was not opened over HTTP: the agent that asked runs it itself")
+    return call

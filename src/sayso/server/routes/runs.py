@@ -1,0 +1,201 @@
+"""Runs with their timeline, and the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+
+from sayso.errors import InvalidCall, NotFound, Tampered, UnknownKey
+from sayso.inbox.people import audience_of_run, may_see, names_of
+from sayso.rows import Event, Run, RunStatus
+from sayso.server.audiences import EventAudiences, subject_of
+from sayso.server.auth import CurrentReviewer
+from sayso.server.details import conversation_view, event_view, run_view
+from sayso.server.openapi import errors
+from sayso.server.request_views import is_masked, request_view
+from sayso.server.responses import JsonResponse
+from sayso.server.routes.parameters import After, Agent, Limit, Thread
+from sayso.server.schemas import Items
+from sayso.server.service import Service, service_of
+from sayso.stores.base import Store
+from sayso.stores.row_checks import if_readable, request_in
+from sayso.text import inline
+from sayso.twin import hop
+from sayso.types import Json, Reviewer
+from sayso.views import is_request
+
+router = APIRouter(prefix="/api", tags=["record"])
+
+# -- runs
+
+
+@router.get("/runs", summary="List runs", response_model=Items, responses=errors(401, 403, 422))
+async def list_runs(
+    request: Request,
+    who: CurrentReviewer,
+    status: Annotated[str | None, Query(description="running, paused, done, failed…")] = None,
+    agent: Agent = None,
+    thread: Thread = None,
+    after: After = None,
+    limit: Limit = 50,
+) -> JsonResponse:
+    """List runs, newest first."""
+    store = service_of(request).store
+    if status is not None and status not in list(RunStatus):
+        raise InvalidCall(f"unknown status {status!r:.40}: use {', '.join(RunStatus)}", "status")
+    found = await hop(
+        lambda: store.runs(status=status, agent=agent, thread=thread, after=after, limit=limit)
+    )
+    following = found[-1][0] if len(found) == limit else None
+    items = await hop(lambda: list(_visible_runs(store, who.reviewer, found)))
+    return JsonResponse({"items": items, "next": following})
+
+
+def _visible_runs(
+    store: Store, by: Reviewer, found: list[tuple[str, Run]]
+) -> Iterator[dict[str, Json]]:
+    for _, run in found:
+        if if_readable(_may_see_run, store, by, run):
+            calls = [] if by.role == "admin" else store.calls_of(run.id)
+            yield run_view(run, withheld=any(not may_see(by, call) for call in calls))
+
+
+def _may_see_run(store: Store, by: Reviewer, run: Run) -> bool:
+    return by.role == "admin" or audience_of_run(store, run).holds(names_of(by))
+
+
+@router.get(
+    "/runs/{run_id:path}",
+    summary="Get a run",
+    response_model=dict[str, Any],
+    responses=errors(401, 403, 404),
+)
+async def get_run(
+    request: Request,
+    who: CurrentReviewer,
+    run_id: Annotated[str, Path(description="the run's id")],
+) -> JsonResponse:
+    """Return a run with its timeline, its requests and its conversation."""
+    return JsonResponse(await hop(_run_details, service_of(request), run_id, who.reviewer))
+
+
+def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]:
+    store = service.store
+    run = store.run(run_id)
+    if run is None or not _may_see_run(store, by, run):
+        raise NotFound(f"no run {run_id!r:.80}: see GET /api/runs")
+    calls = store.calls_of(run.id)
+    tools = {call.id: inline(call.tool) for call in calls}
+    requests = [
+        request_view(request_in(store, call), by)
+        for call in calls
+        if is_request(call) and may_see(by, call)
+    ]
+    masked = {request["id"] for request in requests if request["masked"]}
+    withheld = {call.id for call in calls if not may_see(by, call)}
+    timeline: list[dict[str, Json]] = []
+    after = 0
+    while chain := store.chain(run.thread, after):
+        for event in chain:
+            if event.run == run.id:
+                view = event_view(
+                    event, masked=event.call in masked, withheld=event.call in withheld
+                )
+                timeline.append({**view, "tool": tools.get(event.call)})
+        after = chain[-1].seq
+    return {
+        **run_view(run, withheld=bool(withheld)),
+        "timeline": timeline,
+        "requests": requests,
+        "conversation": conversation_view(store, run.thread, by),
+    }
+
+
+# -- the audit log
+
+
+@router.get(
+    "/audit",
+    summary="List audit events",
+    response_model=Items,
+    responses=errors(401, 403, 422),
+)
+async def list_audit_events(
+    request: Request,
+    who: CurrentReviewer,
+    order: Annotated[Literal["oldest", "newest"], Query(description="which end comes first")] = (
+        "oldest"
+    ),
+    after: After = None,
+    limit: Limit = 100,
+) -> JsonResponse:
+    """List every event in the store's order, with the hash that chains it to the one before.
+
+    Events about requests that you may not see have no body. With `order=newest`, `next` leads to
+    older events.
+    """
+    service = service_of(request)
+    read = service.store.newest if order == "newest" else service.store.events
+    found = await hop(read, after or "", limit)
+    items = await hop(lambda: list(_audit_views(service, who.reviewer, found)))
+    following = found[-1][0] if len(found) == limit else None
+    return JsonResponse({"items": items, "next": following})
+
+
+def _audit_views(
+    service: Service, by: Reviewer, found: list[tuple[str, Event]]
+) -> Iterator[dict[str, Json]]:
+    audiences, names = EventAudiences(service.store), names_of(by)
+    subjects: dict[str, tuple[bool, str | None]] = {}
+    for cursor, event in found:
+        withheld = by.role != "admin" and not audiences.of(event).holds(names)
+        subject = "" if withheld else subject_of(event)
+        if subject not in subjects:
+            subjects[subject] = _masked_and_tool(service, subject)
+        masked, tool = subjects[subject]
+        yield {
+            "cursor": cursor,
+            "thread": event.thread,
+            "seq": event.seq,
+            "digest": event.digest,
+            "hash": event.hash,
+            **event_view(event, masked=masked, withheld=withheld),
+            "request": subject or event.call,
+            "tool": tool,
+        }
+
+
+def _masked_and_tool(service: Service, call_id: str) -> tuple[bool, str | None]:
+    """Return whether a request is shown with something masked, and its tool."""
+    try:
+        call = service.store.call(call_id) if call_id else None
+        if call is None:
+            return False, None
+        return is_masked(request_in(service.store, call)), inline(call.tool) or None
+    except (Tampered, UnknownKey):
+        return True, None  # the row no longer proves what it was
+
+
+@router.post(
+    "/audit/verify",
+    summary="Verify the audit log",
+    response_model=dict[str, Any],
+    responses=errors(401, 403, 429),
+)
+async def verify_audit_log(request: Request, who: CurrentReviewer) -> JsonResponse:
+    """Check every event, row and seal, and name each that is broken, missing or cut off."""
+    from sayso import audit  # rarely used, so not imported when a server starts
+
+    report = await hop(audit.verify, service_of(request).store)
+    return JsonResponse(
+        {
+            "ok": not report.problems,
+            "events": report.events,
+            "threads": report.threads,
+            "seals": report.seals,
+            "unsealed": report.unsealed,
+            "problems": [inline(str(problem)) for problem in report.problems],
+        }
+    )

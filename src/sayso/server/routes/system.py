@@ -1,0 +1,197 @@
+"""The server itself: sign-in, who you are, the agents, health and metrics."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+import sayso
+from sayso import codec
+from sayso.agent import Agent
+from sayso.agent.agent import Resumable
+from sayso.agent.tool import Tool
+from sayso.gate.driven import Driven
+from sayso.gate.foreign_tool import ForeignTool
+from sayso.policy import Policy
+from sayso.server import sessions
+from sayso.server.auth import AnyPrincipal
+from sayso.server.openapi import NO_AUTH, errors
+from sayso.server.request_views import inert
+from sayso.server.responses import JsonResponse
+from sayso.server.schemas import Items, LoginBody, json_body
+from sayso.server.service import service_of
+from sayso.twin import hop
+from sayso.types import Json
+
+log = logging.getLogger("sayso.server")
+router = APIRouter()
+
+# -- session
+
+
+@router.post(
+    "/api/login",
+    tags=["session"],
+    summary="Sign in",
+    status_code=204,
+    response_class=Response,
+    responses=errors(400, 401, 403, 413, 422, 429),
+    openapi_extra=NO_AUTH,
+)
+async def sign_in(request: Request, body: Annotated[LoginBody, json_body(LoginBody)]) -> Response:
+    """Exchange the secret of a one-time link, or a token, for a session cookie."""
+    service = service_of(request)
+    service.limits.take(f"login from {request.client.host if request.client else '?'}")
+    secret = await hop(sessions.sign_in, service.store, body.token.strip())
+    response = Response(status_code=204)
+    response.set_cookie(
+        sessions.COOKIE,
+        secret,
+        max_age=sessions.SESSION_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+        path="/",
+    )
+    return response
+
+
+@router.post(
+    "/api/logout",
+    tags=["session"],
+    summary="Sign out",
+    status_code=204,
+    response_class=Response,
+    responses=errors(401, 403),
+)
+async def sign_out(request: Request, who: AnyPrincipal) -> Response:
+    """End this session."""
+    if who.session and who.secret is not None:
+        await hop(sessions.sign_out, service_of(request).store, who.secret)
+    response = Response(status_code=204)
+    response.delete_cookie(sessions.COOKIE, path="/")
+    return response
+
+
+@router.get(
+    "/api/me",
+    tags=["session"],
+    summary="Get your identity",
+    response_model=dict[str, Any],
+    responses=errors(401),
+)
+async def get_me(request: Request, who: AnyPrincipal) -> JsonResponse:
+    """Return your name, role and groups, and facts about this server."""
+    service = service_of(request)
+    by = who.reviewer
+    return JsonResponse(
+        {
+            "name": by.name,
+            "role": by.role,
+            "groups": list(by.groups),
+            "assurance": by.assurance,
+            "auth": service.auth,
+            "demo": service.demo,
+            "environment": service.environment,
+            "version": sayso.__version__,
+            "agents": len(service.agents),
+        }
+    )
+
+
+# -- agents
+
+
+@router.get(
+    "/api/agents",
+    tags=["session"],
+    summary="List agents and their tools",
+    response_model=Items,
+    responses=errors(401),
+)
+async def list_agents(request: Request, who: AnyPrincipal) -> JsonResponse:
+    """List the agents of this server, their tools, and which tools need approval."""
+    service = service_of(request)
+
+    def views() -> list[dict[str, Json]]:
+        return [
+            {
+                "name": name,
+                "default": name == service.default_agent,
+                "chat": isinstance(agent, Agent),
+                "tools": _tools_of(agent),
+            }
+            for name, agent in service.agents.items()
+        ]
+
+    return JsonResponse({"items": await hop(views), "next": None})
+
+
+def _tools_of(agent: Resumable) -> list[dict[str, Json]]:
+    """Return an agent's tools; for a framework's agent, those that the framework reports."""
+    if isinstance(agent, Agent):
+        return [_tool_view(tool, agent, agent.gate.policy) for tool in agent.tools.values()]
+    if not isinstance(agent, Driven):
+        return []
+    try:
+        policy = agent.gate.policy if agent.policy is None else agent.policy
+        return [_tool_view(tool, agent, policy) for tool in agent.known_tools()]
+    except Exception:
+        log.warning("the tools of %s cannot be listed", agent.name, exc_info=True)
+        return []
+
+
+def _tool_view(tool: Tool | ForeignTool, agent: Resumable, policy: Policy) -> dict[str, Json]:
+    if isinstance(tool, Tool):
+        always = tool.asks is not None or tool.function is None  # people give its result
+        allowed = tool.own.allowed
+    else:
+        always = tool.possible is not None
+        allowed = tool.possible or tool.own.allowed
+    needs = policy.foresee(tool.name, agent=agent.name, needs_approval=tool.needs_approval)
+    return {
+        "name": tool.name,
+        "description": inert(tool.stored.description),
+        "schema": codec.loads(tool.stored.schema)["parameters"],
+        "needs_approval": "always" if always else needs,
+        "allowed": list(allowed),
+    }
+
+
+# -- monitoring
+
+
+@router.head("/healthz", include_in_schema=False)  # some load balancers send HEAD
+@router.get(
+    "/healthz",
+    tags=["health"],
+    summary="Check the server and its store",
+    response_model=dict[str, Any],
+    responses={503: {"model": dict[str, Any], "description": "The store cannot be used"}},
+    openapi_extra=NO_AUTH,
+)
+async def get_health(request: Request) -> JsonResponse:
+    """Return 200 while the store can be read; otherwise 503 and the reason, within two seconds."""
+    service = service_of(request)
+    status, body = await service.health.check()
+    return JsonResponse({**body, "busy": service.worker.busy}, status)
+
+
+@router.get(
+    "/metrics",
+    tags=["health"],
+    summary="Get Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    openapi_extra=NO_AUTH,
+)
+async def get_metrics(request: Request) -> Response:
+    """Return metrics in Prometheus' text format."""
+    service = service_of(request)
+    service.metrics.readers.set(service.feed.readers)
+    service.metrics.busy.set(service.worker.busy)
+    service.metrics.set_waiting(await service.health.count_waiting())
+    return Response(service.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")

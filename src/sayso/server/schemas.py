@@ -1,0 +1,407 @@
+"""The JSON bodies that the API accepts and returns, and how a route reads one.
+
+``*Body`` models are requests: strict, and closed to unknown fields. ``*View`` models describe
+responses in the OpenAPI document; routes write those as plain dicts. All models are built on first
+use, because building them would take longer than the rest of a server's start.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cached_property
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from fastapi import Depends
+from fastapi import Request as HttpRequest
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect
+
+from sayso import codec
+from sayso.errors import InvalidCall
+from sayso.server.responses import Malformed
+from sayso.types import Effect, OnDuplicate, RequestKind
+
+T = TypeVar("T")
+
+# -- reading a body
+
+
+class JsonBody(Generic[T]):
+    """A FastAPI dependency that reads the request body as strict JSON and validates it.
+
+    FastAPI's own body parameters are parsed before any dependency runs, so anyone could make the
+    server parse a large body without a token. They also accept duplicate keys and NaN, and turn a
+    413 raised while the body is read into a 400. A dependency runs in the order of the parameters:
+    put it after the one that authenticates.
+    """
+
+    def __init__(self, shape: Any, *, required: bool = True) -> None:
+        self.shape = shape
+        #: Whether clients have to send one; an empty body means ``{}``. For the OpenAPI document.
+        self.required = required
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[T]:
+        return TypeAdapter(self.shape)
+
+    async def __call__(self, request: HttpRequest) -> T:
+        try:
+            raw = await request.body()
+        except ClientDisconnect:
+            raise Malformed("the connection closed before the whole body arrived: retry") from None
+        try:
+            value = codec.parse(raw or b"{}")
+        except InvalidCall as error:
+            raise Malformed(f"the body cannot be read: {error}") from None
+        try:
+            return self._adapter.validate_python(value, strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            # Pydantic adds the branch of a union to the path; that is not a field.
+            names = [str(part) for part in first["loc"] if part not in _UNION_BRANCHES]
+            field = ".".join(names) or "body"
+            message = _MESSAGES.get(first["type"], first["msg"][0].lower() + first["msg"][1:])
+            raise InvalidCall(f"{field}: {message}", field) from None
+
+
+_UNION_BRANCHES = ("dict[str,any]", "str", "int", "float", "bool")
+#: Pydantic's messages for these name Python types, which mean nothing to an HTTP client.
+_MESSAGES = {
+    "extra_forbidden": "unknown field",
+    "dict_type": "must be a JSON object",
+    "model_type": "must be a JSON object",
+    "list_type": "must be a list",
+    "missing": "this field is required",
+}
+
+
+def json_body(shape: Any, *, required: bool = True) -> Any:
+    """Return the dependency for a body parameter: ``body: Annotated[X, json_body(X)]``."""
+    return Depends(JsonBody(shape, required=required))
+
+
+# -- what clients send
+
+
+class Body(BaseModel):
+    """Base class of request bodies: unknown fields are rejected."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+class GrantBody(Body):
+    """A grant to create along with an approval: later calls in its scope run without asking."""
+
+    scope: str | dict[str, Any] = Field(
+        "exact", description="`exact`, `any`, or a JSON Schema that the arguments must match"
+    )
+    uses: int | None = Field(None, description="how many calls it covers; unlimited if omitted")
+    ends_in: float | int = Field(86_400, description="seconds until the grant ends")
+
+
+class DecisionBody(Body):
+    """A decision on a request."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"type": "approve", "seen_digest": "3f1c…"},
+                {"type": "edit", "args": {"city": "Porto"}, "seen_digest": "3f1c…"},
+                {"type": "reject", "message": "Wrong customer."},
+                {"type": "respond", "value": "sunny"},
+            ]
+        },
+    )
+    type: Literal["approve", "edit", "reject", "respond"]
+    args: dict[str, Any] | None = Field(None, description="for an edit: the complete arguments")
+    message: str | None = Field(None, description="the reason; the agent reads it")
+    value: Any = Field(None, description="the answer, or the result to use instead of running it")
+    seen_digest: str | None = Field(
+        None, description="the digest you were shown; required to approve and to edit"
+    )
+    grant: GrantBody | None = None
+
+
+class BulkDecisionBody(Body):
+    """One decision of a batch. All of a batch have one type and concern one tool."""
+
+    id: str = Field(examples=["req_7f3a…"])
+    type: Literal["approve", "reject", "respond"]
+    message: str | None = None
+    value: Any = None
+    seen_digest: str | None = None
+
+
+class CancelBody(Body):
+    """Why a request is cancelled."""
+
+    message: str = Field("", examples=["not needed any more"])
+
+
+class CheckBody(Body):
+    """Edited arguments to validate without deciding."""
+
+    args: dict[str, Any] = Field(examples=[{"city": "Porto"}])
+
+
+class LoginBody(Body):
+    """The secret of a one-time link (the part after ``#``), or a token."""
+
+    token: str = Field(max_length=500, examples=["sayso_…"])
+
+
+class OptionBody(Body):
+    """One option of a question."""
+
+    label: str
+    value: Any = None
+    description: str = ""
+
+
+class QuestionBody(Body):
+    """A question that an agent asks."""
+
+    text: str
+    options: list[OptionBody | str] = []
+    multiple: bool = False
+    free_text: bool | None = None
+    # Not named `schema`: pydantic models have a method of that name.
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+
+
+class RiskBody(Body):
+    """The agent's own estimate of the risk. It can only raise what the policy says."""
+
+    level: Literal["low", "medium", "high", "critical"]
+    reasons: list[str] = []
+
+
+def _shorthand(name: str) -> BeforeValidator:
+    """Accept a string in place of an object, as its field ``name``."""
+    return BeforeValidator(lambda given: {name: given} if isinstance(given, str) else given)
+
+
+#: A list of strings; a single string is accepted as a list of one.
+OneOrMore = Annotated[
+    list[str] | None,
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+]
+
+
+class OpenBody(Body):
+    """A tool call, a question or a text that a remote agent asks people about.
+
+    Send ``tool`` with ``args``, or ``question``, or ``text`` with ``details``. Terms that an agent
+    sends (risk, reviewers, quorum, expiry) can only make the policy's terms stricter.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"tool": "refund", "args": {"order": "A-17", "amount": 20}, "run": "order-A-17"}
+            ]
+        },
+    )
+    kind: Literal["approval", "question"] | None = Field(
+        None, description="optional; must match the other fields if you send it"
+    )
+    tool: str | None = Field(None, min_length=1, max_length=200)
+    args: dict[str, Any] = {}
+    schema_: dict[str, Any] | None = Field(
+        None, alias="schema", description="a JSON Schema of the arguments; edits must match it too"
+    )
+    returns: dict[str, Any] | None = Field(None, description="a JSON Schema of the result")
+    question: Annotated[QuestionBody | None, _shorthand("text")] = Field(
+        None, description="a question, or its text as a string"
+    )
+    text: str | None = None
+    details: dict[str, Any] = {}
+    agent: str | None = Field(
+        None, max_length=200, description="the agent's name, on a server without authentication"
+    )
+    run: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="groups requests that belong together; defaults to one run per thread, or to "
+        "one run per request",
+    )
+    thread: str | None = Field(None, min_length=1, max_length=200)
+    requester: str = Field("", max_length=200)
+    description: str = ""
+    title: str = Field(
+        "", max_length=300, description="what people read first; shown as the agent's words"
+    )
+    note: str = Field("", description="the agent's own words; shown as unverified")
+    preview: Any = None
+    binds: dict[str, Any] = Field(
+        {}, description="facts that an approval depends on; send them again with the claim"
+    )
+    allowed: OneOrMore = None
+    reviewers: OneOrMore = None
+    quorum: int | None = None
+    risk: Annotated[RiskBody | None, _shorthand("level")] = Field(
+        None, description="a risk, or its level as a string"
+    )
+    expires_in: float | int | str | None = Field(
+        None, description='seconds, or a duration such as "15m", "24h" or "7d"'
+    )
+    valid_for: float | int | str | None = Field(
+        None, description="how long an approval may be used, in the same format"
+    )
+    effect: Effect | None = Field(
+        None, description="what running it changes; can only make the policy's value stricter"
+    )
+    effect_key: str | None = Field(
+        None,
+        description="makes the effect unique among this agent's calls: a template with argument "
+        "names in braces",
+        examples=["refund:{order}"],
+    )
+    on_duplicate: OnDuplicate | None = Field(
+        None, description="what a second call with the same effect key gets"
+    )
+
+
+class FreshTerms(Body):
+    """The terms that the agent's code requires now. They can only tighten the stored ones."""
+
+    reviewers: OneOrMore = None
+    quorum: int | None = None
+
+
+class ClaimBody(Body):
+    """How long to hold the claim, and the call as the agent sees it now.
+
+    Fields that you omit count as unchanged.
+    """
+
+    lease: float | int = Field(
+        60,
+        gt=0,
+        le=3600,
+        description="seconds until the claim lapses; `renew` extends it",
+        examples=[120],
+    )
+    tool_digest: str | None = Field(None, description="the digest of the agent's tool now")
+    binds: dict[str, Any] | None = Field(None, description="the current values of the bound facts")
+    effect_key: str | None = Field(None, description="the current effect key template")
+    terms: FreshTerms | None = None
+
+
+class TokenBody(Body):
+    """The token and attempt that a claim returned."""
+
+    token: int = Field(examples=[1])
+    attempt: int | None = Field(
+        None, description="the claim's attempt; defaults to the call's current one"
+    )
+
+
+class ResultBody(TokenBody):
+    """The outcome of a claimed call."""
+
+    ok: bool = True
+    outcome: Literal["paused", "in_doubt", "not_kept"] | None = Field(
+        None,
+        description="instead of a result: the call paused to ask people and will start again, was "
+        "interrupted, or ran but its result could not be stored",
+    )
+    result: Any = Field(
+        None,
+        description="the result, or the error text if `ok` is false",
+        examples=["receipt 4711"],
+    )
+
+
+# -- what the API returns
+
+
+class View(BaseModel):
+    """Base class of response models, which only the OpenAPI document uses."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class ErrorView(View):
+    """An error: its name, a message that says what to do, and what it applies to."""
+
+    error: str = Field(examples=["AlreadyDecided"])
+    message: str
+    field: str | None = None
+    request: str | None = None
+    decision: dict[str, Any] | None = None
+
+
+class RequestView(View):
+    """A request. ``shown`` holds the same fields made inert, for a page to display."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str
+    kind: RequestKind
+    status: str
+    agent: str
+    run: str
+    thread: str
+    tool: str | None
+    args: dict[str, Any]
+    schema_: dict[str, Any] | None = Field(alias="schema", description="of the arguments")
+    question: dict[str, Any] | None
+    title: str = Field(description="what people read first; empty if the tool has no title")
+    description: str
+    note: str = Field(description="the agent's own words, unverified")
+    preview: Any
+    original: dict[str, Any] | None = Field(description="the arguments before an edit")
+    digest: str | None = Field(description="null if something is masked: reveal it first")
+    revision: int
+    allowed: list[str]
+    reviewers: list[str]
+    quorum: int
+    votes: list[dict[str, Any]]
+    risk: dict[str, Any]
+    rule: str
+    requester: str
+    requester_decides: bool
+    assurance: str = Field(description="the least assurance that a decision needs")
+    effect: Effect = Field(description="what running it changes")
+    effect_key: str = Field(description="what makes the effect unique in the store; may be empty")
+    evidence: dict[str, Any] | None = Field(
+        description="for a call in doubt, what the other side reported: answer, text and at"
+    )
+    created_at: datetime
+    expires_at: datetime | None
+    decision: dict[str, Any] | None
+    execution: dict[str, Any]
+    masked: bool
+    can: list[str] = Field(description="the decisions that you may make now")
+    why_not: str
+    shown: dict[str, Any]
+
+
+class RequestPage(View):
+    """A page of requests and the cursor of the next page."""
+
+    items: list[RequestView]
+    next: str | None
+
+
+class ClaimView(View):
+    """The approved arguments, and the token that proves your claim."""
+
+    request: str
+    tool: str | None
+    args: dict[str, Any]
+    token: int
+    attempt: int
+    key: str = Field(description="an idempotency key, the same for every attempt")
+    lease: float
+
+
+class Items(View):
+    """A list and the cursor of the next page."""
+
+    model_config = ConfigDict(extra="allow")
+    items: list[dict[str, Any]]
+    next: str | None = None

@@ -1,0 +1,540 @@
+"""Signed webhooks: notify other programs when requests are opened, decided and closed.
+
+The outbox is the store's own event log, which each endpoint reads at its own pace; there is no
+other queue. An endpoint's position is a row that advances when a message is accepted, so a restart
+loses nothing and repeats at most the message that was being delivered. Each endpoint has its own
+task: a slow or dead one delays no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import ipaddress
+import json
+import logging
+import random
+import secrets
+import socket
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+from standardwebhooks import Webhook
+
+from sayso import codec
+from sayso.engine.commands import Note
+from sayso.errors import SaysoError
+from sayso.redaction import redact
+from sayso.rows import Call, CallStatus, Event
+from sayso.server.monitoring import Metrics
+from sayso.server.request_views import inert
+from sayso.stores.base import Cursor, Store
+from sayso.stores.row_checks import if_readable
+from sayso.twin import News, hop
+from sayso.types import Json, Micros, moment
+from sayso.views import is_request
+
+log = logging.getLogger("sayso.webhooks")
+
+_MICROS = 1_000_000
+_PAGE = 200
+_POLL = 30.0
+_MAX_PAUSE = 3600.0
+#: Try even an old message this often: the server may have been down for long.
+_MIN_TRIES = 4
+#: Seconds that the lease of a delivery exceeds its timeout.
+_LEASE_MARGIN = 20.0
+_GRACE = 5.0
+
+# -- endpoints
+
+#: The types of messages: a request was opened, decided, or closed without a decision.
+EVENTS: tuple[str, ...] = ("request.opened", "request.decided", "request.closed")
+
+_PREFIX = "whsec_"
+_MIN_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A receiver of webhooks: its URL, and the secret that signs them.
+
+    ``secret`` is ``whsec_`` followed by at least 24 random bytes in base64. Plain HTTP and private
+    addresses need ``allow_private``. ``page`` is the URL of the web app, for links. A message is
+    retried until it is ``keep_trying`` seconds old, with pauses that double from ``pause``.
+    """
+
+    url: str
+    secret: str = field(repr=False)
+    events: tuple[str, ...] = field(default=EVENTS, kw_only=True)
+    page: str = field(default="", kw_only=True)
+    allow_private: bool = field(default=False, kw_only=True)
+    timeout: float = field(default=10.0, kw_only=True)
+    pause: float = field(default=1.0, kw_only=True)
+    keep_trying: float = field(default=86_400.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        schemes = ("https", "http") if self.allow_private else ("https",)
+        if parts.scheme not in schemes or not parts.hostname:
+            raise ValueError(
+                f"webhook {self.shown!r}: use an https:// URL (http:// only inside your network, "
+                "with allow_private or --webhook-private)"
+            )
+        if parts.username is not None or parts.fragment:
+            raise ValueError("a webhook URL must not contain a password or a fragment: remove them")
+        unknown = sorted(set(self.events) - set(EVENTS))
+        if unknown or not self.events:
+            raise ValueError(f"unknown webhook events {unknown}: choose from {', '.join(EVENTS)}")
+        _check_secret(self.secret)
+
+    @property
+    def name(self) -> str:
+        """The name of its stored cursor. Another URL is another reader."""
+        return f"webhook:{codec.sha256(self.url.encode())[:32]}"
+
+    @property
+    def shown(self) -> str:
+        """The URL without its query, which may be secret."""
+        parts = urlsplit(self.url)
+        if not parts.hostname:
+            return parts.path
+        port = f":{parts.port}" if parts.port else ""
+        return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+
+
+def _check_secret(secret: str) -> None:
+    wanted = f"a webhook secret is {_PREFIX} plus {_MIN_BYTES} to 64 random bytes in base64"
+    if not secret.startswith(_PREFIX):
+        raise ValueError(wanted)
+    try:
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except binascii.Error:
+        raise ValueError(wanted) from None
+    if not _MIN_BYTES <= len(key) <= 64:
+        raise ValueError(wanted)
+
+
+# -- addresses
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class Forbidden(SaysoError):
+    """A webhook must not be sent to this address."""
+
+
+async def allowed_addresses(url: httpx.URL, *, allow_private: bool) -> list[str]:
+    """Resolve a URL's host and return its addresses. Raise ``Forbidden`` if one is not allowed.
+
+    The URL is configuration, but whoever owns the name decides where it points, also a minute
+    later. So the name is resolved once, and exactly the checked addresses are used.
+    """
+    host = url.raw_host.decode("ascii")
+    port = url.port or (443 if url.scheme == "https" else 80)
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise Forbidden(f"{host} cannot be resolved: {error}") from None
+    addresses = [ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in found]
+    inside = [address for address in addresses if not is_public(address)]
+    if inside and not allow_private:
+        raise Forbidden(f"{host} is {inside[0]}, a private address: set allow_private")
+    if url.scheme != "https" and len(inside) < len(addresses):
+        raise Forbidden(f"{host} is {addresses[0]}, a public address: use https")
+    return [str(address) for address in addresses]
+
+
+def is_public(address: _Address) -> bool:
+    """Return whether an address is public, including the IPv4 address that it may embed."""
+    return all(
+        part.is_global and not part.is_multicast and not part.is_reserved
+        for part in _effective(address)
+    )
+
+
+def _effective(address: _Address) -> list[_Address]:
+    """Return the embedded IPv4 addresses of a transition address, otherwise the address."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return [address]
+    inner: list[_Address | None] = [address.ipv4_mapped, address.sixtofour]
+    inner += address.teredo or ()
+    if address in _NAT64:
+        inner.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+    return [part for part in inner if part is not None] or [address]
+
+
+# -- messages
+
+_OPENED = ("asked", "reasked", "in_doubt")
+_CLOSED = ("expired", "cancelled", "superseded")
+_STATUS_AFTER = {
+    "approve": "approved",
+    "edit": "edited",
+    "reject": "rejected",
+    "respond": "responded",
+}
+
+
+class Message(NamedTuple):
+    """A webhook before it is signed. Retries have the same id."""
+
+    id: str
+    type: str
+    request: str
+    at: Micros
+    body: str
+
+
+def message_of(store: Store, event: Event, endpoint: Endpoint) -> Message | None:
+    """Return the message for an event, or ``None`` if this endpoint gets none.
+
+    A message says what happened and links to the request. It contains no arguments.
+    """
+    outcome = _type_and_status(event) if event.call else None
+    if outcome is None or outcome[0] not in endpoint.events:
+        return None
+    call = if_readable(store.call, event.call)
+    if call is None or not is_request(call) or _retried_without_asking(event, call):
+        return None
+    kind, status = outcome
+    data = {
+        "id": call.id,
+        "kind": "in_doubt" if event.type == "in_doubt" else call.kind,
+        "status": status,
+        "agent": call.agent,
+        "tool": call.tool or None,
+        "run": call.run,
+        "thread": call.thread,
+        "requester": call.requester,
+        "reviewers": list(call.terms.reviewers),
+        "quorum": call.terms.quorum,
+        "risk": {"level": call.terms.risk.level, "reasons": list(call.terms.risk.reasons)},
+        "created_at": moment(call.created).isoformat(),
+        "expires_at": None if call.expires_at is None else moment(call.expires_at).isoformat(),
+        "by": None if kind == "request.opened" else event.actor,
+        "decision": _decision(event) if kind == "request.decided" else None,
+        "link": f"{endpoint.page.rstrip('/')}/inbox/{call.id}",
+    }
+    whole = {"type": kind, "timestamp": moment(event.at).isoformat(), "data": data}
+    # Agents choose names, runs and reasons, which may contain secrets.
+    body = codec.dumps(inert(redact(whole).value))
+    return Message(_id_of(event), kind, call.id, event.at, body)
+
+
+def _type_and_status(event: Event) -> tuple[str, str] | None:
+    """Return the message type of an event, and the request's status after it."""
+    if event.type in _OPENED:
+        return "request.opened", "pending"
+    if event.type in _CLOSED:
+        return "request.closed", event.type
+    body = {} if event.body is None else codec.loads(event.body)
+    if event.type == "decided" and body:  # pruned events have no body
+        return "request.decided", _STATUS_AFTER[body["decision"]]
+    if event.type == "recorded" and body.get("late"):
+        return "request.closed", "approved"  # a late result settled the doubt
+    return None
+
+
+def _retried_without_asking(event: Event, call: Call) -> bool:
+    """Return whether a call in doubt needed no person: an idempotent call runs again."""
+    retried = call.terms.effect == "idempotent" and call.status is not CallStatus.IN_DOUBT
+    return event.type == "in_doubt" and retried
+
+
+def _decision(event: Event) -> dict[str, Json]:
+    body = codec.loads(event.body or "{}")
+    return {
+        "type": body["decision"],
+        "by": event.actor,
+        "at": moment(event.at).isoformat(),
+        "channel": body["channel"],
+        "assurance": body["assurance"],
+        "message": body["message"],
+    }
+
+
+def _id_of(event: Event) -> str:
+    return f"evt_{codec.sha256(f'{event.thread}/{event.seq}/{event.hash}'.encode())[:32]}"
+
+
+# -- sending
+
+
+class NotDelivered(SaysoError):
+    """The receiver did not accept a message."""
+
+
+class WebhookSender:
+    """Sends messages to endpoints, without keep-alive, proxies or redirects."""
+
+    def __init__(self) -> None:
+        self._client = httpx.AsyncClient(
+            verify=httpx.create_ssl_context(),
+            follow_redirects=False,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+        )
+
+    async def deliver(self, endpoint: Endpoint, message: Message) -> None:
+        """Send a message once. Raise ``NotDelivered`` or ``Forbidden`` if it was not accepted."""
+        url = httpx.URL(endpoint.url)
+        try:
+            async with asyncio.timeout(endpoint.timeout):
+                addresses = await allowed_addresses(url, allow_private=endpoint.allow_private)
+                status = await self._send(addresses, url, endpoint, message)
+        except TimeoutError:
+            raise NotDelivered(f"no answer within {endpoint.timeout:g} seconds") from None
+        except httpx.HTTPError as error:
+            raise NotDelivered(str(error) or type(error).__name__) from None
+        if not 200 <= status < 300:
+            redirect = ": redirects are not followed" if 300 <= status < 400 else ""
+            raise NotDelivered(f"the receiver answered {status}{redirect}")
+
+    async def _send(
+        self, addresses: list[str], url: httpx.URL, endpoint: Endpoint, message: Message
+    ) -> int:
+        """Send to the first reachable address and return the response's status."""
+        *others, last = addresses
+        for address in others:
+            with contextlib.suppress(httpx.ConnectError):
+                return await self._post(address, url, endpoint, message)
+        return await self._post(last, url, endpoint, message)
+
+    async def _post(
+        self, address: str, url: httpx.URL, endpoint: Endpoint, message: Message
+    ) -> int:
+        # Connect to the checked address; the name is only for TLS and the Host header.
+        async with self._client.stream(
+            "POST",
+            url.copy_with(host=address),
+            content=message.body.encode(),
+            headers={"host": url.netloc.decode("ascii"), **_signed(endpoint, message)},
+            extensions={"sni_hostname": url.raw_host.decode("ascii")},
+            timeout=endpoint.timeout,
+        ) as response:
+            return response.status_code
+
+    async def close(self) -> None:
+        """Close the HTTP client."""
+        await self._client.aclose()
+
+
+def _signed(endpoint: Endpoint, message: Message) -> dict[str, str]:
+    now = datetime.now(UTC)
+    return {
+        "content-type": "application/json",
+        "user-agent": "sayso-webhooks",
+        "webhook-id": message.id,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": Webhook(endpoint.secret).sign(message.id, now, message.body),
+    }
+
+
+# -- the outbox
+
+
+class DeliveryCursor(NamedTuple):
+    """How far an endpoint has come: a row that servers change by compare-and-set.
+
+    Everything up to ``at`` is delivered, and the next message was tried ``tries`` times. Nobody may
+    continue before ``due``. A server that delivers moves it into the future, which is a lease; so
+    does a failure, which is a pause. When the time has come, any server may continue.
+    """
+
+    at: Cursor
+    tries: int = 0
+    due: Micros = 0
+    #: Random, so that no two writes are equal and compare-and-set is reliable.
+    mark: str = ""
+
+    def to_json(self) -> str:
+        """Return the cursor as it is stored."""
+        return json.dumps(self._replace(mark=secrets.token_hex(8)))
+
+
+def read_cursor(text: str) -> DeliveryCursor:
+    """Parse a stored cursor."""
+    return DeliveryCursor(*json.loads(text))
+
+
+def start_cursor(store: Store, name: str) -> None:
+    """Start a new endpoint at the newest event. A known one keeps its cursor."""
+    if not store.cursor(name):
+        store.move_cursor(name, DeliveryCursor(store.tail()).to_json(), expected="")
+
+
+class PendingMessage(NamedTuple):
+    """The next message, with the cursor of its event and of the event before it."""
+
+    before: Cursor
+    cursor: Cursor
+    message: Message
+
+
+class Outbox:
+    """Delivers to all endpoints until stopped. Any number of servers may run one."""
+
+    def __init__(self, store: Store, endpoints: Sequence[Endpoint], metrics: Metrics) -> None:
+        if len({endpoint.url for endpoint in endpoints}) < len(endpoints):
+            raise ValueError("two webhooks have the same URL: remove one")
+        self._store = store
+        self._endpoints = tuple(endpoints)
+        self._metrics = metrics
+        self._stopping = asyncio.Event()
+
+    async def begin(self) -> None:
+        """Store where new endpoints start. Call this before the server accepts requests."""
+        for endpoint in self._endpoints:
+            await hop(start_cursor, self._store, endpoint.name)
+
+    async def run(self) -> None:
+        """Deliver until ``stop`` is called. Deliveries in progress then get a few seconds."""
+        sender = WebhookSender()
+        readers = [EndpointReader(self._store, e, sender, self._metrics) for e in self._endpoints]
+        tasks = [asyncio.create_task(reader.run(self._stopping)) for reader in readers]
+        try:
+            await self._stopping.wait()
+            await asyncio.wait(tasks, timeout=_GRACE)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await sender.close()
+
+    def stop(self) -> None:
+        """Start no more deliveries."""
+        self._stopping.set()
+
+
+class EndpointReader:
+    """Reads the events for one endpoint and delivers them."""
+
+    def __init__(
+        self, store: Store, endpoint: Endpoint, sender: WebhookSender, metrics: Metrics
+    ) -> None:
+        self._store = store
+        self._endpoint = endpoint
+        self._sender = sender
+        self._metrics = metrics
+        #: The stored cursor that was last read, and how far there was no message after it.
+        self._read_to: tuple[str, Cursor] = ("", "")
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Follow the events until ``stopping`` is set."""
+        with contextlib.closing(News(self._store, None)) as news:
+            while not stopping.is_set():
+                seconds, listening = await self._step_or_retry()
+                if seconds > 0:
+                    rest = news.wait(seconds) if listening else asyncio.sleep(seconds)
+                    await _wait_for_either(rest, stopping)
+
+    async def _step_or_retry(self) -> tuple[float, bool]:
+        try:
+            return await self._step()
+        except SaysoError as error:
+            log.warning("the webhook outbox cannot read the store, retrying: %s", error)
+            return 1.0, False
+        except Exception:
+            log.exception("webhooks to %s failed unexpectedly, retrying", self._endpoint.shown)
+            return _POLL, False
+
+    async def _step(self) -> tuple[float, bool]:
+        """Deliver a message if one is due. Return how long to wait, and whether news end it."""
+        store, endpoint = self._store, self._endpoint
+        raw = await hop(store.cursor, endpoint.name)
+        cursor, now = read_cursor(raw), store.now()
+        if cursor.due > now:  # paused after a failure, or another server is delivering
+            return min((cursor.due - now) / _MICROS, _POLL), False
+        found = await hop(self._next, raw, cursor)
+        if found is None:
+            return _POLL, True
+        held = now + round((endpoint.timeout + _LEASE_MARGIN) * _MICROS)
+        taken = cursor._replace(due=held).to_json()
+        if await hop(self._move, raw, taken):
+            await self._deliver(found, cursor, taken)
+        return 0.0, False
+
+    def _next(self, raw: str, cursor: DeliveryCursor) -> PendingMessage | None:
+        """Return the next message for this endpoint. Skipped events are not read again."""
+        seen, at = self._read_to
+        if seen != raw:
+            at = cursor.at
+        while batch := self._store.events(at, _PAGE):
+            for position, event in batch:
+                message = message_of(self._store, event, self._endpoint)
+                if message is not None:
+                    return PendingMessage(at, position, message)
+                at = position
+            if len(batch) == _PAGE and self._move(raw, stored := DeliveryCursor(at).to_json()):
+                raw = stored  # so that a restart does not read all of it again
+            self._read_to = raw, at
+        return None
+
+    def _move(self, raw: str, to: str) -> bool:
+        return self._store.move_cursor(self._endpoint.name, to, expected=raw)
+
+    async def _deliver(self, found: PendingMessage, cursor: DeliveryCursor, taken: str) -> None:
+        """Try once, and store the new cursor, even if cancelled."""
+        after = cursor
+        try:
+            after = await self._try_delivery(found, cursor)
+        finally:
+            # If cancelled too, so that the next server need not wait for the lease.
+            moving = asyncio.ensure_future(hop(self._move, taken, after.to_json()))
+            await asyncio.shield(moving)
+
+    async def _try_delivery(self, found: PendingMessage, cursor: DeliveryCursor) -> DeliveryCursor:
+        message, endpoint = found.message, self._endpoint
+        try:
+            await self._sender.deliver(endpoint, message)
+        except Exception as error:  # whatever it was, a retry may succeed
+            tries = cursor.tries + 1
+            self._metrics.webhooks.labels("failed").inc()
+            log.warning("webhook %s to %s, try %d: %s", message.id, endpoint.shown, tries, error)
+            if not self._is_dead(message, tries):
+                return DeliveryCursor(found.before, tries, self._store.now() + self._pause(tries))
+            await hop(self._give_up, message, tries, str(error))
+            return DeliveryCursor(found.cursor)
+        self._metrics.webhooks.labels("delivered").inc()
+        return DeliveryCursor(found.cursor)
+
+    def _is_dead(self, message: Message, tries: int) -> bool:
+        age = (self._store.now() - message.at) / _MICROS
+        return tries >= _MIN_TRIES and age > self._endpoint.keep_trying
+
+    def _pause(self, tries: int) -> Micros:
+        longest = min(self._endpoint.pause * 2.0 ** min(tries - 1, 20), _MAX_PAUSE)
+        return round(longest * random.uniform(0.8, 1.2) * _MICROS)
+
+    def _give_up(self, message: Message, tries: int, reason: str) -> None:
+        """Record in the audit log that a message was given up."""
+        body = {
+            "endpoint": self._endpoint.shown,
+            "message": message.id,
+            "event": message.type,
+            "request": message.request,
+            "tries": tries,
+            "reason": reason[:500],
+        }
+        self._store.transact(Note(type="webhook_dead", actor="server", body=body))
+        self._metrics.webhooks.labels("dead").inc()
+
+
+async def _wait_for_either(rest: Coroutine[Any, Any, None], stopping: asyncio.Event) -> None:
+    """Wait until ``rest`` ends or ``stopping`` is set."""
+    waits = [asyncio.ensure_future(rest), asyncio.ensure_future(stopping.wait())]
+    try:
+        await asyncio.wait(waits, return_when="FIRST_COMPLETED")
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
