@@ -11,7 +11,7 @@ import json
 import tempfile
 from typing import Any
 
-import httpx2 as httpx
+import httpx2
 from openai import OpenAI
 
 import sayso
@@ -88,7 +88,7 @@ def main(client: OpenAI, store: str) -> None:
     inbox.close()
 
 
-def scripted(request: httpx.Request) -> httpx.Response:
+def scripted(request: httpx2.Request) -> httpx2.Response:
     """Answer with the next step of the script."""
     sent = json.loads(request.content)["messages"]
     step = SCRIPT[sum(message["role"] == "assistant" for message in sent)]
@@ -98,13 +98,13 @@ def scripted(request: httpx.Request) -> httpx.Response:
         call = {"id": f"call_{len(sent)}", "type": "function", "function": function}
         message |= {"content": None, "tool_calls": [call]}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    return httpx.Response(200, json={"id": "1", "object": "chat.completion", "choices": [choice]})
+    return httpx2.Response(200, json={"id": "1", "object": "chat.completion", "choices": [choice]})
 
 
 if __name__ == "__main__":
     with (
         tempfile.TemporaryDirectory() as folder,
-        httpx.Client(transport=httpx.MockTransport(scripted)) as http,
+        httpx2.Client(transport=httpx2.MockTransport(scripted)) as http,
         OpenAI(api_key="none needed", http_client=http) as client,
     ):
         main(client, f"sqlite:///{folder}/sayso.db")

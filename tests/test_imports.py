@@ -42,6 +42,15 @@ NOUNS = {
     "ask_user_for",
     "catch_paused",
     "tool",
+    "Client",
+    "Event",
+    "Page",
+    "RemoteGate",
+    "RunResult",
+    "Worker",
+    "create_app",
+    "open_store",
+    "this_call",
 }
 ERRORS = {
     "AlreadyDecided",
@@ -100,7 +109,10 @@ def test_import_sayso_loads_nothing_heavy() -> None:
 
 
 def test_no_export_loads_a_web_framework_a_model_client_or_an_adapter() -> None:
-    loaded = modules_loaded_by("import sayso\nfor name in sayso.__all__: getattr(sayso, name)")
+    loaded = modules_loaded_by("""
+import sayso
+for name in set(sayso.__all__) - {"create_app"}: getattr(sayso, name)
+""")
     assert loaded & (WEB | MODELS | OUTER) == {"sayso.agent"}
 
 

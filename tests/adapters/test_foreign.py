@@ -174,6 +174,25 @@ async def test_a_decision_on_another_thread_is_refused(world: World) -> None:
     assert (await world.inbox.get(there.id)).status == "pending"
 
 
+async def test_decisions_staged_on_a_state_are_written_by_resume(world: World) -> None:
+    poster = Poster(world)
+    result = await poster.run("go", thread="t")
+    first, second = result.interruptions
+    result.state.approve(first, by="ana")
+    result.state.reject(second, "not him", by="ana")
+    done = await poster.resume(result.state)
+    assert (done.status, done.run) == ("done", result.run)
+    decided = (await world.inbox.get(second.id)).decision
+    assert decided is not None
+    assert (decided.type, decided.channel) == ("reject", "state")
+
+
+async def test_a_state_of_another_agent_is_refused(world: World) -> None:
+    result = await Poster(world).run("go", thread="t")
+    with pytest.raises(Conflict, match="belongs to agent 'poster'"):
+        await Poster(world, "other").resume(result.state)
+
+
 async def test_answers_by_position_count_all_or_none(world: World) -> None:
     poster = Poster(world)
     await poster.run("go", thread="t")

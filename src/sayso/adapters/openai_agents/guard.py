@@ -31,9 +31,7 @@ from agents import (
     ToolApprovalItem,
     UserError,
 )
-from agents import (
-    RunResult as SdkRunResult,
-)
+from agents import RunResult as SdkRunResult
 from agents.sandbox import SandboxAgent
 from pydantic_core import to_jsonable_python
 
