@@ -1,6 +1,6 @@
-"""Microsoft Agent Framework: the flow of its design document, kept in a store, with a correction.
+"""Microsoft Agent Framework: its own approval flow, stored, with an edit.
 
-Scripted; give `travel` a client of your own to try it with a model."""
+Scripted. To use a real model, pass your client to `main`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Scripted(
 
 
 def travel(client: Any, store: str) -> Any:
-    """The agent as each process builds it anew."""
+    """Build the agent, as each process does."""
     gate = sayso.Gate(store, agent="travel", wait=0)
     return guard(af.Agent(client, tools=[book_flight]), gate).as_agent(by="ana")
 

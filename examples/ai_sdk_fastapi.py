@@ -1,4 +1,4 @@
-"""useChat in front and an agent behind: give `app` to uvicorn; played here by a small client."""
+"""A back end for `useChat`: run `app` with uvicorn. Here, a small client plays the browser."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ app = FastAPI()
 
 @app.post("/api/chat")
 async def post(request: Request) -> Response:
-    try:  # who posts is for your own sign-in to say
+    try:  # replace "ana" by your signed-in user
         frames = await ai_sdk.stream(await request.body(), agent, by="ana")
     except sayso.SaysoError as error:
         return PlainTextResponse(str(error), 404 if isinstance(error, sayso.NotFound) else 400)
@@ -46,8 +46,8 @@ async def resume(chat_id: str) -> Response:
 async def play(browser: httpx.AsyncClient) -> None:
     words = {"id": "1", "role": "user", "parts": [{"type": "text", "text": "Greet Bob"}]}
     await browser.post("/api/chat", json={"id": "c", "messages": [words]})
-    (card,) = (await sayso.Inbox(agent.store).pending()).items
-    print(f"waits: {card.tool} {dict(card.args)}")
+    (card,) = await sayso.Inbox(agent.store).pending()
+    print(f"needs approval: {card.tool} {dict(card.args)}")
     shown = {"type": "tool-send_email", "toolCallId": card.id, "state": "approval-responded"}
     shown["approval"] = {"id": f"{card.id}.r1", "approved": True}  # type: ignore[assignment]
     answered = {"id": card.run, "role": "assistant", "parts": [{"type": "step-start"}, shown]}

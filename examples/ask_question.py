@@ -1,4 +1,4 @@
-"""Ask a person something: pick one, pick several, write freely, or fill in a form."""
+"""Ask questions: one option, several options, or a form."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def main(store: str) -> None:
             (request,) = paused.requests
             assert request.question is not None
             print(f"asked: {request.question.text}")
-            refuse_nonsense(inbox, request)
-            inbox.decide_sync(request.id, request.respond(answer), by="ana")
+            try_invalid_answer(inbox, request)
+            inbox.respond_sync(request, answer, by="ana")
             print(f"  answered: {answer}")
     print(f"the order: {order()}")
     gate.close()
     inbox.close()
 
 
-def refuse_nonsense(inbox: sayso.Inbox, request: sayso.Request) -> None:
+def try_invalid_answer(inbox: sayso.Inbox, request: sayso.Request) -> None:
     try:
-        inbox.decide_sync(request.id, request.respond(["a horse"]), by="ana")
+        inbox.respond_sync(request, ["a horse"], by="ana")
     except sayso.InvalidDecision as error:
         print(f"  not an answer: {error}")
 

@@ -1,4 +1,4 @@
-"""On an event loop: two calls wait at once, a person decides meanwhile, nothing blocks."""
+"""Use asyncio: two calls wait at once while a reviewer decides; nothing blocks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import tempfile
 import sayso
 
 
-async def person(inbox: sayso.Inbox) -> None:
-    """Reads what is asked as it comes, from the first event on, and allows small cities only."""
+async def review(inbox: sayso.Inbox) -> None:
+    """Follow new requests from the first event on, and approve small cities only."""
     async for event in inbox.watch(after=""):
         if event.type != "asked":
             continue
@@ -31,7 +31,7 @@ async def main(store: str) -> None:
         await asyncio.sleep(0.01)
         return f"rain in {city}"
 
-    reader = asyncio.create_task(person(inbox))
+    reader = asyncio.create_task(review(inbox))
     async with gate.run("travel-plan"):
         outcomes = await asyncio.gather(forecast("Oslo"), forecast("Tokyo"), return_exceptions=True)
     for outcome in outcomes:

@@ -1,6 +1,6 @@
-"""Bulk email: up to a hundred recipients go out at once, above that a person looks, and may edit.
+"""Bulk email: more than a hundred recipients need approval, and the reviewer may edit.
 
-Scripted, unless it is told of a model: python bulk_email.py --model openai:gpt-4o
+Scripted by default. To use a real model: python bulk_email.py --model openai:gpt-4o
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def main(model: str | Model) -> None:
     while result.status == "paused":
         decisions = []
         for request in result.interruptions:
-            print(f"waits: {request.preview['shows']}")
+            print(f"needs approval: {request.preview['shows']}")
             decisions.append(request.edit({"subject": "Welcome"}))
         result = await agent.resume("mail-1", decisions=decisions, by="ana")
     print(result.output or result.error)

@@ -11,7 +11,7 @@ import sayso
 
 
 def job(store: str, *, slow: bool) -> str:
-    # A short lease, so that the example does not take half a minute to notice the dead process.
+    # A short lease, so that the dead process is noticed quickly.
     gate = sayso.Gate(store, wait=0, lease=0.5)
 
     @gate.guard(needs_approval=False)
@@ -30,14 +30,14 @@ def job(store: str, *, slow: bool) -> str:
 
 
 def main(store: str) -> None:
-    print("1. another process begins the call, and is killed in the middle of it")
+    print("1. another process starts the call and is killed halfway")
     command = [sys.executable, __file__, store]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         print(f"  it says: {child.stdout.readline().strip()}")
         child.kill()
 
-    print("2. we come back: nobody knows whether the money was taken, so nothing is repeated")
+    print("2. come back: the outcome is unknown, so the call does not repeat")
     try:
         job(store, slow=False)
     except sayso.Paused as paused:
@@ -45,11 +45,11 @@ def main(store: str) -> None:
         print(f"  {request.kind}: {request.tool} {dict(request.args)}")
         print(f"  a person may {' or '.join(request.allowed)}")
 
-    print("3. a person asks the bank: it did happen, here is the receipt")
+    print("3. a person checks with the bank: it did happen, here is the receipt")
     inbox = sayso.Inbox(store)
-    inbox.decide_sync(request.id, request.respond("receipt 4711"), by="ana")
+    inbox.respond_sync(request, "receipt 4711", by="ana")
     inbox.close()
-    print(f"  the job goes on with: {job(store, slow=False)}")
+    print(f"  the job continues with: {job(store, slow=False)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Delete data: only sensitive tables need a yes; a no with a reason lets the model do better.
+"""Delete data: sensitive tables need approval; a reason helps the model to try again.
 
-Scripted, unless it is told of a model: python delete_data.py --model openai:gpt-4o
+Scripted by default. To use a real model: python delete_data.py --model openai:gpt-4o
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SENSITIVE = {"users", "payments", "accounts"}
 
 
 async def is_sensitive(args: dict[str, Any]) -> bool:
-    """Whether a person has to look; it could ask a catalogue, so it is async."""
+    """Return whether a call needs approval. Async, because it could query a catalogue."""
     return args["table"] in SENSITIVE
 
 
@@ -39,7 +39,7 @@ SCRIPT: list[Any] = [
 
 
 def decide(request: sayso.Request) -> sayso.Decision:
-    print(f"waits: {dict(request.args)}")
+    print(f"needs approval: {dict(request.args)}")
     if request.args["where"].strip() in ("true", "1=1", ""):
         return request.reject("not all of them: only closed accounts")
     return request.approve()

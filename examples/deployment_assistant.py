@@ -1,6 +1,6 @@
-"""A deployment assistant: production needs a yes, staging does not, a rollback depends.
+"""Deploy: production needs approval, staging does not, and a rollback depends.
 
-Scripted, unless it is told of a model: python deployment_assistant.py --model openai:gpt-4o
+Scripted by default. To use a real model: python deployment_assistant.py --model openai:gpt-4o
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""DSPy's pizza agent, with rocks: it asks until the order is whole, and survives its process.
+"""DSPy's pizza agent, with rocks: it asks until the order is complete, and survives restarts.
 
-    python examples/dspy_pizza.py              # scripted, both sides
-    python examples/dspy_pizza.py --ask        # you are the guest, in the terminal
-    python examples/dspy_pizza.py --browser    # you are the guest, on http://127.0.0.1:8321/inbox
+    python examples/dspy_pizza.py              # both sides scripted
+    python examples/dspy_pizza.py --ask        # you answer in the terminal
+    python examples/dspy_pizza.py --browser    # you answer on http://127.0.0.1:8321/inbox
 
-The model is scripted here, so that it needs no key; give `guard` a real `lm=` and delete it.
+The model is scripted, so no key is needed. To use a real one, pass it to `guard` as `lm=`.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from sayso.adapters.dspy import (  # noqa: E402
 
 GUEST = ["rocks like you'd find on a hill", "meatballs, crumbled to look like rocks"]
 ASKS = ["We have no rocks. What do you mean by them?", "Something else instead?"]
-WHOLE = '[{"size": "small", "toppings": ["meatballs"], "special_instructions": "crumbled"}]'
+ORDER = '[{"size": "small", "toppings": ["meatballs"], "special_instructions": "crumbled"}]'
 
 
 class Pizza(TypedDict):
@@ -50,7 +50,7 @@ def scripted() -> DummyLM:
         {"next_thought": "Hm.", "next_tool_name": name, "next_tool_args": args}
         for name, args in steps
     ]
-    return DummyLM([*replies, {"reasoning": "It is whole.", "pizzas": WHOLE}])
+    return DummyLM([*replies, {"reasoning": "It is complete.", "pizzas": ORDER}])
 
 
 async def in_the_terminal() -> None:
@@ -67,14 +67,14 @@ def guarded(url: str, lm: DummyLM) -> GuardedReAct:
 
 async def in_the_inbox(url: str) -> None:
     lm = scripted()
-    stands = await guarded(url, lm).run("a small pizza with rocks", thread="table-7")
+    result = await guarded(url, lm).run("a small pizza with rocks", thread="table-7")
     for answer in GUEST:
-        (request,) = stands.interruptions
+        (request,) = result.interruptions
         print("asked:", request.question and request.question.text)
         print("  answered:", answer)
         await sayso.Inbox(url).decide(request.id, request.respond(answer), by="guest")
-        stands = await guarded(url, lm).resume("table-7")  # or another process, next week
-    print("the order:", stands.output)
+        result = await guarded(url, lm).resume("table-7")  # or another process, next week
+    print("the order:", result.output)
 
 
 def in_the_browser(url: str) -> None:

@@ -1,15 +1,15 @@
-"""Five agents of five frameworks, and one inbox for all of them.
+"""Five agents of five frameworks, with one inbox for all of them.
 
-    python examples/five_frameworks.py       # the whole story in one process, scripted
+    python examples/five_frameworks.py       # everything in one process, scripted
 
-Or with people to decide, and as many processes as you like, all of them in one folder:
+Or decide yourself, with as many processes as you like, all in one folder:
 
     export PYTHONPATH=where/the/examples/are
-    python -m five_frameworks dspy           # asks, and ends; so do the others, by their names
-    sayso serve                             # a page to decide on; `sayso inbox` is for terminals
-    sayso worker five_frameworks:dspy       # goes on when something was decided
+    python -m five_frameworks dspy           # asks and exits; the others work the same way
+    sayso serve                             # decide in the web app, or with `sayso inbox`
+    sayso worker five_frameworks:dspy       # resumes the run after a decision
 
-The scripted models look at nothing but the conversation, so any process can go on with it.
+The scripted models look only at the conversation, so any process can continue it.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from typing import Any
 
 import sayso
 
-warnings.simplefilter("ignore")  # some frameworks warn while they are imported
+warnings.simplefilter("ignore")  # some frameworks warn when imported
 STORE, BOOK = "sqlite:///sayso.db", Path("payments.txt")
 ASKED, LAST, ARGS = "Pay Ana.", "Ana has her money.", {"to": "ana", "euros": 20}
 
 
 def desk(name: str) -> tuple[sayso.Gate, Callable[..., str]]:
-    """The gate of one agent, and its tool, which keeps a book of what it did."""
+    """Return the gate of one agent, and a tool that logs what it did."""
 
     def pay(to: str, euros: int) -> str:
-        """Pay somebody."""
+        """Pay someone."""
         with BOOK.open("a") as book:
             book.write(f"{name} paid {euros} euros to {to}\n")
         return f"paid {euros} euros"
@@ -120,7 +120,7 @@ def dspy() -> Any:
 
     pays = {"next_tool_name": "pay", "next_tool_args": json.dumps(ARGS)}
     ends = {"next_tool_name": "finish", "next_tool_args": "{}"}
-    script = {  # by what the conversation holds already
+    script = {  # keyed by what the conversation already contains
         "observation_1": {"reasoning": "That is all.", "answer": LAST},
         "observation_0": {"next_thought": "Done.", **ends},
         ASKED: {"next_thought": "Let me pay.", **pays},
@@ -151,16 +151,16 @@ FIVE = {
 
 async def ask(agents: Sequence[Any]) -> None:
     for agent in agents:
-        stands = await agent.run(ASKED, thread=agent.name)
-        print(f"{agent.name}: {stands.status}")
+        result = await agent.run(ASKED, thread=agent.name)
+        print(f"{agent.name}: {result.status}")
 
 
-async def story() -> None:
+async def play() -> None:
     agents = [make() for make in FIVE.values()]
     await ask(agents)
     inbox = sayso.Inbox(STORE)
-    for request in (await inbox.pending()).items:
-        print(f"{request.agent} waits: {request.tool} {dict(request.args)}")
+    for request in await inbox.pending():
+        print(f"{request.agent} needs approval: {request.tool} {dict(request.args)}")
         await inbox.decide(request.id, request.approve(), by="ana")
     for agent in agents:
         print(f"{agent.name}: {(await agent.resume(agent.name)).output}")
@@ -172,4 +172,4 @@ if __name__ == "__main__":
         asyncio.run(ask([FIVE[name]() for name in sys.argv[1:]]))
     else:
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            asyncio.run(story())
+            asyncio.run(play())

@@ -1,6 +1,6 @@
-"""Book a flight: the request waits in the store, and another process goes on when it is decided.
+"""Book a flight: the request waits in the store, and another process resumes the run.
 
-Scripted, unless it is told of a model: python flight_agent.py --model openai:gpt-4o
+Scripted by default. To use a real model: python flight_agent.py --model openai:gpt-4o
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def main(model: str | Model) -> None:
             for request in response.interruptions:
                 print(f"the agent says: {request.note}")
                 print(f"it wants: {request.tool} {dict(request.args)}")
-            agent.close()  # the process may end here, and people take their time
+            agent.close()  # the process may exit here; the decision can come much later
             agent = travel_agent(model, store)
             decisions = [request.approve() for request in response.interruptions]
             response = await agent.resume("trip", decisions=decisions, by="ana")

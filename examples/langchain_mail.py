@@ -1,6 +1,6 @@
-"""LangChain: two mails in one turn; one is corrected and goes out, the other is refused.
+"""LangChain: two emails in one turn; one is edited and sent, the other rejected.
 
-Scripted, unless it is told of a model: python langchain_mail.py --model openai:gpt-4o
+Scripted by default. To use a real model: python langchain_mail.py --model openai:gpt-4o
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sayso.adapters.langchain import guard
 
 
 def send_email(to: str, text: str = "Welcome!!!") -> str:
-    """Send one mail."""
+    """Send an email."""
     print(f"  sent {text!r} to {to}")
     return f"sent to {to}"
 
@@ -40,13 +40,13 @@ async def main(model: Any) -> None:
     gate = sayso.Gate(policy=sayso.Policy([sayso.Rule("send_email")]), agent="mailer", wait=0)
     agent = create_agent(model, [send_email], checkpointer=InMemorySaver())
     mailer = guard(agent, gate)
-    stands = await mailer.run("Welcome the new customers in Oslo.", thread="welcome")
-    ana, everybody = stands.interruptions
-    print(f"{stands.status}: {ana.args['to']} and {everybody.args['to']} wait")
-    inbox = sayso.Inbox(gate.store)  # the door for people: a page, a terminal, or code
+    result = await mailer.run("Welcome the new customers in Oslo.", thread="welcome")
+    ana, others = result.interruptions
+    print(f"{result.status}: {ana.args['to']} and {others.args['to']} need approval")
+    inbox = sayso.Inbox(gate.store)  # or decide in the web app or a terminal
     await inbox.decide(ana.id, ana.edit({"text": "Welcome"}), by="ben")
     print(f"{len((await mailer.resume('welcome')).interruptions)} left")
-    await inbox.decide(everybody.id, everybody.reject("one by one, please"), by="cy")
+    await inbox.decide(others.id, others.reject("one by one, please"), by="cy")
     print((await mailer.resume("welcome")).output)
 
 

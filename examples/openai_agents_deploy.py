@@ -1,6 +1,6 @@
-"""OpenAI Agents SDK: a deployment is approved in another process, a rollback is turned down.
+"""OpenAI Agents SDK: a deployment is approved in another process, a rollback rejected.
 
-Scripted, unless it is told of a model: python openai_agents_deploy.py gpt-4o
+Scripted by default. To use a real model: python openai_agents_deploy.py gpt-4o
 """
 
 import asyncio
@@ -29,29 +29,29 @@ def deploy(version: str) -> str:
     return "deployed"
 
 
-async def matters(ctx: Any, args: dict[str, Any], call_id: str) -> bool:
+async def is_production(ctx: Any, args: dict[str, Any], call_id: str) -> bool:
     return bool(args["place"] == "production")
 
 
-@function_tool(needs_approval=matters)
+@function_tool(needs_approval=is_production)
 def rollback(place: str, version: str) -> str:
     print(f"  {place} runs {version} now")
     return "rolled back"
 
 
 async def main(model: Any, store: str) -> None:
-    def deployer() -> Any:  # as each process builds it anew
+    def deployer() -> Any:  # as each process builds it
         agent = Agent("Deployer", model=model, tools=[deploy, rollback])
         return guard(agent, sayso.Gate(store, agent="deployer", wait=0))
 
-    stands = await deployer().run("Ship version 2.5.0.", thread="ship")
-    while stands.status == "paused":
-        (request,) = stands.interruptions
+    result = await deployer().run("Ship version 2.5.0.", thread="ship")
+    while result.status == "paused":
+        (request,) = result.interruptions
         print(f"approval required: {request.tool} {dict(request.args)}")
         decision = request.approve() if request.tool == "deploy" else request.reject("no need")
         await sayso.Inbox(store).decide(request.id, decision, by="ana")
-        stands = await deployer().resume("ship")
-    print(stands.output)
+        result = await deployer().resume("ship")
+    print(result.output)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A pizza agent: it asks until the order is whole, and gives a structured one.
+"""A pizza agent: it asks until the order is complete, and returns it as structured data.
 
-Scripted, unless it is told of a model: python pizza_agent.py --model openai:gpt-4o
+Scripted by default. To use a real model: python pizza_agent.py --model openai:gpt-4o
 """
 
 from __future__ import annotations

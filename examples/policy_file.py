@@ -1,4 +1,4 @@
-"""A policy in a file: it allows, asks or forbids; the code of the tool knows nothing of it."""
+"""A policy file allows, asks or denies; the tool's code does not change."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def main(store: str) -> None:
     attempt("clean-up", "DROP TABLE customers")
     attempt("address", "UPDATE customers SET city = 'Oslo'")
 
-    (request,) = inbox.pending_sync().items
-    inbox.decide_sync(request.id, request.reject("all of them? add a WHERE"), by="ana")
+    (request,) = inbox.pending_sync()
+    inbox.reject_sync(request, "all of them? add a WHERE", by="ana")
     attempt("address", "UPDATE customers SET city = 'Oslo'")
 
     gate.close()

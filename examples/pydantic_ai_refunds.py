@@ -1,6 +1,6 @@
-"""pydantic-ai: two refunds in one turn; one is decided today, the other is corrected tomorrow.
+"""pydantic-ai: two refunds in one turn; one is approved today, the other edited tomorrow.
 
-Scripted, unless it is told of a model: python pydantic_ai_refunds.py --model openai:gpt-4o
+Scripted by default. To use a real model: python pydantic_ai_refunds.py --model openai:gpt-4o
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sayso.adapters.pydantic_ai import Guarded, guard
 
 
 def refund(order: str, euros: int, reason: str = "none given") -> str:
-    """Give money back."""
+    """Refund a customer."""
     print(f"  refunded: {euros} euros for {order}")
     return f"refunded {euros} euros"
 
@@ -32,7 +32,7 @@ def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 def desk(model: Any, store: str) -> Guarded:
-    """The agent as each process builds it anew."""
+    """Build the agent, as each process does."""
     gate = sayso.Gate(store, policy=sayso.Policy([sayso.Rule("refund")]), agent="desk", wait=0)
     return guard(Agent(model, tools=[refund]), gate)
 
@@ -40,17 +40,17 @@ def desk(model: Any, store: str) -> Guarded:
 async def main(model: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/sayso.db"
-        stands = await desk(model, store).run("Refund A-17 and B-4.", thread="refunds")
-        for request in stands.interruptions:
-            print(f"waits: {request.tool} {dict(request.args)}")
-        inbox = sayso.Inbox(store)  # the door for people: a page, a terminal, or code
-        today, tomorrow = sorted(stands.interruptions, key=lambda request: request.args["euros"])
+        result = await desk(model, store).run("Refund A-17 and B-4.", thread="refunds")
+        for request in result.interruptions:
+            print(f"needs approval: {request.tool} {dict(request.args)}")
+        inbox = sayso.Inbox(store)  # or decide in the web app or a terminal
+        today, tomorrow = sorted(result.interruptions, key=lambda request: request.args["euros"])
         await inbox.decide(today.id, today.approve(), by="ana")
-        stands = await desk(model, store).resume("refunds")
-        print(f"{stands.status}: {len(stands.interruptions)} left")
+        result = await desk(model, store).resume("refunds")
+        print(f"{result.status}: {len(result.interruptions)} left")
         await inbox.decide(tomorrow.id, tomorrow.edit({"euros": 90}), by="ben")
-        stands = await desk(model, store).resume("refunds")
-        print(stands.output)
+        result = await desk(model, store).resume("refunds")
+        print(result.output)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two people for what is dangerous, known by their tokens; a standing yes for daily things."""
+"""A quorum of two for a dangerous call, and a grant for a daily one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main(store: str) -> None:
 
     @gate.guard
     def delete_account(name: str) -> str:
-        """Delete a customer and everything of theirs."""
+        """Delete a customer and all their data."""
         return f"{name} is gone"
 
     @gate.guard(needs_approval=True)
@@ -50,7 +50,7 @@ def main(store: str) -> None:
     for day in ("monday", "tuesday", "wednesday"):
         print(f"{day}: {remind(day)}")
     (grant,) = inbox.grants_sync()
-    print(f"the standing yes of {grant.by} has {grant.uses_left} uses left")
+    print(f"the grant by {grant.by} has {grant.uses_left} uses left")
     gate.close()
     inbox.close()
 

@@ -1,4 +1,4 @@
-"""An agent on another machine: it has an address and a token, and no database."""
+"""An agent on another machine: it has an address and a token, but no database."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from sayso.inbox import create_token
 
 
 def agent(url: str, token: str) -> None:
-    """Runs anywhere; what it calls is kept, decided and recorded at the server."""
+    """Run anywhere; requests, decisions and results are stored on the server."""
     with RemoteGate(url, token=token) as remote:
 
         @remote.guard(risk="medium")
         def refund(order: str, euros: int) -> str:
-            """Pay a customer back."""
+            """Refund a customer."""
             print(f"  the bank moves {euros} euros for order {order}")
             return f"receipt for {euros} euros"
 
-        for _ in range(2):  # the second time everything comes from the server
+        for _ in range(2):  # the second time, all results come from the server
             with remote.run("complaint-17"):
                 why = remote.ask_sync("What went wrong?")
-                print(f"the agent goes on with: {why}, {refund('A-17', 500)}")
+                print(f"the agent continues with: {why}, {refund('A-17', 500)}")
 
 
-async def person(inbox: sayso.Inbox) -> None:
-    """Sits at the server."""
+async def review(inbox: sayso.Inbox) -> None:
+    """Decide on the server."""
     async for event in inbox.watch(after=""):
         if event.type == "asked":
             request = await inbox.get(event.call)
@@ -48,8 +48,8 @@ def main(store: str) -> None:
         url = server.stdout.readline().split()[3]  # Sayso is at http://127.0.0.1:…
         inbox = sayso.Inbox(store)
         token, _ = create_token(inbox.store, "billing-bot", by="ana", role="agent")
-        with ThreadPoolExecutor() as people:
-            people.submit(asyncio.run, person(inbox))
+        with ThreadPoolExecutor() as pool:
+            pool.submit(asyncio.run, review(inbox))
             agent(url, token)
         inbox.close()
         server.terminate()

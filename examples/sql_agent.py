@@ -1,6 +1,6 @@
-"""SQL under a policy: reading is free, a statement waits for yes or no, and nobody can edit it.
+"""SQL with a policy: reads are free; other statements can be approved or rejected, not edited.
 
-Scripted, unless it is told of a model: python sql_agent.py --model openai:gpt-4o
+Scripted by default. To use a real model: python sql_agent.py --model openai:gpt-4o
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ database = sqlite3.connect(":memory:", check_same_thread=False)
 database.execute("CREATE TABLE records (id INTEGER, age INTEGER)")
 database.executemany("INSERT INTO records VALUES (?, ?)", [(n, n * 10) for n in range(10)])
 
-#: As LangChain's middleware takes it; a policy of our own can say more.
+#: The mapping of LangChain's middleware; a policy can express more.
 POLICY = sayso.Policy.from_interrupt_on(
     {"execute_sql": {"allowed_decisions": ["approve", "reject"]}, "read_data": False}
 )

@@ -1,4 +1,4 @@
-"""Every example runs by itself, without a terminal, and prints what its page says it does."""
+"""Every example runs without a terminal and prints what it should."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 MOST_LINES = 60
-#: What needs more: a framework's own ways, a loop of one's own, five agents in one file.
+#: Examples that need more lines.
 MORE_LINES = {"dspy_pizza.py": 110, "openai_loop.py": 110, "five_frameworks.py": 180}
 MOST_SECONDS = 60
 
@@ -25,7 +25,7 @@ EXPECTED = {
         "Your flight to Paris is booked.",
     ],
     "ai_sdk_fastapi.py": [
-        "waits: send_email {'to': 'bob', 'subject': 'WELCOME!'}",
+        "needs approval: send_email {'to': 'bob', 'subject': 'WELCOME!'}",
         "  sent 'Welcome' to bob",
         "the answer: Bob knows.",
     ],
@@ -44,7 +44,7 @@ EXPECTED = {
     ],
     "bulk_email.py": [
         "  sent 'WELCOME!!!' to 3 recipients",
-        "waits: 250 people get 'WELCOME!!!'",
+        "needs approval: 250 people get 'WELCOME!!!'",
         "  sent 'Welcome' to 250 recipients",
         "Everybody was greeted.",
     ],
@@ -52,12 +52,12 @@ EXPECTED = {
         "  it says: the bank takes 120 euros",
         "  in_doubt: charge {'card': '…1234', 'euros': 120}",
         "  a person may approve or respond or reject",
-        "  the job goes on with: receipt 4711",
+        "  the job continues with: receipt 4711",
     ],
     "delete_data.py": [
         "  deleted from logs where age > 30",
-        "waits: {'table': 'users', 'where': 'true'}",
-        "waits: {'table': 'users', 'where': 'closed and age > 365'}",
+        "needs approval: {'table': 'users', 'where': 'true'}",
+        "needs approval: {'table': 'users', 'where': 'closed and age > 365'}",
         "  deleted from users where closed and age > 365",
         "The old rows are gone.",
     ],
@@ -76,7 +76,7 @@ EXPECTED = {
     ],
     "five_frameworks.py": [
         *(f"{name}: paused" for name in FIVE),
-        *(f"{name} waits: pay {{'to': 'ana', 'euros': 20}}" for name in FIVE),
+        *(f"{name} needs approval: pay {{'to': 'ana', 'euros': 20}}" for name in FIVE),
         *(f"{name}: Ana has her money." for name in FIVE),
         *(f"{name} paid 20 euros to ana" for name in FIVE),
     ],
@@ -95,7 +95,7 @@ EXPECTED = {
         "  120 euros for A-17 (late delivery)",
     ],
     "langchain_mail.py": [
-        "paused: ana@example.com and all@example.com wait",
+        "paused: ana@example.com and all@example.com need approval",
         "  sent 'Welcome' to ana@example.com",
         "1 left",
         "Ana was greeted, the others were not.",
@@ -126,8 +126,8 @@ EXPECTED = {
         "rejected: ana rejected it: all of them? add a WHERE",
     ],
     "pydantic_ai_refunds.py": [
-        "waits: refund {'order': 'A-17', 'euros': 20, 'reason': 'none given'}",
-        "waits: refund {'order': 'B-4', 'euros': 900, 'reason': 'none given'}",
+        "needs approval: refund {'order': 'A-17', 'euros': 20, 'reason': 'none given'}",
+        "needs approval: refund {'order': 'B-4', 'euros': 900, 'reason': 'none given'}",
         "  refunded: 20 euros for A-17",
         "paused: 1 left",
         "  refunded: 90 euros for B-4",
@@ -138,13 +138,13 @@ EXPECTED = {
         "cy approves: 2 of 2",
         "mallory is gone",
         "wednesday: reminded bob@example.com",
-        "the standing yes of ana has 3 uses left",
+        "the grant by ana has 3 uses left",
     ],
     "remote_agent.py": [
         "asked: What went wrong?",
         "asked: {'order': 'A-17', 'euros': 500}",
         "  the bank moves 50 euros for order A-17",
-        "the agent goes on with: too late, receipt for 50 euros",
+        "the agent continues with: too late, receipt for 50 euros",
     ],
     "sql_agent.py": [
         "DELETE FROM records WHERE age > 30: approve or reject?",
