@@ -11,7 +11,6 @@ restored from a copy, and nothing starts until you run ``sayso recover``.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sqlite3
@@ -392,7 +391,8 @@ class SqliteStore(SqlReads):
         self._schedule = SealSchedule()
         #: Whether this process has committed events since it sealed.
         self._has_written = False
-        self._pos = 0
+        #: The number of the last event, and what it is once the batch is committed.
+        self._pos, self._pos_after = 0, 0
         self._seen, self._added = 0, 0
         self._own = OwnCommits()
         self._row_cache = RowCache()
@@ -491,7 +491,7 @@ class SqliteStore(SqlReads):
                     moved = self._commit_queue()
         finally:
             # Also if interrupted, or a later batch would carry it out.
-            with contextlib.suppress(ValueError):
+            if operation in self._queue:
                 self._queue.remove(operation)
         if began_in != self._generation:
             raise forked(self.path)
@@ -531,6 +531,7 @@ class SqliteStore(SqlReads):
         still in the queue, and its callers try again.
         """
         if self._committing and not writer.in_transaction:
+            self._pos = self._pos_after
             self._finish(self._batch)
         if writer.in_transaction:
             self._undo(writer)
@@ -546,8 +547,7 @@ class SqliteStore(SqlReads):
     def _commit(self, writer: Connection, batch: list[Operation]) -> None:
         self._files.check_all()
         writer.execute("BEGIN IMMEDIATE")
-        if self._row_cache.check(writer):
-            self._check_lineage(writer)
+        pos = self._check_lineage(writer) if self._row_cache.check(writer) else self._pos
         for operation in batch:
             transaction = SqliteTransaction(
                 writer, self._tool_cache, self._deps, self._decode, self._clock, self._row_cache
@@ -555,12 +555,14 @@ class SqliteStore(SqlReads):
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
             if operation.error is not None:
                 self._row_cache.forget()
-        pos = last_pos(writer)
+        # Events are numbered without gaps. What was refused may have counted some of its own.
+        refused = any(operation.error is not None for operation in batch)
+        pos = last_pos(writer) if refused else pos + self._added
         if writer.in_transaction and self._wants_look(pos):
             self._seal_when_due(writer)
         self._cross(batch, "before")
         if writer.in_transaction:
-            self._committing = True
+            self._pos_after, self._committing = pos, True
             self._commit_own(writer, pos)
             self._pos = pos
             for tools, search_keys in self._news:
@@ -570,8 +572,11 @@ class SqliteStore(SqlReads):
         self._sidecar.mark(pos)
         self._finish(batch)
 
-    def _check_lineage(self, writer: Connection) -> None:
-        """Another process has written: refuse what is not the future of what we know."""
+    def _check_lineage(self, writer: Connection) -> int:
+        """Another process has written: refuse what is not the future of what we know.
+
+        Returns the number of the last event.
+        """
         if read_meta(writer.execute, self.url)["incarnation"] != self.incarnation:
             raise another(self.url)
         if (pos := last_pos(writer)) < self._pos:
@@ -580,6 +585,7 @@ class SqliteStore(SqlReads):
             raise StoreError(
                 f"an older copy was put back into {self.path}: run `sayso recover` first"
             )
+        return pos
 
     def _commit_own(self, writer: Connection, pos: int) -> None:
         self._own.add(pos - self._added + 1, pos)
