@@ -503,8 +503,9 @@ class SqliteStore(SqlReads):
     def _commit_queue(self) -> set[str]:
         """Commit what has queued up; gives the threads that moved."""
         writer = self._writer or self._open()
-        with no_fork():
-            self._mend(writer)
+        if self._batch:  # its commit was interrupted
+            with no_fork():
+                self._mend(writer)
         batch = self._batch = [operation for operation in list(self._queue) if not operation.done]
         moved: set[str] = set()
         try:
@@ -535,8 +536,10 @@ class SqliteStore(SqlReads):
             self._finish(self._batch)
         if writer.in_transaction:
             self._undo(writer)
-        self._batch, self._committing = [], False
         self._threads_moved, self._news, self._added = set(), [], 0
+        # Last, and in this order: whoever is interrupted in between is settled once more.
+        self._committing = False
+        self._batch = []
 
     def _undo(self, writer: Connection) -> None:
         # First: whoever is interrupted in between has undone less.
