@@ -54,6 +54,8 @@ class Fields(NamedTuple):
     #: What keeps rows of two kinds, or under two lists, apart.
     prefix: bytes
     values: Callable[[Any], Values]
+    #: Packs the lengths of the texts and the numbers.
+    places: struct.Struct
 
 
 def _text(text: str | None) -> str:
@@ -159,13 +161,13 @@ def _principal(principal: Principal) -> Values:
 
 
 FIELDS: dict[type[AuthenticRow], Fields] = {
-    Call: Fields("request", 1, b"request/1\0", _call),
-    Run: Fields("run", 1, b"run/1\0", _run),
-    Thread: Fields("thread", 1, b"thread/1\0", _thread),
-    StoredMessage: Fields("message", 1, b"message/1\0", _message),
-    Grant: Fields("grant", 1, b"grant/1\0", _grant),
-    Principal: Fields("token", 1, b"token/1\0", _principal),
-    EffectKey: Fields("effect", 1, b"effect/1\0", _effect_key),
+    Call: Fields("request", 1, b"request/1\0", _call, struct.Struct("<37q")),
+    Run: Fields("run", 1, b"run/1\0", _run, struct.Struct("<21q")),
+    Thread: Fields("thread", 1, b"thread/1\0", _thread, struct.Struct("<7q")),
+    StoredMessage: Fields("message", 1, b"message/1\0", _message, struct.Struct("<4q")),
+    Grant: Fields("grant", 1, b"grant/1\0", _grant, struct.Struct("<14q")),
+    Principal: Fields("token", 1, b"token/1\0", _principal, struct.Struct("<11q")),
+    EffectKey: Fields("effect", 1, b"effect/1\0", _effect_key, struct.Struct("<7q")),
 }
 
 
@@ -173,7 +175,7 @@ def _covered(fields: Fields, row: AuthenticRow) -> bytes:
     """Return the bytes that a MAC is made of: one row has one form, and no other row has it."""
     texts, numbers = fields.values(row)
     try:
-        places = struct.pack(f"<{len(texts) + len(numbers)}q", *map(len, texts), *numbers)
+        places = fields.places.pack(*map(len, texts), *numbers)
     except struct.error as error:
         raise ValueError(f"no whole number of 64 bits: {error}") from None
     return fields.prefix + places + "".join(texts).encode()

@@ -255,8 +255,8 @@ class UnitOfWork:
             self.run = run.written(seq, row_mac(run, mac))
         for call_id, call in self.touched_calls.items():
             call = call.written(seq)
-            self.touched_calls[call_id] = call.written(seq, row_mac(call, mac))
-        self.calls.update(self.touched_calls)
+            call = call.written(seq, row_mac(call, mac))
+            self.touched_calls[call_id] = self.calls[call_id] = call
         for grant_id, grant in self.touched_grants.items():
             self.touched_grants[grant_id] = replace(grant, mac=row_mac(grant, mac))
         self.grants.update(self.touched_grants)
@@ -272,7 +272,8 @@ class UnitOfWork:
             raise IllegalMove(f"call {min(silent)} changed, and no event says so; report it")
 
     def _authentic(self, thread: Thread) -> Thread:
-        thread = thread._replace(created=thread.created or self.now)
+        if not thread.created:
+            thread = thread._replace(created=self.now)
         return thread._replace(mac=row_mac(thread, self.deps.mac))
 
     def as_written(self, value: Any) -> Any:

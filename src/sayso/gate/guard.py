@@ -119,7 +119,7 @@ class Guard:
         names = sorted({*values, *self.signature.constants})
         passed = codec.sha256(codec.dumps([[name, whole[name]] for name in names]).encode())
         subject = f"call:{self.tool.name}"
-        named = self._named(codec.loads(data))
+        named = None if self.key is None else self._named(self.key(codec.loads(data)))
         return Plan(
             key=scope.key(subject, passed[:32])
             if named is None
@@ -150,9 +150,8 @@ class Guard:
         """The facts of the surroundings, as they are now."""
         return "" if self.binds is None else codec.canonical(bound_facts(self.binds)).decode()
 
-    def _named(self, args: dict[str, Json]) -> str | None:
-        """What the caller knows this call by, made of its arguments; nothing if by its content."""
-        named: object = self.key(args) if self.key is not None else None
+    def _named(self, named: object) -> str | None:
+        """What the caller knows this call by; nothing if by its content."""
         if named is None:
             return None
         return checked_name(str(named) if isinstance(named, int) else named, "key")

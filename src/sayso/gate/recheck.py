@@ -7,7 +7,7 @@ check as one that came back a week later.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from sayso import codec
 from sayso.engine.commands import Cancel, Reask
@@ -30,13 +30,13 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
             f"{call.id} was asked for by agent {call.agent!r}, and this is {plan.agent!r}: run it "
             "as the agent that asked, or make the call in another run"
         )
-    reask = Reask(thread=call.thread, run=call.run, call=call.id, reason="")
+    reason, changes = "", dict[str, Any]()
     changed = plan.tool is not None and plan.tool.digest != call.tool_digest
     if changed:
-        reask = replace(reask, reason="the tool changed since the approval", tool=plan.tool)
+        reason, changes["tool"] = "the tool changed since the approval", plan.tool
     binds = plan.binds()
     if binds != call.binds:
-        reask = replace(reask, reason="its surroundings changed since the approval", binds=binds)
+        reason, changes["binds"] = "its surroundings changed since the approval", binds
     args = call.args
     edited = call.original is not None
     if plan.reads is not None and (changed or edited):
@@ -47,21 +47,21 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
         if args != call.args:
             whose = "edited arguments" if edited else "arguments"
             reason = f"the tool adds to the {whose}, or reads them in another way"
-            reask = replace(reask, reason=reason, args=args, args_hash=codec.sha256(args.encode()))
+            changes |= {"args": args, "args_hash": codec.sha256(args.encode())}
     now = await plan.terms(codec.loads(args))
     if now.verdict is Verdict.DENY:
         what = "the edited arguments" if edited else "it by now"
-        reason = f"the policy ({now.rule}) forbids {what}"
-        return called_off(call, reason, by=f"policy:{now.rule}")
+        forbids = f"the policy ({now.rule}) forbids {what}"
+        return called_off(call, forbids, by=f"policy:{now.rule}")
     key = effect_key_of(plan, binds, now, args)
     if key != call.effect_key:
         reason = f"the key of its effect is another one now: {shown_key(key) or 'none'}"
-        terms = tightened(call.terms, now)
-        reask = replace(reask, reason=reason, terms=terms, effect_key=key)
+        changes |= {"terms": tightened(call.terms, now), "effect_key": key}
     if (both := raised_terms(call, now)) is not None:
         what = "the edited arguments meet" if edited else "there is"
-        reask = replace(reask, reason=f"{what} a stricter rule: {now.rule}", terms=both)
-    return reask if reask.reason else None
+        reason, changes["terms"] = f"{what} a stricter rule: {now.rule}", both
+    whole = {"thread": call.thread, "run": call.run, "call": call.id, "reason": reason, **changes}
+    return Reask(**whole) if reason else None
 
 
 def raised_terms(call: Call, now: Terms) -> Terms | None:

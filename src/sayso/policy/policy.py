@@ -127,7 +127,6 @@ class Policy:
 
         Each rule that was looked at is added to ``trace``, before the next one is.
         """
-        own = replace(own, policy=self.digest)
         failed: Terms | None = None
         for index, rule in enumerate(self.rules):
             name, unmet = rule.name or f"rule {index + 1}", rule.unmet(call, agent, now)
@@ -137,9 +136,9 @@ class Policy:
             if trace is not None:
                 trace.append(Heard(index, name, unmet, said))
             if said is True:
-                return _with(failed, terms_of(rule, name, own, call))
+                return _with(failed, terms_of(rule, name, self.digest, own, call))
             if isinstance(said, BaseException):
-                terms = terms_of(rule, name, own, call)
+                terms = terms_of(rule, name, self.digest, own, call)
                 failed = _with(failed, _failed(terms, name, said))
         if callable(needs_approval):
             said = meant((yield needs_approval, fresh(call.args)))
@@ -147,7 +146,7 @@ class Policy:
             said = meant(needs_approval)
         if trace is not None:
             trace.append(Heard(None, OWN, "", said))
-        return _with(failed, _by_tool(own, said))
+        return _with(failed, _by_tool(own, self.digest, said))
 
 
 def fresh(args: Mapping[str, Json]) -> Args:
@@ -177,10 +176,11 @@ def meant(said: object) -> bool | BaseException:
     return TypeError(f"the predicate returned {type(said).__name__}: return True or False")
 
 
-def _by_tool(own: Terms, said: bool | BaseException) -> Terms:
+def _by_tool(own: Terms, policy: str, said: bool | BaseException) -> Terms:
     if isinstance(said, BaseException):
-        return _failed(replace(own, rule=OWN), OWN, said)
-    return _guarded(own, rule=OWN, verdict=Verdict.ASK if said else Verdict.ALLOW)
+        return _failed(replace(own, policy=policy, rule=OWN), OWN, said)
+    verdict = Verdict.ASK if said else Verdict.ALLOW
+    return _guarded(own, policy=policy, rule=OWN, verdict=verdict)
 
 
 def _failed(terms: Terms, rule: str, error: BaseException) -> Terms:
@@ -200,7 +200,7 @@ def _with(failed: Terms | None, terms: Terms) -> Terms:
     return replace(both, rule=rule, description=terms.description or failed.description)
 
 
-def terms_of(rule: Rule, name: str, own: Terms, call: ToolCall) -> Terms:
+def terms_of(rule: Rule, name: str, policy: str, own: Terms, call: ToolCall) -> Terms:
     """The tool's own terms, overridden where the rule says something."""
     changes: dict[str, Any] = {
         term: getattr(rule, term) for term in _TERM_NAMES if getattr(rule, term) is not None
@@ -209,7 +209,7 @@ def terms_of(rule: Rule, name: str, own: Terms, call: ToolCall) -> Terms:
         changes["effect"] = _effect(own, rule.effect)
     if rule.description is not None:
         changes["description"] = _described(rule.description, call)
-    terms = replace(own, verdict=Verdict(rule.verdict), rule=name, **changes)
+    terms = replace(own, verdict=Verdict(rule.verdict), rule=name, policy=policy, **changes)
     if rule.requester_decides is not None:
         return _plain(terms)
     return _guarded(terms if rule.risk is None else _plain(terms))
@@ -248,7 +248,7 @@ def _plain(terms: Terms, **changes: Any) -> Terms:
     """The same terms, as those of one call, with some changes."""
     if type(terms) is Terms and not changes:
         return terms
-    return Terms(**{**as_fields(terms), **changes})
+    return Terms(**(as_fields(terms) | changes))
 
 
 def _digest(rules: tuple[Rule, ...]) -> str:

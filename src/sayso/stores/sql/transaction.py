@@ -261,12 +261,14 @@ class SqlTransaction:
 
     def _check_not_put_back(self, work: UnitOfWork) -> None:
         """Raise ``Tampered`` if a row that changes is older than the events after it allow."""
-        thread = self._threads[work.thread.id] or Thread(id=work.thread.id)
         rows: list[Call | Run] = [
             row for name, row in self._read.items() if name in work.touched_calls
         ]
         if self._read_run is not None and work.run_touched:
             rows = [self._read_run, *rows]
+        if not rows:
+            return
+        thread = self._threads[work.thread.id] or Thread(id=work.thread.id)
         if any(row.seq > thread.seq for row in rows):
             raise event_taken()
         older = [row for row in rows if row.seq < thread.seq]

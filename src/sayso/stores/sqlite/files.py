@@ -15,10 +15,9 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 from weakref import WeakSet, finalize
 
@@ -216,28 +215,28 @@ class OpenFiles:
 
     def __init__(self, path: Path, name: Path) -> None:
         """Note the identities of the files. ``name`` is the user's name for ``path``."""
-        self._name = str(name)
-        self._logs = [f"{path}-wal", f"{path}-shm"]
-        self._known = {file: identity_of(os.stat(file)) for file in (self._name, *self._logs)}
+        files = (str(name), f"{path}-wal", f"{path}-shm")
+        self._all = [(file, identity_of(os.stat(file))) for file in files]
+        self._database = self._all[:1]
 
     def check(self) -> None:
         """Raise ``StoreError`` if the database was deleted or replaced since it was opened."""
-        self._check(self._name)
+        self._check(self._database)
 
     def check_all(self) -> None:
         """Check the log too."""
-        for file in (self._name, *self._logs):
-            self._check(file)
+        self._check(self._all)
 
-    def _check(self, file: str) -> None:
-        try:
-            found = os.stat(file)
-        except FileNotFoundError:
-            raise _not_ours(file, "deleted") from None
-        except OSError as error:
-            raise StoreError(f"{file} can no longer be read: {error.strerror}") from error
-        if (found.st_dev, found.st_ino) != self._known[file]:
-            raise _not_ours(file, "replaced")
+    def _check(self, files: list[tuple[str, Identity]]) -> None:
+        for file, known in files:
+            try:
+                found = os.stat(file)
+            except FileNotFoundError:
+                raise _not_ours(file, "deleted") from None
+            except OSError as error:
+                raise StoreError(f"{file} can no longer be read: {error.strerror}") from error
+            if (found.st_dev, found.st_ino) != known:
+                raise _not_ours(file, "replaced")
 
 
 def _not_ours(file: str, what: str) -> StoreError:
@@ -332,20 +331,25 @@ class Sidecar:
         self._files[descriptor] = identity_of(os.fstat(descriptor))
         return True
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep the writers of other processes out."""
+    def lock(self) -> Self:
+        """Keep the writers of other processes out inside ``with sidecar.lock():``."""
+        return self
+
+    def __enter__(self) -> None:
         if fcntl is None:
-            yield
             return
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
             while self._opened_again(self._lock, self._lock_fd):
                 fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            if not self.closed:  # a forked child would unlock it for the parent, too
-                fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *exception: object) -> None:
+        # In a forked child, where it is closed, it would be unlocked for the parent, too.
+        if fcntl is not None and not self.closed:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def free(self) -> bool:
         """Return whether no other process is writing."""

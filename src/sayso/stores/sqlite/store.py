@@ -11,7 +11,6 @@ restored from a copy, and nothing starts until you run ``sayso recover``.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sqlite3
@@ -364,7 +363,8 @@ class SqliteStore(SqlReads):
         self._schedule = SealSchedule()
         #: Whether this process has committed events since it sealed.
         self._has_written = False
-        self._pos = 0
+        #: The number of the last event, and what it is once the batch is committed.
+        self._pos, self._pos_after = 0, 0
         self._seen, self._added = 0, 0
         self._own = OwnCommits()
         self._row_cache = RowCache()
@@ -464,8 +464,9 @@ class SqliteStore(SqlReads):
                     moved = self._commit_queue()
         finally:
             # Also after an interrupt, or a later batch would run it.
-            with contextlib.suppress(ValueError):
-                self._queue.remove(operation)
+            if operation in self._queue:
+                with contextlib.suppress(ValueError):  # another thread was faster
+                    self._queue.remove(operation)
         if began_in != self._generation:
             raise forked(self.path)
         self._hub.publish(moved)
@@ -476,8 +477,9 @@ class SqliteStore(SqlReads):
     def _commit_queue(self) -> set[str]:
         """Commit the queue; return the threads that changed."""
         writer = self._writer or self._open()
-        with no_fork():
-            self._mend(writer)
+        if self._batch:  # its commit was interrupted
+            with no_fork():
+                self._mend(writer)
         batch = self._batch = [operation for operation in list(self._queue) if not operation.done]
         moved: set[str] = set()
         try:
@@ -504,11 +506,14 @@ class SqliteStore(SqlReads):
         rolled back are still in the queue, and their callers try again.
         """
         if self._committing and not writer.in_transaction:
+            self._pos = self._pos_after
             self._finish(self._batch)
         if writer.in_transaction:
             self._undo(writer)
-        self._batch, self._committing = [], False
         self._threads_moved, self._news, self._added = set(), [], 0
+        # Last, and in this order: whoever is interrupted in between is settled once more.
+        self._committing = False
+        self._batch = []
 
     def _undo(self, writer: Connection) -> None:
         # Before the rollback: an interrupt in between must not leave a stale cache.
@@ -519,8 +524,7 @@ class SqliteStore(SqlReads):
     def _commit(self, writer: Connection, batch: list[Operation]) -> None:
         self._files.check_all()
         writer.execute("BEGIN IMMEDIATE")
-        if self._row_cache.check(writer):
-            self._check_lineage(writer)
+        pos = self._check_lineage(writer) if self._row_cache.check(writer) else self._pos
         for operation in batch:
             transaction = SqliteTransaction(
                 writer, self._tool_cache, self._deps, self._decode, self._clock, self._row_cache
@@ -528,12 +532,14 @@ class SqliteStore(SqlReads):
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
             if operation.error is not None:
                 self._row_cache.forget()
-        pos = last_pos(writer)
+        # Events are numbered without gaps. What was refused may have counted some of its own.
+        refused = any(operation.error is not None for operation in batch)
+        pos = last_pos(writer) if refused else pos + self._added
         if writer.in_transaction and self._wants_look(pos):
             self._seal_when_due(writer)
         self._cross(batch, "before")
         if writer.in_transaction:
-            self._committing = True
+            self._pos_after, self._committing = pos, True
             self._commit_own(writer, pos)
             self._pos = pos
             for tools, search_keys in self._news:
@@ -543,8 +549,11 @@ class SqliteStore(SqlReads):
         self._sidecar.mark(pos)
         self._finish(batch)
 
-    def _check_lineage(self, writer: Connection) -> None:
-        """Raise ``StoreError`` if another process replaced the store or put an older copy back."""
+    def _check_lineage(self, writer: Connection) -> int:
+        """Another process has written: refuse what is not the future of what we know.
+
+        Returns the number of the last event.
+        """
         if read_meta(writer.execute, self.url)["incarnation"] != self.incarnation:
             raise another(self.url)
         if (pos := last_pos(writer)) < self._pos:
@@ -553,6 +562,7 @@ class SqliteStore(SqlReads):
             raise StoreError(
                 f"an older copy was put back into {self.path}: run `sayso recover` first"
             )
+        return pos
 
     def _commit_own(self, writer: Connection, pos: int) -> None:
         self._own.add(pos - self._added + 1, pos)
