@@ -11,6 +11,7 @@ restored from a copy, and nothing starts until you run ``sayso recover``.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sqlite3
