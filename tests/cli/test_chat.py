@@ -122,7 +122,7 @@ def test_one_of_two_is_decided_and_the_other_later(world: World) -> None:
     assert "deleteFile" in person.at_prompt("s")
     seen = person.at_prompt("/decide", YOU)
     assert "✓ getWeatherInformation ran" in seen
-    assert "… deleteFile waits" in seen
+    assert "… deleteFile needs a decision" in seen
     assert "Final answer" not in seen
     person.at_prompt("m")
     person.at_prompt("gone already", r"go back\): ")
@@ -228,7 +228,7 @@ def test_a_pasted_message_may_have_several_lines(world: World) -> None:
     person.at_prompt("\x1b[200~what time\ris it?\x1b[201~", YOU)
     assert "It is 10am" in person.at_prompt("", YOU)
     person.at_prompt("/nonsense", YOU)
-    assert "There is no /nonsense" in person.at_prompt("/decide", YOU)
+    assert "There is no command /nonsense" in person.at_prompt("/decide", YOU)
     assert "No pending requests." in person.at_prompt("/quit", YOU)
     person.ends(0)
 

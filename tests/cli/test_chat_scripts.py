@@ -57,7 +57,7 @@ def test_a_run_that_fails_is_code_1(world: World) -> None:
 
 def test_in_ci_nobody_is_asked(world: World) -> None:
     person = talk(world, "--message", "weather", CI="true")
-    assert "getWeatherInformation waits" in person.ends(3)
+    assert "getWeatherInformation needs a decision" in person.ends(3)
     assert len(pending(world)) == 1
 
 
@@ -67,16 +67,16 @@ def test_in_ci_nobody_is_asked(world: World) -> None:
 @pytest.mark.parametrize(
     ("target", "code", "says"),
     [
-        ("nowhere", 2, "'nowhere' names no agent: write it as module:attribute"),
-        ("no.such:agent", 4, "no module is called 'no.such'"),
+        ("nowhere", 2, "'nowhere' does not name an agent: write it as module:attribute"),
+        ("no.such:agent", 4, "there is no module 'no.such'"),
         ("sayso.demo:nobody", 4, "module 'sayso.demo' has no attribute 'nobody'"),
         ("os:sep", 2, "os:sep is a str, not a sayso.Agent"),
         ("sayso:Agent", 2, "sayso:Agent is the class Agent, not"),
-        ("os:getcwd", 2, "os:getcwd() gave a str, not a sayso.Agent"),
+        ("os:getcwd", 2, "os:getcwd() returned a str, not a sayso.Agent"),
         ("broken:agent", 2, "module 'broken' cannot be imported: ValueError: oh no"),
         ("lacking:agent", 2, "cannot be imported: ModuleNotFoundError: No module named 'nowhere_'"),
-        ("awaited:agent", 2, "awaited:agent is an async function, and what it opens would"),
-        ("failing:agent", 2, "failing:agent() made no agent: KeyError: 'x'"),
+        ("awaited:agent", 2, "awaited:agent is an async function: use a plain one"),
+        ("failing:agent", 2, "failing:agent() failed: KeyError: 'x'"),
         ("theirs:agent", 2, "needs a sayso.Agent. Start it in Python with its run(...)"),
     ],
 )

@@ -38,7 +38,7 @@ def test_without_a_terminal_one_round_plays_itself(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     printed = done.stdout
-    first, second = re.findall(r"Process (\d+) (?:runs|goes)", printed)
+    first, second = re.findall(r"Process (\d+) (?:runs|resumes)", printed)
     assert first != second
     assert f"Process {first} is killed while it waits (SIGKILL)" in printed
     assert "What really ran so far: nothing" in printed
