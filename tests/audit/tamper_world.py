@@ -208,6 +208,7 @@ class Faces:
         self.ran: list[str] = []
         self.waits = threading.Event()
         self.began = threading.Event()
+        self.blocked: list[threading.Thread] = []
 
     # Made when they are called: each takes longer than all that is done with it.
 
@@ -313,6 +314,9 @@ def build(database: Database, keys: Keyring) -> Built:
     built.now = clock()
     database.keep()  # before the store is closed, which would seal what no seal covers yet
     faces.waits.set()
+    for thread in faces.blocked:  # or their results would come after a case has begun
+        thread.join(60)
+        assert not thread.is_alive()
     faces.gate.close()
     return built
 
@@ -356,7 +360,9 @@ class _Stories:
             with contextlib.suppress(BaseException), self.gate.run(name, requester="eve"):
                 faces.blocks("bo")
 
-        threading.Thread(target=body, daemon=True).start()
+        thread = threading.Thread(target=body, daemon=True)
+        faces.blocked.append(thread)
+        thread.start()
         assert faces.began.wait(30)
         self.snap()
 
