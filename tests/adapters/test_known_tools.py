@@ -165,4 +165,4 @@ def test_words_for_an_agent_behind_an_adapter_come_from_code() -> None:
     client = TestClient(create_app([theirs], store=gate.store, auth=False))
     answer = client.post("/api/chat/theirs", json={"id": "c", "messages": []})
     assert answer.status_code == 404
-    assert "start it in Python with its run(...), and decide in the inbox" in answer.text
+    assert "start it in Python with run(...), and decide in the inbox" in answer.text
