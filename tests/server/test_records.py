@@ -57,7 +57,9 @@ def test_a_token_is_named_by_its_id(serve: Serve) -> None:
     assert secret not in str(facts)
 
 
-def test_a_long_thread_is_not_read_for_its_end(serve: Serve, url: str) -> None:
+def test_a_long_thread_is_not_read_for_its_end(
+    serve: Serve, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A conversation of many turns and calls: what is read for one request stays the same."""
     store = open_store(url)
     agent = mailer(*[say("Well.")] * 60, call("send_email", {"to": "ana"}))
