@@ -96,7 +96,7 @@ class SecurityMiddleware:
             self._log(scope, status or 500, time.perf_counter() - started, request_id)
 
     def _allowed_origin(self, headers: Headers) -> str | None:
-        """Return the request's origin if it is one of the allowed pages elsewhere."""
+        """Return the request's origin if it is one of the configured origins."""
         origin = headers.get("origin")
         return origin if origin is not None and origin.lower() in self._origins else None
 

@@ -134,7 +134,7 @@ class Forbidden(SaysoError):
 async def allowed_addresses(url: httpx.URL, *, allow_private: bool) -> list[str]:
     """Resolve a URL's host and return its addresses. Raise ``Forbidden`` if one is not allowed.
 
-    The URL is configuration, but whoever owns the name decides where it points, also a minute
+    The URL is configuration, but the owner of the name decides where it points, even a minute
     later. So the name is resolved once, and exactly the checked addresses are used.
     """
     host = url.raw_host.decode("ascii")
