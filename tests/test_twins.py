@@ -20,7 +20,11 @@ def test_twin_takes_and_says_what_its_method_does(door: type) -> None:
     assert twins(door)
     for name in twins(door):
         twin, method = getattr(door, name), getattr(door, name.removesuffix("_sync"))
-        assert inspect.signature(twin) == inspect.signature(method), name
+        wanted = inspect.signature(method)
+        # An async iterator is a plain one in the twin.
+        returned = str(wanted.return_annotation).replace("AsyncIterator", "Iterator")
+        assert str(inspect.signature(twin).return_annotation) == returned, name
+        assert inspect.signature(twin).parameters == wanted.parameters, name
         assert inspect.getdoc(twin) == inspect.getdoc(method), name
         assert twin.__name__ == name
         assert not inspect.iscoroutinefunction(inspect.unwrap(twin)), name

@@ -318,8 +318,9 @@ class Gate:
     @overload
     def once_sync(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T: ...
     def once_sync(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run a step of a named run once, from code that is not async; see ``once``."""
         return run_sync(self.once(key, function, *args, **kwargs))
+
+    once_sync.__doc__ = once.__doc__
 
     cancel_sync = twin(cancel)
     supersede_sync = twin(supersede)
