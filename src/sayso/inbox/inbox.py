@@ -308,8 +308,9 @@ class Inbox:
         return self._watch(self._cursor(after))
 
     def watch_sync(self, after: str | None = None) -> Iterator[Event]:
-        """Yield events as they are committed, by this process or another. See ``watch``."""
         return self._watch_sync(self._cursor(after))
+
+    watch_sync.__doc__ = watch.__doc__
 
     def _cursor(self, after: str | None) -> str:
         if not isinstance(after, str | None):
