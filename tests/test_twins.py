@@ -6,9 +6,9 @@ import pytest
 
 import sayso
 from sayso.client import Client, RemoteGate
-from sayso.gate.driven import Driven
+from sayso.gate.framework_agent import FrameworkAgent
 
-DOORS = [sayso.Gate, sayso.Inbox, sayso.Agent, sayso.Context, Client, RemoteGate, Driven]
+DOORS = [sayso.Gate, sayso.Inbox, sayso.Agent, sayso.Context, Client, RemoteGate, FrameworkAgent]
 
 
 def twins(door: type) -> list[str]:

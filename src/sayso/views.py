@@ -9,7 +9,7 @@ from typing import Any, cast
 from sayso import codec
 from sayso.engine.asking import doubt_envelope
 from sayso.engine.effects import shown_key
-from sayso.ordered import noted, restored
+from sayso.field_order import noted, restored
 from sayso.rows import Call, CallStatus, Tool
 from sayso.types import (
     DecisionMade,

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import sayso
-from sayso.gate.driven import Driven
+from sayso.gate.framework_agent import FrameworkAgent
 from sayso.policy import Policy
 from sayso.server import create_app
 
@@ -24,7 +24,7 @@ def look_up(name: str) -> str:
     return name
 
 
-def openai_agents(gate: sayso.Gate, policy: Policy | None) -> Driven:
+def openai_agents(gate: sayso.Gate, policy: Policy | None) -> FrameworkAgent:
     from agents import Agent, function_tool
 
     from sayso.adapters.openai_agents import guard
@@ -41,7 +41,7 @@ async def _asks(*_: Any) -> bool:
     return True
 
 
-def langchain(gate: sayso.Gate, policy: Policy | None) -> Driven:
+def langchain(gate: sayso.Gate, policy: Policy | None) -> FrameworkAgent:
     from langchain.agents import create_agent
     from langchain_core.language_models import FakeListChatModel
     from langgraph.checkpoint.memory import InMemorySaver
@@ -54,7 +54,7 @@ def langchain(gate: sayso.Gate, policy: Policy | None) -> Driven:
     return guard(agent, gate, policy)
 
 
-def pydantic_ai(gate: sayso.Gate, policy: Policy | None) -> Driven:
+def pydantic_ai(gate: sayso.Gate, policy: Policy | None) -> FrameworkAgent:
     from pydantic_ai import Agent, FunctionToolset, Tool
     from pydantic_ai.models.test import TestModel
 
@@ -69,7 +69,7 @@ def pydantic_ai(gate: sayso.Gate, policy: Policy | None) -> Driven:
     return guard(agent, gate, policy)
 
 
-def dspy(gate: sayso.Gate, policy: Policy | None) -> Driven:
+def dspy(gate: sayso.Gate, policy: Policy | None) -> FrameworkAgent:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from dspy import ReAct
@@ -79,7 +79,7 @@ def dspy(gate: sayso.Gate, policy: Policy | None) -> Driven:
     return guard(ReAct("question -> answer", tools=[send, look_up]), gate, policy)
 
 
-def agent_framework(gate: sayso.Gate, policy: Policy | None) -> Driven:
+def agent_framework(gate: sayso.Gate, policy: Policy | None) -> FrameworkAgent:
     from agent_framework import Agent, FunctionTool, tool
     from agent_framework_bench import Client
 
@@ -148,7 +148,7 @@ def _model() -> Any:
 
 
 def test_a_framework_that_cannot_say_hides_no_other_agent() -> None:
-    class Broken(Driven):
+    class Broken(FrameworkAgent):
         def known_tools(self) -> Any:
             raise RuntimeError("no idea")
 
@@ -161,7 +161,7 @@ def test_a_framework_that_cannot_say_hides_no_other_agent() -> None:
 
 def test_words_for_an_agent_behind_an_adapter_come_from_code() -> None:
     gate = sayso.Gate("memory://", agent="theirs")
-    theirs = Driven(gate, sayso.Inbox(gate.store))
+    theirs = FrameworkAgent(gate, sayso.Inbox(gate.store))
     client = TestClient(create_app([theirs], store=gate.store, auth=False))
     answer = client.post("/api/chat/theirs", json={"id": "c", "messages": []})
     assert answer.status_code == 404

@@ -26,11 +26,11 @@ from sayso.adapters import dspy as on_dspy
 from sayso.adapters import langchain as on_langchain
 from sayso.adapters import openai_agents as on_openai
 from sayso.adapters import pydantic_ai as on_pydantic
-from sayso.gate.driven import Driven
+from sayso.gate.framework_agent import FrameworkAgent
 
 set_tracing_disabled(True)
 
-Make = Callable[[Gate, Callable[..., Any], dict[str, Any], Path], Driven]
+Make = Callable[[Gate, Callable[..., Any], dict[str, Any], Path], FrameworkAgent]
 
 
 class Item(BaseModel):
@@ -38,18 +38,18 @@ class Item(BaseModel):
     number: int = 1
 
 
-def of_pydantic(gate: Gate, tool: Any, args: Any, folder: Path) -> Driven:
+def of_pydantic(gate: Gate, tool: Any, args: Any, folder: Path) -> FrameworkAgent:
     agent = Bench(folder).agent([call(tool.__name__, **args)], "Done.", tools=[tool])
     return on_pydantic.guard(agent, gate)
 
 
-def of_langchain(gate: Gate, tool: Any, args: Any, folder: Path) -> Driven:
+def of_langchain(gate: Gate, tool: Any, args: Any, folder: Path) -> FrameworkAgent:
     chat = Chat(script=[[("c1", tool.__name__, args)], "Done."], seen=[])
     return on_langchain.guard(create_agent(chat, [tool], checkpointer=InMemorySaver()), gate)
 
 
 def of_openai(strict: bool) -> Make:
-    def make(gate: Gate, tool: Any, args: Any, folder: Path) -> Driven:
+    def make(gate: Gate, tool: Any, args: Any, folder: Path) -> FrameworkAgent:
         made = [function_call(tool.__name__, args, call_id="c1")]
         model = ScriptedModel([made, [assistant_message("Done.")]])
         tools: Any = [function_tool(tool, strict_mode=strict)]
@@ -58,12 +58,12 @@ def of_openai(strict: bool) -> Make:
     return make
 
 
-def of_agent_framework(gate: Gate, tool: Any, args: Any, folder: Path) -> Driven:
+def of_agent_framework(gate: Gate, tool: Any, args: Any, folder: Path) -> FrameworkAgent:
     agent = af.Bench(folder).agent([af.call(tool.__name__, **args)], "Done.", tools=[tool])
     return on_af.guard(agent, gate)
 
 
-def of_dspy(gate: Gate, tool: Any, args: Any, folder: Path) -> Driven:
+def of_dspy(gate: Gate, tool: Any, args: Any, folder: Path) -> FrameworkAgent:
     def step(name: str, args: Any) -> dict[str, str]:
         return {"next_thought": "", "next_tool_name": name, "next_tool_args": json.dumps(args)}
 

@@ -86,9 +86,9 @@ def test_a_wrong_target_is_one_clear_line(world: World, target: str, code: int, 
     (world.folder / "failing.py").write_text("def agent(): return {}['x']\n")
     (world.folder / "awaited.py").write_text("async def agent(): ...\n")
     (world.folder / "theirs.py").write_text(
-        "import sayso\nfrom sayso.gate.driven import Driven\n"
+        "import sayso\nfrom sayso.gate.framework_agent import FrameworkAgent\n"
         "gate = sayso.Gate('memory://', agent='theirs')\n"
-        "agent = Driven(gate, sayso.Inbox(gate.store))\n"
+        "agent = FrameworkAgent(gate, sayso.Inbox(gate.store))\n"
     )
     printed = script(world, target, "--message", "hi", code=code)
     assert printed.startswith("sayso: ")

@@ -118,7 +118,7 @@ async def test_the_calls_of_an_agent(store: SlowStore, asks: bool) -> None:
 
 
 async def test_on_the_loop_there_is_nothing_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sayso.twin._TURN_SECONDS", 0.0)
+    monkeypatch.setattr("sayso.sync._TURN_SECONDS", 0.0)
     store, ran = MemoryStore(), []
     gate = Gate(store, wait=0)
 

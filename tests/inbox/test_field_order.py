@@ -12,7 +12,7 @@ import sayso
 from sayso import Inbox, Question
 from sayso.adapters.ai_sdk.views import card_of, tool_view
 from sayso.agent.events import ToolCalled
-from sayso.ordered import NOTE, noted, restored
+from sayso.field_order import NOTE, noted, restored
 from sayso.testing import ScriptedModel, call
 from sayso.views import request_json
 

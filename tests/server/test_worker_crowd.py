@@ -12,7 +12,7 @@ import pytest
 import sayso
 from sayso.agent.agent import Resumable
 from sayso.engine.commands import Claim, Start
-from sayso.gate.driven import Driven
+from sayso.gate.framework_agent import FrameworkAgent
 from sayso.inbox import Inbox
 from sayso.stores.memory import MemoryStore
 from sayso.testing import ScriptedModel, call, calls, say
@@ -51,7 +51,7 @@ class Shop:
         gate = sayso.Gate(self.store, agent="shop", wait=0)
         paying = gate.guard(needs_approval=True)(self.pay)
 
-        class Adapted(Driven):
+        class Adapted(FrameworkAgent):
             async def begin(self, input: Any, thread: str) -> Any:
                 return await paying("ana")
 

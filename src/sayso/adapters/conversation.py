@@ -26,10 +26,10 @@ from typing import Any, ClassVar
 from sayso import codec
 from sayso.engine.commands import Cancel, Propose
 from sayso.gate import Gate, outcomes
-from sayso.gate.foreign import ForeignThread
+from sayso.gate.framework import FrameworkThread
 from sayso.policy import Policy
 from sayso.rows import Call, CallStatus, Message
-from sayso.twin import hop, write
+from sayso.sync import to_thread, write
 from sayso.types import Json
 
 Body = dict[str, Any]
@@ -47,7 +47,7 @@ class ConversationLog:
         self.gate = gate
         self.store = gate.store
         self.thread = thread
-        self.calls = ForeignThread(gate, thread, policy=policy)
+        self.calls = FrameworkThread(gate, thread, policy=policy)
         self.run = self.calls.run
         #: How many times the user has spoken.
         self.turn = 0
@@ -60,7 +60,7 @@ class ConversationLog:
     async def load(self) -> None:
         """Read the thread. Raises ``Tampered`` if the stored messages are not as Sayso wrote
         them."""
-        await hop(self._load)
+        await to_thread(self._load)
 
     def _load(self) -> None:
         rows = self.store.messages(self.thread)
@@ -129,7 +129,7 @@ class ConversationLog:
 
         New input from the user leaves calls without a result, and providers insist on one.
         """
-        rows = [await hop(self.calls.row_before, key) for key in keys]
+        rows = [await to_thread(self.calls.row_before, key) for key in keys]
         return [(row, closing_text(row)) for row in rows]
 
 
@@ -180,11 +180,11 @@ def closing_text(row: Call | None) -> str:
     return outcomes.as_text(codec.loads(row.result or "null"))
 
 
-async def cancel_skipped(calls: ForeignThread, keys: Iterable[str]) -> None:
+async def cancel_skipped(calls: FrameworkThread, keys: Iterable[str]) -> None:
     """Cancel the calls that the framework has answered without running them: their tool is gone,
     say, or another middleware gave a result."""
     for key in keys:
-        row = await hop(calls.row, key)
+        row = await to_thread(calls.row, key)
         if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
             reason = f"the agent went on without {row.tool}"
             command = Cancel(thread=row.thread, run=row.run, call=row.id, by="agent", reason=reason)

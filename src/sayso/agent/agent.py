@@ -21,9 +21,9 @@ from sayso.agent.tool import Tool, ToolOptions, as_tool
 from sayso.errors import Conflict, InvalidCall
 from sayso.gate import Gate
 from sayso.gate.gate import DEFAULT_LEASE
-from sayso.gate.judge import judge_sync
 from sayso.gate.options import checked_words
 from sayso.gate.parse_decisions import check_asked_in, decisions_from
+from sayso.gate.policies import judge_sync
 from sayso.gate.reentrancy import go_on_with
 from sayso.gate.run_result import RunResult, RunState
 from sayso.gate.telling import Channel
@@ -31,7 +31,7 @@ from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import LIVE, Call, Run
 from sayso.stores.nested_runs import call_off
-from sayso.twin import hop, look, twin
+from sayso.sync import read, sync_twin, to_thread
 from sayso.types import Decision, Json, Reviewer, Terms, ToolCall, moment
 
 if TYPE_CHECKING:
@@ -207,16 +207,16 @@ class Agent:
         self, where: RunState | str, *, by: str = "user", reason: str = "called off"
     ) -> None:
         """Cancel a run. Calls that are running finish and are recorded."""
-        await hop(lambda: call_off(self.store, self._find(where), by, reason))
+        await to_thread(lambda: call_off(self.store, self._find(where), by, reason))
 
     def close(self) -> None:
         """Close the store."""
         if self._gate is not None:
             self._gate.close()
 
-    run_sync = twin(run, apart=True)
-    resume_sync = twin(resume, apart=True)
-    cancel_sync = twin(cancel, apart=True)
+    run_sync = sync_twin(run, apart=True)
+    resume_sync = sync_twin(resume, apart=True)
+    cancel_sync = sync_twin(cancel, apart=True)
 
     # -- internals
 
@@ -246,7 +246,7 @@ class Agent:
         streams: bool = False,
         wait: float | None = None,
     ) -> RunResult:
-        run = await look(self.store, self._find, where)
+        run = await read(self.store, self._find, where)
         go_on_with(run.id, named=str(where))
         changed = run.agent_digest not in ("", self.digest)
         if changed and self.on_change == "refuse" and run.status in LIVE:
@@ -286,7 +286,7 @@ class Agent:
         decisions = decisions_from(given, ())
         if not (staged or decisions):
             return False
-        await look(self.store, check_asked_in, self.store, run.thread, decisions)
+        await read(self.store, check_asked_in, self.store, run.thread, decisions)
         inbox = Inbox(self.store, judge=self.judge)
         for one in staged:
             await inbox.decide(one.decision.request or "", one.decision, by=one.by, channel="state")

@@ -40,8 +40,8 @@ from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.lease import RunLease
 from sayso.gate.run_result import RunResult, RunState
 from sayso.rows import LIVE, Run, RunStatus
+from sayso.sync import read, to_thread, write, write_start
 from sayso.text import many
-from sayso.twin import hop, look, write, write_start
 from sayso.types import Request, Verdict
 
 T = TypeVar("T")
@@ -105,14 +105,14 @@ class RunLoop:
 
     async def _start_run(self, text: str) -> RunResult:
         while True:
-            if not await look(self.store, self._open_thread, text):
+            if not await read(self.store, self._open_thread, text):
                 await self.lease.make_room(self.ctx.thread, self.ctx.requester or "user")
                 continue
             try:
                 return await self._advance()
             except (Cancelled, Conflict):
                 # If our run was not written, another process used the thread first: start over.
-                if await look(self.store, self.store.run, self.ctx.run) is not None:
+                if await read(self.store, self.store.run, self.ctx.run) is not None:
                     return await self._resume_run()
 
     def _open_thread(self, text: str) -> bool:
@@ -147,7 +147,7 @@ class RunLoop:
 
     async def _enter(self, seen: Run | None) -> RunResult | None:
         """Load the run. Return a result if it is over or another process works on it."""
-        run = await look(self.store, self.lease.current) if seen is None else seen
+        run = await read(self.store, self.lease.current) if seen is None else seen
         if run.status in LIVE and self.lease.elsewhere(run):
             run = await self.lease.wait(self._until)
             if run.status in LIVE and self.lease.elsewhere(run):
@@ -155,7 +155,7 @@ class RunLoop:
         doubted: set[str] = set()
         if run.status in LIVE and run.lapsed(self.store.now()):
             doubted = {call.id for call in await self.lease.free_lapsed()}
-        run = await look(self.store, self._load, run.token, doubted)
+        run = await read(self.store, self._load, run.token, doubted)
         return None if run.status in LIVE else self._ended(run)
 
     def _load(self, token: int, doubted: set[str]) -> Run:
@@ -222,7 +222,7 @@ class RunLoop:
             run, news = await self._read(turn, lambda: self._look(turn), self._seen is None)
             execution = Execution(turn, self.lease, self.conversation)
             if turn.overdue:
-                await hop(turn.close_overdue)
+                await to_thread(turn.close_overdue)
             elif turn.in_doubt:
                 await settle_doubts(turn)
             elif turn.needs_preview:
@@ -240,13 +240,13 @@ class RunLoop:
                 await self._tell(news)
                 if not run.stop or run.owner != self.ctx.owner:
                     return run
-                await hop(self.lease.release)
+                await to_thread(self.lease.release)
 
     async def _read(self, turn: Turn, function: Callable[[], T], read: bool = False) -> T:
         """Call a function that may read the store, in a worker thread only if it will."""
         if self.store.quick_reads or not (read or turn.needs_store):
             return function()
-        return await hop(function)
+        return await to_thread(function)
 
     def _look(self, turn: Turn) -> tuple[Run, list[AgentEvent]]:
         """Read the run, then its calls. A decision made in between makes the run due again."""

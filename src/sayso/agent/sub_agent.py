@@ -17,7 +17,7 @@ from sayso.gate.run_result import RunResult
 from sayso.rows import LIVE, Run
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import call_off, inner_thread, wake_outer
-from sayso.twin import hop, look
+from sayso.sync import read, to_thread
 
 #: Prefix of the ids of agent runs.
 RUN = "run_"
@@ -84,7 +84,7 @@ class SubAgentRun:
 
     async def _advance(self, input: str) -> RunResult:
         agent, ctx = self._agent, self._ctx
-        known = await look(agent.store, run_of_call, agent.store, self._thread, ctx.call_id)
+        known = await read(agent.store, run_of_call, agent.store, self._thread, ctx.call_id)
         token = _outer_calls.set((*_outer_calls.get(), ctx.call_id))
         try:
             if known is not None:
@@ -118,7 +118,7 @@ async def wake_outer_run(store: Store, call_id: str) -> None:
     the inner run before it ended.
     """
     if call_id not in _outer_calls.get():
-        await hop(wake_outer, store, call_id)
+        await to_thread(wake_outer, store, call_id)
 
 
 def find_run(store: Store, name: str, agent: str) -> Run:

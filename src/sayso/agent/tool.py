@@ -36,7 +36,7 @@ from sayso.schema import Signature
 from sayso.schema.functions import resolved, signature_of
 from sayso.schema.models import readable
 from sayso.stores.base import Store
-from sayso.twin import run_sync, twin
+from sayso.sync import run_sync, sync_twin
 from sayso.types import DecisionMade, Json, Option, Question, Terms
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,8 +95,8 @@ class Context:
         with self._scope.inside():
             return await self._gate.once(key, function, *args, **kwargs)
 
-    ask_sync = twin(ask)
-    confirm_sync = twin(confirm)
+    ask_sync = sync_twin(ask)
+    confirm_sync = sync_twin(confirm)
 
     @overload
     def once_sync(

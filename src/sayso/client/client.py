@@ -27,7 +27,7 @@ from sayso.errors import Conflict, InvalidCall, InvalidDecision, SaysoError, Too
 from sayso.forking import renew_in_child
 from sayso.gate.options import Wait, check_known, checked_words, terms_from
 from sayso.rows import Call, CallStatus
-from sayso.twin import on_loop, twin
+from sayso.sync import on_loop, sync_twin
 from sayso.types import (
     Decided,
     DecisionMade,
@@ -219,16 +219,16 @@ class Client:
         """Close the connections."""
         await self._transport.close()
 
-    open_sync = twin(open)
-    ask_sync = twin(ask)
-    confirm_sync = twin(confirm)
-    wait_sync = twin(wait)
-    cancel_sync = twin(cancel)
-    claim_sync = twin(claim)
-    renew_sync = twin(renew)
-    result_sync = twin(result)
-    report_sync = twin(report)
-    close_sync = twin(close)
+    open_sync = sync_twin(open)
+    ask_sync = sync_twin(ask)
+    confirm_sync = sync_twin(confirm)
+    wait_sync = sync_twin(wait)
+    cancel_sync = sync_twin(cancel)
+    claim_sync = sync_twin(claim)
+    renew_sync = sync_twin(renew)
+    result_sync = sync_twin(result)
+    report_sync = sync_twin(report)
+    close_sync = sync_twin(close)
 
     async def __aenter__(self) -> Client:
         return self

@@ -50,7 +50,7 @@ from sayso.gate.scope import RunScope, carry, current, root_context
 from sayso.gate.settling import Settler
 from sayso.policy.template import checked_key, escaped
 from sayso.rows import Call, CallStatus
-from sayso.twin import twin
+from sayso.sync import sync_twin
 from sayso.types import Json, Question, Request, Terms
 from sayso.views import kept_question, question_from
 
@@ -222,9 +222,9 @@ class RemoteGate:
         self.driver.closed = True
         await self.client.close()
 
-    ask_sync = twin(ask)
-    confirm_sync = twin(confirm)
-    close_sync = twin(close)
+    ask_sync = sync_twin(ask)
+    confirm_sync = sync_twin(confirm)
+    close_sync = sync_twin(close)
 
     def _wait_of(self, options: Mapping[str, Any]) -> float | None:
         wait = options.get("wait", UNSET)

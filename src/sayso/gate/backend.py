@@ -34,15 +34,14 @@ from sayso.errors import Cancelled, Conflict, Denied, InvalidCall, Leased, Store
 from sayso.gate.lease import RunLease, leased
 from sayso.gate.outcomes import not_run
 from sayso.gate.plan import Plan, judged_call
-from sayso.gate.recheck import raised_terms, recheck
+from sayso.gate.recheck import raised_terms, recheck, verify
 from sayso.gate.reentrancy import refuse_own_run
 from sayso.gate.settling import Settler
-from sayso.gate.verify import verify
 from sayso.rows import LIVE, Call, CallStatus, RunStatus
 from sayso.stores.base import Due, Store
 from sayso.stores.nested_runs import close_due, release_lapsed
 from sayso.stores.row_checks import request_in
-from sayso.twin import News, hop, look, write, write_start, write_whole
+from sayso.sync import News, read, to_thread, write, write_shielded, write_start
 from sayso.types import Micros, Request
 
 #: How long a waiter trusts the news before it looks by itself.
@@ -288,7 +287,7 @@ class StoreBackend:
     async def find(self, entry: RunEntry, plan: Plan) -> Call | None:
         if entry.fresh:
             return None
-        call = await look(self.store, self.store.call_by_key, entry.name, plan.key)
+        call = await read(self.store, self.store.call_by_key, entry.name, plan.key)
         meant = (plan.kind, plan.tool_name, plan.args)
         if call is not None and plan.named and (call.kind, call.tool, call.args) != meant:
             return None  # proposing it says what the key was used for before
@@ -333,14 +332,14 @@ class StoreBackend:
 
     async def _read_first(self, entry: RunEntry, plan: Plan, new: NewCall) -> Step:
         """Let a read run before it is written: until it has a result there is nothing to keep."""
-        run = None if entry.fresh else await look(self.store, self.store.run, entry.name)
+        run = None if entry.fresh else await read(self.store, self.store.run, entry.name)
         if run is not None and (run.stop or run.status is RunStatus.CANCELLED):
             raise Cancelled(f"run {run.id} was cancelled: {run.stop}; start another run")
 
         async def write(result: str | None) -> Call:
             ran = replace(new, outcome=(True, result))
             commands = [*self._proposal(entry, plan, ran), *self._ends(entry, "done")]
-            results = await write_whole(self.store, *commands)
+            results = await write_shielded(self.store, *commands)
             (row,) = results[-1 - entry.alone]
             written: Call = row
             return written
@@ -350,14 +349,14 @@ class StoreBackend:
     # -- looking and waiting
 
     async def look(self, call: Call) -> Call:
-        found = await look(self.store, self.store.call, call.id)
+        found = await read(self.store, self.store.call, call.id)
         if found is None:
             raise InvalidCall(f"{call.id} is gone from the store; it was pruned or another store")
-        due = await look(self.store, self._due, found)
+        due = await read(self.store, self._due, found)
         if due is None:
             return found
-        await hop(close_due, self.store, due)
-        return await look(self.store, self.store.call, call.id) or found
+        await to_thread(close_due, self.store, due)
+        return await read(self.store, self.store.call, call.id) or found
 
     def _due(self, call: Call) -> Due | None:
         """What the clock alone has decided: an overdue request, a lapsed lease."""
@@ -475,12 +474,12 @@ class StoreBackend:
     async def _wait_for_turn(self, entry: RunEntry, call: Call) -> None:
         """Another process works on this run, one at a time: wait for it or for its lease."""
         with closing(News(self.store, entry.thread)) as news:
-            run = await look(self.store, self.store.run, call.run)
+            run = await read(self.store, self.store.run, call.run)
             if run is None or run.owner in (None, entry.owner):
                 return
             refuse_own_run(self.place, run.id)
             if run.lapsed(self.store.now()):
-                await hop(release_lapsed, self.store, call.thread, call.run)
+                await to_thread(release_lapsed, self.store, call.thread, call.run)
                 return
             await news.wait(min(self.lease_length / 3, _LONGEST_NAP))
 
@@ -498,7 +497,7 @@ class StoreBackend:
     ) -> Call:
         record = self.record(call, ok, result, why=why, hold=entry.hold, retry=retry)
         ends = self._ends(entry, "done" if ok else "failed")
-        recorded: Call = (await write_whole(self.store, record, *ends))[0]
+        recorded: Call = (await write_shielded(self.store, record, *ends))[0]
         return recorded
 
     def _ends(self, entry: RunEntry, status: str) -> tuple[Command, ...]:
@@ -507,12 +506,12 @@ class StoreBackend:
         return (Finish(thread=entry.thread, run=entry.name, status=status),)
 
     async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
-        (row,) = await write_whole(self.store, self.put_back(call, elsewhere=elsewhere))
+        (row,) = await write_shielded(self.store, self.put_back(call, elsewhere=elsewhere))
         suspended: Call = row
         return suspended
 
     async def doubt(self, call: Call, reason: str) -> Call:
-        (row,) = await write_whole(self.store, self.mark_in_doubt(call, reason))
+        (row,) = await write_shielded(self.store, self.mark_in_doubt(call, reason))
         doubted: Call = row
         return doubted
 
@@ -521,7 +520,7 @@ class StoreBackend:
             return call
         answer, result, said = await ask(call)  # outside of any transaction
         command = Settle(**_attempt(call), answer=answer, result=result, said=said)
-        (row,) = await write_whole(self.store, command)
+        (row,) = await write_shielded(self.store, command)
         settled: Call = row
         return settled
 
@@ -538,7 +537,7 @@ class StoreBackend:
     async def send(self, call: Call, command: Command) -> Call:
         """Write a command about one call, and return its row."""
         await write(self.store, command)
-        return await look(self.store, self.store.call, call.id) or call
+        return await read(self.store, self.store.call, call.id) or call
 
     def inner_run(self, call: Call) -> str | None:
         return None
@@ -546,22 +545,22 @@ class StoreBackend:
     async def request(self, call: Call) -> Request:
         # In a thread, however quick the store is: a caller that asks the same at once takes its
         # own place in the run meanwhile.
-        return await hop(self.shown, call)
+        return await to_thread(self.shown, call)
 
     def shown(self, call: Call) -> Request:
         """The row as people see it."""
         return request_in(self.store, call)
 
     async def stop_reason(self, call: Call) -> str:
-        run = await look(self.store, self.store.run, call.run)
+        run = await read(self.store, self.store.run, call.run)
         return "" if run is None else run.stop
 
     async def leased(self, call: Call) -> Leased:
-        run = await look(self.store, self.store.run, call.run)
+        run = await read(self.store, self.store.run, call.run)
         return Leased(f"{call.id} is gone from the store") if run is None else leased(run)
 
     async def finish(self, entry: RunEntry, status: str, output: str | None = None) -> None:
-        await hop(self._finish, entry, status, output)
+        await to_thread(self._finish, entry, status, output)
 
     def _finish(self, entry: RunEntry, status: str, output: str | None) -> None:
         run = self.store.run(entry.name)

@@ -18,8 +18,6 @@ from sayso import codec, text
 from sayso.errors import InvalidCall, NotFound, Paused, Rejected
 from sayso.gate.backend import StoreBackend
 from sayso.gate.driver import Driver
-from sayso.gate.judge import judge
-from sayso.gate.once import check_step, once_plan
 from sayso.gate.options import (
     UNSET,
     AskOptions,
@@ -40,8 +38,8 @@ from sayso.gate.options import (
     own_terms,
     question_terms,
 )
-from sayso.gate.plan import Plan
-from sayso.gate.policies import PolicyInForce
+from sayso.gate.plan import Plan, check_step, once_plan
+from sayso.gate.policies import PolicyInForce, judge
 from sayso.gate.scope import RunScope, carry, current, root_context
 from sayso.gate.settling import checked_settle, settler
 from sayso.gate.telling import Channel
@@ -50,7 +48,7 @@ from sayso.rows import Call
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import call_off
-from sayso.twin import drive, hop, run_sync, twin
+from sayso.sync import drive, run_sync, sync_twin, to_thread
 from sayso.types import Json, Question, Request, Terms, ToolCall, moment
 from sayso.views import kept_question
 
@@ -294,11 +292,11 @@ class Gate:
 
     async def cancel(self, run: str, *, by: str = "code", reason: str = "") -> None:
         """Call off a run: what has not started never will; what runs finishes and is recorded."""
-        await hop(self._stop, run, by, reason, False)
+        await to_thread(self._stop, run, by, reason, False)
 
     async def supersede(self, run: str, *, by: str = "code", reason: str = "") -> None:
         """End a run because newer input took its place."""
-        await hop(self._stop, run, by, reason or "newer input", True)
+        await to_thread(self._stop, run, by, reason or "newer input", True)
 
     def _stop(self, name: str, by: str, reason: str, superseded: bool) -> None:
         run = self.store.run(name)
@@ -308,8 +306,8 @@ class Gate:
 
     # -- twins
 
-    ask_sync = twin(ask)
-    confirm_sync = twin(confirm)
+    ask_sync = sync_twin(ask)
+    confirm_sync = sync_twin(confirm)
 
     @overload
     def once_sync(
@@ -322,8 +320,8 @@ class Gate:
 
     once_sync.__doc__ = once.__doc__
 
-    cancel_sync = twin(cancel)
-    supersede_sync = twin(supersede)
+    cancel_sync = sync_twin(cancel)
+    supersede_sync = sync_twin(supersede)
 
     # -- for the life of a call
 

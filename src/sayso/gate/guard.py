@@ -20,7 +20,7 @@ from sayso.gate.settling import Settler
 from sayso.policy import Predicate
 from sayso.rows import Call, Tool
 from sayso.schema import Signature
-from sayso.twin import drive, hop, in_thread, on_loop, run_sync
+from sayso.sync import drive, in_thread, on_loop, run_sync, to_thread
 from sayso.types import DecisionMade, Json, Terms, ToolCall
 from sayso.views import decision_made
 
@@ -174,7 +174,7 @@ class Guard:
 
     async def _preview(self, args: str, revision: int) -> str:
         """What would happen, as the preview says; never needed in order to decide."""
-        return await hop(self._previewed, args.encode())
+        return await to_thread(self._previewed, args.encode())
 
     def _previewed(self, data: bytes) -> str:
         args, kwargs = self.signature.load(data)

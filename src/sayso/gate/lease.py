@@ -21,7 +21,7 @@ from sayso.gate.reentrancy import due_here, refuse_own_run, took
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import call_off, release_lapsed
-from sayso.twin import News, hop, look, write
+from sayso.sync import News, read, to_thread, write
 from sayso.types import Micros, moment
 
 log = logging.getLogger("sayso.gate")
@@ -82,27 +82,27 @@ class RunLease:
 
         ``until`` is a moment on the monotonic clock: raise ``Leased`` if it comes first.
         """
-        run = await look(self.store, self.current)
+        run = await read(self.store, self.current)
         while run.status in LIVE and self.elsewhere(run):
             if due_here(run.id):
                 return run
             refuse_own_run(self.store.incarnation, run.id)
             with closing(News(self.store, run.thread)) as news:
-                run = await look(self.store, self.current)
+                run = await read(self.store, self.current)
                 if run.status in LIVE and self.elsewhere(run):
                     await news.wait(nap(self.store, run, until))
-            run = await look(self.store, self.current)
+            run = await read(self.store, self.current)
         return run
 
     async def make_room(self, thread: str, by: str) -> None:
         """Wait until the thread has no live run: new input supersedes a paused one."""
         with closing(News(self.store, thread)) as news:
-            while (live := await look(self.store, self.store.live_run, thread)) is not None:
+            while (live := await read(self.store, self.store.live_run, thread)) is not None:
                 refuse_own_run(self.store.incarnation, live.id)
                 if live.leased(self.store.now()):
                     await news.wait(nap(self.store, live))
                 else:
-                    await hop(call_off, self.store, live, by, NEW_INPUT, superseded=True)
+                    await to_thread(call_off, self.store, live, by, NEW_INPUT, superseded=True)
 
     # -- taking
 
@@ -166,7 +166,7 @@ class RunLease:
 
     async def free_lapsed(self) -> tuple[Call, ...]:
         """Free the run of a process that went away; the calls that are in doubt now."""
-        doubted = await hop(release_lapsed, self.store, self.thread, self.run)
+        doubted = await to_thread(release_lapsed, self.store, self.thread, self.run)
         if doubted:
             took(self.run)
         return doubted
@@ -180,7 +180,7 @@ class RunLease:
         self.drop()
         if _is_parked(run, due_at):  # the commit that asked has given the lease back
             return run
-        seen = await look(self.store, self.current)
+        seen = await read(self.store, self.current)
         ours = seen.status in LIVE and seen.owner in (None, self.owner)
         if _is_parked(seen, due_at) or not ours:
             return seen

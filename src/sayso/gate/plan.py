@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,10 +11,11 @@ from typing import Any
 from sayso import codec
 from sayso.engine.commands import NewCall
 from sayso.engine.effects import key_of
+from sayso.errors import InvalidCall
 from sayso.gate.settling import Settler
 from sayso.policy.template import checked_key
 from sayso.rows import Call, Tool
-from sayso.types import Terms, Verdict
+from sayso.types import Effect, Terms, Verdict
 
 
 def _no_binds() -> str:
@@ -103,3 +105,44 @@ async def judged_call(plan: Plan) -> NewCall:
     if plan.preview is None or terms.verdict is not Verdict.ASK:
         return new_call(plan, terms)
     return new_call(plan, terms, await plan.preview(plan.args, 1))
+
+
+def check_step(function: object) -> None:
+    """Refuse what is no function before it is written down that the step has failed."""
+    if callable(function):
+        return
+    if inspect.iscoroutine(function):
+        function.close()
+    kind = type(function).__name__
+    raise InvalidCall(
+        f"once() calls the step itself: give it a function and its arguments, not a {kind}",
+        "function",
+    )
+
+
+def once_plan(
+    key: str,
+    run: Callable[[Call], Awaitable[Any]],
+    *,
+    agent: str,
+    row_key: str,
+    wait: float | None = 0,
+    terms_effect: Effect = "once",
+) -> Plan:
+    """The plan of such a step; ``row_key`` is what its row is found by."""
+
+    async def terms(_: dict[str, Any]) -> Terms:
+        return Terms(verdict=Verdict.ALLOW, rule="once", effect=terms_effect)
+
+    face = codec.dumps({"parameters": {}, "returns": None})
+    return Plan(
+        key=row_key,
+        kind="approval",
+        args=codec.canonical({"key": key}).decode(),
+        agent=agent,
+        terms=terms,
+        tool=Tool.of("once", face, version=key),
+        tool_name="once",
+        run=run,
+        wait=wait,
+    )

@@ -34,7 +34,7 @@ from sayso.forking import call_in_child, generation
 from sayso.gate.driver import Driver
 from sayso.gate.options import MAX_NAME, checked_words
 from sayso.rows import Call
-from sayso.twin import on_loop, run_sync
+from sayso.sync import on_loop, run_sync
 
 _scopes: contextvars.ContextVar[tuple[RunScope, ...]] = contextvars.ContextVar(
     "sayso_scopes", default=()

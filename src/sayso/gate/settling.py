@@ -24,7 +24,7 @@ from sayso.engine.effects import shown_key
 from sayso.errors import SaysoError, told
 from sayso.gate.outcomes import in_text
 from sayso.rows import Call
-from sayso.twin import drive, hop, in_thread
+from sayso.sync import drive, in_thread, to_thread
 from sayso.types import DidNotRun, Ran
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ async def _called(settle: Callable[..., Any], key: str, args: Mapping[str, Any])
         with _only_looking():
             return settle(key, **args)
 
-    value = await hop(in_thread, call, SETTLE_SECONDS)
+    value = await to_thread(in_thread, call, SETTLE_SECONDS)
     if not inspect.isawaitable(value):
         return value
 

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 
-from sayso.twin import hop, on_lasting_loop
+from sayso.sync import on_lasting_loop, to_thread
 from sayso.types import Request
 
 Channel = Callable[[Request], Awaitable[None]]
@@ -37,7 +37,7 @@ async def deliver(channels: Sequence[Channel], request: Request, patience: float
         task.add_done_callback(_under_way.discard)
     apart = [channel for channel in channels if channel not in here]
     if apart:
-        await hop(_deliver_apart, apart, request, patience)
+        await to_thread(_deliver_apart, apart, request, patience)
     if told and patience:
         await asyncio.wait(told, timeout=patience)
 

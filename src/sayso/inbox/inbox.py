@@ -34,7 +34,7 @@ from sayso.stores import open_store
 from sayso.stores.base import Query, Store
 from sayso.stores.nested_runs import call_off, close_overdue, expire
 from sayso.stores.row_checks import if_readable, tool_of
-from sayso.twin import News, hop, look, twin, write, write_made
+from sayso.sync import News, read, sync_twin, to_thread, write, write_made
 from sayso.types import (
     KINDS,
     RISKS,
@@ -241,15 +241,15 @@ class Inbox:
 
         Filters: kind, agent, tool, thread, run, risk, q, sort, after, limit.
         """
-        return await hop(self._page, {"status": "pending", **filters})
+        return await to_thread(self._page, {"status": "pending", **filters})
 
     async def history(self, **filters: Unpack[Filters]) -> Page:
         """Return decided and closed requests, newest first. Takes the same filters, and status."""
-        return await hop(self._page, {"status": "closed", "sort": "newest", **filters})
+        return await to_thread(self._page, {"status": "closed", "sort": "newest", **filters})
 
     async def search(self, **filters: Unpack[Filters]) -> Page:
         """Return requests of any ``status``: a request status, ``closed`` or ``any``."""
-        return await hop(self._page, filters)
+        return await to_thread(self._page, filters)
 
     def _page(self, filters: Mapping[str, Any]) -> Page:
         rows, following = self._reader.page(filters)
@@ -257,15 +257,15 @@ class Inbox:
 
     async def get(self, request: Request | str) -> Request:
         """Return a request as it is now. Raise ``NotFound`` if there is none."""
-        call, found = await look(self.store, self._reader.current, _id_of(request))
+        call, found = await read(self.store, self._reader.current, _id_of(request))
         if found is None:
-            call = await hop(expire, self.store, call)
-            found = await look(self.store, self._reader.request, call)
+            call = await to_thread(expire, self.store, call)
+            found = await read(self.store, self._reader.request, call)
         return found
 
     async def find(self, prefix: str) -> Request:
         """Return the request whose id starts with ``prefix``. Raise ``NotFound`` if several do."""
-        return await self.get(await look(self.store, self._reader.id_from_prefix, prefix))
+        return await self.get(await read(self.store, self._reader.id_from_prefix, prefix))
 
     async def wait(self, request: Request | str, timeout: float | None = None) -> Request:
         """Wait until a request is no longer pending, and return it.
@@ -298,7 +298,7 @@ class Inbox:
     async def events(self, request: Request | str) -> list[Event]:
         """Return the events of a request, in order."""
         request_id = _id_of(request)
-        return await hop(lambda: self._reader.events(self._reader.call(request_id)))
+        return await to_thread(lambda: self._reader.events(self._reader.call(request_id)))
 
     def watch(self, after: str | None = None) -> AsyncIterator[Event]:
         """Yield events as they are committed, by this process or another.
@@ -333,13 +333,13 @@ class Inbox:
 
     async def _next_events(self, cursor: str) -> list[tuple[str, Event]]:
         with contextlib.closing(News(self.store, None)) as news:
-            while not (batch := await hop(self.store.events, cursor)):
+            while not (batch := await to_thread(self.store.events, cursor)):
                 await news.wait(_POLL_SECONDS)
         return batch
 
     async def reveal(self, request: Request | str, *, by: str | Reviewer) -> None:
         """Record that ``by`` is about to see the masked secrets of a request."""
-        await hop(self._reveal, _id_of(request), by)
+        await to_thread(self._reveal, _id_of(request), by)
 
     def _reveal(self, request_id: str, by: str | Reviewer) -> None:
         call = self._reader.call(request_id)
@@ -378,12 +378,12 @@ class Inbox:
         given = (request_id, decision, by, seen_digest, token, channel, grant)
         try:
             if isinstance(decision, Edit):  # evaluates the policy, which may take long
-                (decided,) = await write(self.store, await hop(self._command, *given))
+                (decided,) = await write(self.store, await to_thread(self._command, *given))
             else:
                 (decided,) = await write_made(self.store, self._command, *given)
         except Expired:
-            call = await look(self.store, self._reader.call, request_id)
-            await hop(expire, self.store, call)
+            call = await read(self.store, self._reader.call, request_id)
+            await to_thread(expire, self.store, call)
             raise
         return self._reader.request(decided)  # does not block: ``_command`` cached the tool
 
@@ -518,7 +518,7 @@ class Inbox:
         Calls that have not started never will. Raises ``Conflict`` if a call is running, in doubt
         or finished.
         """
-        await hop(self._cancel, _id_of(target), by, reason, superseded)
+        await to_thread(self._cancel, _id_of(target), by, reason, superseded)
 
     def _cancel(self, target: str, by: str | Reviewer, reason: str, superseded: bool) -> None:
         reason, name = checked_text(reason, "reason"), reviewer_of(self.store, by, None).name
@@ -536,7 +536,7 @@ class Inbox:
 
     async def grants(self, *, live_only: bool = True) -> list[Grant]:
         """List grants: those in force, or all of them with ``live_only=False``."""
-        return await hop(lambda: self.store.grants(live_only=live_only))
+        return await to_thread(lambda: self.store.grants(live_only=live_only))
 
     async def revoke(self, grant: Grant | str, *, by: str | Reviewer = "code") -> Grant:
         """Revoke a grant, given as itself or by id, and return it."""
@@ -548,24 +548,24 @@ class Inbox:
 
     # -- sync twins
 
-    pending_sync = twin(pending)
-    history_sync = twin(history)
-    search_sync = twin(search)
-    get_sync = twin(get)
-    find_sync = twin(find)
-    wait_sync = twin(wait)
-    events_sync = twin(events)
-    _next_events_sync = twin(_next_events)
-    reveal_sync = twin(reveal)
-    decide_sync = twin(decide)
-    approve_sync = twin(approve)
-    edit_sync = twin(edit)
-    reject_sync = twin(reject)
-    respond_sync = twin(respond)
-    decide_many_sync = twin(decide_many)
-    cancel_sync = twin(cancel)
-    grants_sync = twin(grants)
-    revoke_sync = twin(revoke)
+    pending_sync = sync_twin(pending)
+    history_sync = sync_twin(history)
+    search_sync = sync_twin(search)
+    get_sync = sync_twin(get)
+    find_sync = sync_twin(find)
+    wait_sync = sync_twin(wait)
+    events_sync = sync_twin(events)
+    _next_events_sync = sync_twin(_next_events)
+    reveal_sync = sync_twin(reveal)
+    decide_sync = sync_twin(decide)
+    approve_sync = sync_twin(approve)
+    edit_sync = sync_twin(edit)
+    reject_sync = sync_twin(reject)
+    respond_sync = sync_twin(respond)
+    decide_many_sync = sync_twin(decide_many)
+    cancel_sync = sync_twin(cancel)
+    grants_sync = sync_twin(grants)
+    revoke_sync = sync_twin(revoke)
 
     def close(self) -> None:
         """Close the store. Idempotent."""

@@ -33,7 +33,7 @@ from sayso.server.routes import chat, events, inbox, remote_agents, runs, stats,
 from sayso.server.service import Limits, Service
 from sayso.stores import open_store
 from sayso.stores.base import Store
-from sayso.twin import hop
+from sayso.sync import to_thread
 from sayso.worker import Worker
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ async def _seal_when_due(store: Store) -> None:
     """
     while store.keys.can_sign:
         try:
-            await hop(store.seal_if_due)
+            await to_thread(store.seal_if_due)
         except SaysoError as error:
             log.warning("cannot seal the audit log, retrying: %s", error)
         await asyncio.sleep(SEAL_CHECK)

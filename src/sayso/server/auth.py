@@ -22,7 +22,7 @@ from sayso.rows import Call
 from sayso.server.service import Service, service_of
 from sayso.server.sessions import COOKIE, resolve_secret
 from sayso.stores.base import Store
-from sayso.twin import look, write
+from sayso.sync import read, write
 from sayso.types import Request, Reviewer
 
 #: The caller on a server without authentication.
@@ -78,7 +78,7 @@ async def identify(service: Service, request: HttpRequest) -> Identity:
     if given and scheme.lower() != "bearer":
         raise Unauthenticated("send the token as `Authorization: Bearer …`")
     if given:
-        by = await look(service.store, resolve_secret, service.store, secret.strip(), session=False)
+        by = await read(service.store, resolve_secret, service.store, secret.strip(), session=False)
         return Identity(by, secret.strip())
     if not service.auth:
         return Identity(LOCAL_USER)
@@ -88,7 +88,7 @@ async def identify(service: Service, request: HttpRequest) -> Identity:
             "you are not signed in: open the link that the server printed, or send a token "
             "(`sayso token create NAME --role …`) as `Authorization: Bearer …`"
         )
-    by = await look(service.store, resolve_secret, service.store, cookie, session=True)
+    by = await read(service.store, resolve_secret, service.store, cookie, session=True)
     return Identity(by, cookie, session=True)
 
 

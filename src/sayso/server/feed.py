@@ -20,7 +20,7 @@ from sayso.inbox.people import Audience
 from sayso.rows import SYSTEM_THREAD, Event
 from sayso.server.audiences import EventAudiences
 from sayso.stores.base import Store
-from sayso.twin import News, hop
+from sayso.sync import News, to_thread
 from sayso.types import Reviewer, moment
 
 log = logging.getLogger("sayso.server")
@@ -125,11 +125,11 @@ class Feed:
 
     async def _follow_store(self, news: News) -> None:
         if not self._awake.is_set():
-            self._cursor = await hop(self._store.tail)
+            self._cursor = await to_thread(self._store.tail)
             self._awake.set()
         busy = False
         while self.readers:
-            batch = await hop(self._read, self._cursor)
+            batch = await to_thread(self._read, self._cursor)
             if not batch:
                 busy = False
                 await news.wait(_POLL)
@@ -204,7 +204,7 @@ class Feed:
         return self._next[2]
 
     async def _read_from_store(self, after: str) -> AsyncIterator[list[Item]]:
-        while batch := await hop(self._read, after):
+        while batch := await to_thread(self._read, after):
             yield batch
             after = batch[-1].cursor
 

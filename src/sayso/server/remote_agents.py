@@ -22,10 +22,10 @@ from sayso.engine.effects import first_request, is_remote
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
 from sayso.gate import Gate
 from sayso.gate.backend import Cleared, begun
-from sayso.gate.judge import judge, judge_sync
 from sayso.gate.options import checked_words, fixed_title, terms_from
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
+from sayso.gate.policies import judge, judge_sync
 from sayso.gate.scope import RunScope
 from sayso.inbox.inbox import Judge
 from sayso.policy import Judging, tightened
@@ -40,7 +40,7 @@ from sayso.server.service import Service
 from sayso.stores.base import Query, Store
 from sayso.stores.nested_runs import expire, release_lapsed
 from sayso.stores.row_checks import request_in
-from sayso.twin import News, hop, look, write
+from sayso.sync import News, read, to_thread, write
 from sayso.types import (
     Json,
     Micros,
@@ -75,13 +75,13 @@ async def open_call(
     Raises ``Conflict`` if the key was used with another body.
     """
     # Checking a value against an agent's own schema may be slow: do it off the event loop.
-    kind, args = _content(body) if body.schema_ is None else await hop(_content, body)
+    kind, args = _content(body) if body.schema_ is None else await to_thread(_content, body)
     fields = body.model_dump(by_alias=True, exclude_defaults=True)
     # Any difference in the body makes reuse of the key an error; the digest covers this hash.
     bound = remote_binds(codec.sha256(codec.canonical(fields)), body.binds)
     name = key or secrets.token_hex(16)
     run = body.run or (f"{agent}/thread/{body.thread}" if body.thread else f"{agent}/{name}")
-    known, call, now = await look(service.store, _existing, service, agent, body, run, name)
+    known, call, now = await read(service.store, _existing, service, agent, body, run, name)
     terms = await _terms(service, agent, body, kind, args, now)
     tool = _tool_spec(body) if kind == "approval" and body.tool is not None else None
     fresh = False
@@ -280,7 +280,7 @@ async def wait_for_decision(service: Service, call: Call, seconds: float) -> Cal
         service.feed.calling_on_close(news.wake),
     ):
         while True:
-            call = await hop(apply_due, service, call.id)
+            call = await to_thread(apply_due, service, call.id)
             left = ends - time.monotonic()
             newly = call.status is CallStatus.IN_DOUBT and not doubted
             if call.status not in _WAITING or newly or left <= 0 or service.feed.closed:
@@ -433,7 +433,7 @@ async def report(service: Service, call: Call, body: ResultBody) -> Call:
         raise Conflict(f"{call.id} is {call.status}: its result was already recorded")
     entry = RunScope(service.gate.driver, call.run, call.requester, thread=call.thread)
     recorded = await backend.end(entry, call, ok, result, why=why, retry=True)
-    await hop(finish_if_over, service, recorded)
+    await to_thread(finish_if_over, service, recorded)
     return recorded
 
 

@@ -36,7 +36,7 @@ from sayso.server.monitoring import Metrics
 from sayso.server.request_views import inert
 from sayso.stores.base import Cursor, Store
 from sayso.stores.row_checks import if_readable
-from sayso.twin import News, hop
+from sayso.sync import News, to_thread
 from sayso.types import Json, Micros, moment
 from sayso.views import is_request
 
@@ -394,7 +394,7 @@ class Outbox:
     async def begin(self) -> None:
         """Store where new endpoints start. Call this before the server accepts requests."""
         for endpoint in self._endpoints:
-            await hop(start_cursor, self._store, endpoint.name)
+            await to_thread(start_cursor, self._store, endpoint.name)
 
     async def run(self) -> None:
         """Deliver until ``stop`` is called. Deliveries in progress then get a few seconds."""
@@ -450,16 +450,16 @@ class EndpointReader:
     async def _step(self) -> tuple[float, bool]:
         """Deliver a message if one is due. Return how long to wait, and whether news end it."""
         store, endpoint = self._store, self._endpoint
-        raw = await hop(store.cursor, endpoint.name)
+        raw = await to_thread(store.cursor, endpoint.name)
         cursor, now = read_cursor(raw), store.now()
         if cursor.due > now:  # paused after a failure, or another server is delivering
             return min((cursor.due - now) / _MICROS, _POLL), False
-        found = await hop(self._next, raw, cursor)
+        found = await to_thread(self._next, raw, cursor)
         if found is None:
             return _POLL, True
         held = now + round((endpoint.timeout + _LEASE_MARGIN) * _MICROS)
         taken = cursor._replace(due=held).to_json()
-        if await hop(self._move, raw, taken):
+        if await to_thread(self._move, raw, taken):
             await self._deliver(found, cursor, taken)
         return 0.0, False
 
@@ -489,7 +489,7 @@ class EndpointReader:
             after = await self._try_delivery(found, cursor)
         finally:
             # If cancelled too, so that the next server need not wait for the lease.
-            moving = asyncio.ensure_future(hop(self._move, taken, after.to_json()))
+            moving = asyncio.ensure_future(to_thread(self._move, taken, after.to_json()))
             await asyncio.shield(moving)
 
     async def _try_delivery(self, found: PendingMessage, cursor: DeliveryCursor) -> DeliveryCursor:
@@ -502,7 +502,7 @@ class EndpointReader:
             log.warning("webhook %s to %s, try %d: %s", message.id, endpoint.shown, tries, error)
             if not self._is_dead(message, tries):
                 return DeliveryCursor(found.before, tries, self._store.now() + self._pause(tries))
-            await hop(self._give_up, message, tries, str(error))
+            await to_thread(self._give_up, message, tries, str(error))
             return DeliveryCursor(found.cursor)
         self._metrics.webhooks.labels("delivered").inc()
         return DeliveryCursor(found.cursor)

@@ -9,7 +9,7 @@ from contextlib import closing
 
 from sayso.rows import Event
 from sayso.stores.base import Cursor, Store
-from sayso.twin import News, hop
+from sayso.sync import News, to_thread
 from sayso.types import Micros
 
 log = logging.getLogger("sayso.stores")
@@ -45,9 +45,9 @@ class EventFollower:
 
     async def begin(self) -> None:
         """Start a new cursor at the end of the stream. Does nothing if it exists."""
-        if not await hop(self._store.cursor, self._name):
+        if not await to_thread(self._store.cursor, self._name):
             tail = _written(self._store.tail(), 0)
-            await hop(lambda: self._store.move_cursor(self._name, tail, expected=""))
+            await to_thread(lambda: self._store.move_cursor(self._name, tail, expected=""))
 
     async def run(self) -> None:
         """Deliver events until cancelled."""
@@ -74,13 +74,13 @@ class EventFollower:
         Returns the seconds for which another process holds the cursor, 0 if there may be more, or
         ``None`` if there is nothing left to read.
         """
-        raw = await hop(self._store.cursor, self._name)
+        raw = await to_thread(self._store.cursor, self._name)
         at, held = _read(raw)
         now = self._store.now()
         if held > now:
             return min((held - now) / 1_000_000, _POLL_SECONDS)
         seen, scanned = self._scanned
-        batch = await hop(self._store.events, scanned if seen == raw else at, _PAGE)
+        batch = await to_thread(self._store.events, scanned if seen == raw else at, _PAGE)
         if not batch:
             return None
         wanted = [event for _, event in batch if self._wants(event)]
@@ -103,7 +103,7 @@ class EventFollower:
         return 0.0
 
     async def _move(self, raw: str, to: str) -> bool:
-        return await hop(lambda: self._store.move_cursor(self._name, to, expected=raw))
+        return await to_thread(lambda: self._store.move_cursor(self._name, to, expected=raw))
 
 
 def _written(at: Cursor, held: Micros) -> str:

@@ -33,7 +33,7 @@ from sayso.errors import InvalidCall
 from sayso.rows import LIVE, Run
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable
-from sayso.twin import hop
+from sayso.sync import to_thread
 from sayso.types import Micros
 from sayso.worker.worker import Relay, Worker, next_look
 
@@ -241,15 +241,15 @@ class TemporalDispatch:
     @activity.defn(name=STEP)
     async def _step(self, run_id: str) -> float | None:
         """Resume a run if it is ready. Return the seconds until the next look."""
-        await hop(self._worker.sweep)
-        run = await hop(self._store.run, run_id)
+        await to_thread(self._worker.sweep)
+        run = await to_thread(self._store.run, run_id)
         if run is not None and self._due(run):
             # A task of its own: when Temporal gives up on this activity, the run continues.
             taken = asyncio.create_task(self._in_turn(run))
             while not taken.done():
                 activity.heartbeat()
                 await asyncio.wait({taken}, timeout=SILENCE.total_seconds() / 3)
-        return await hop(self._seconds, run_id)
+        return await to_thread(self._seconds, run_id)
 
     async def _in_turn(self, run: Run) -> None:
         async with self._room:

@@ -31,7 +31,7 @@ from sayso.rows import LIVE, Event, Run
 from sayso.stores.base import Query, Store
 from sayso.stores.event_follower import EventFollower
 from sayso.stores.nested_runs import close_overdue
-from sayso.twin import hop, look
+from sayso.sync import read, to_thread
 from sayso.types import Micros
 from sayso.worker.steps import Hear, Step, Steps, listen, recorded
 
@@ -173,18 +173,18 @@ class Worker:
         limit = room + beyond if room > 0 else 0
         behind, self._behind = self._behind, False
         try:
-            ready, came_due, now, soon = await look(self.store, self._read, limit, behind)
+            ready, came_due, now, soon = await read(self.store, self._read, limit, behind)
             for run in [run for run in ready if self._may_take(run)][: max(room, 0)]:
                 self.begin(run)
             if not limit or any(run.id not in self._tasks for run in ready):
                 self._behind = True
             if came_due:
-                if await look(self.store, self.store.overdue, 1):
-                    await hop(self.sweep)
+                if await read(self.store, self.store.overdue, 1):
+                    await to_thread(self.sweep)
                     self._behind = self._behind or bool(limit)
                     self._again.set()  # calls that were in doubt may be ready again
                 # What is due already must not shorten the wait.
-                soon = await look(self.store, self.store.next_due, now)
+                soon = await read(self.store, self.store.next_due, now)
                 self._seen, self._look_at = now - _LATE_COMMIT, time.monotonic() + POLL_SECONDS
         except SaysoError as error:
             self._behind = True
@@ -266,7 +266,7 @@ class Worker:
         body = {"error": said, "times": times}
         note = Note(thread=run.thread, type="broke", actor="worker", run=run.id, body=body)
         try:
-            await hop(self.store.transact, note)
+            await to_thread(self.store.transact, note)
         except SaysoError as error:
             log.warning("the failures of run %s could not be recorded: %s", run.id, error)
 
@@ -275,14 +275,14 @@ class Worker:
         agent = self._agents[run.agent]
         if run.agent in self._reporting:
             return await self._resumed(agent, run.id)
-        thread = await hop(self.store.thread, run.thread)
+        thread = await to_thread(self.store.thread, run.thread)
         try:
             return await self._resumed(agent, run.id)
         finally:
             if due.taken:  # else the worker that has it reports them
                 with suppress(SaysoError):  # only reporting failed; the run's status is known
                     seen = 0 if thread is None else thread.seq
-                    for step in await hop(recorded, self.store, run, seen):
+                    for step in await to_thread(recorded, self.store, run, seen):
                         self.steps.tell(step)
 
     async def _resumed(self, agent: Resumable, run: str) -> str:
@@ -390,10 +390,10 @@ class Relay:
 
     async def _hand_on(self, events: Sequence[Event]) -> None:
         for name in dict.fromkeys(event.run for event in events):
-            run = await hop(self._store.run, name)
+            run = await to_thread(self._store.run, name)
             if run is None or run.agent not in self._worker.names:
                 continue
-            time = await hop(next_look, self._store, run)
+            time = await to_thread(next_look, self._store, run)
             if time is None:
                 continue
             if time <= self._store.now():
@@ -405,8 +405,8 @@ class Relay:
     async def _scan_store(self) -> None:
         while True:
             try:
-                await hop(self._worker.sweep)
-                ready = await hop(self._store.ready, self._worker.names, _MOST_SCANNED)
+                await to_thread(self._worker.sweep)
+                ready = await to_thread(self._store.ready, self._worker.names, _MOST_SCANNED)
                 late = self._store.now() - round(self._scan * 1_000_000)
                 for run in ready:
                     if run.due(late) and self._worker.busy < self._worker.concurrency:

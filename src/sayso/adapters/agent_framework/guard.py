@@ -39,11 +39,10 @@ from sayso.adapters.agent_framework.middleware import (
 from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, check_gate
-from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool
+from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool
+from sayso.gate.framework_agent import FrameworkAgent, Within, check_gate, within
 from sayso.gate.options import check_taken
 from sayso.gate.run_result import RunResult
-from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.types import Json, Reviewer
@@ -94,7 +93,7 @@ def guard(agent: Any, gate: Gate, policy: Policy | None = None, **options: Any) 
 
 
 async def resume(
-    guarded: Driven, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
+    guarded: FrameworkAgent, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
 ) -> RunResult:
     """Resume a thread after these decisions. Calls without a decision stay pending."""
     return await guarded.resume(where, decisions=decisions, by=by)
@@ -111,7 +110,7 @@ class RunInput:
     arguments: dict[str, Json]
 
 
-class Guarded(Driven):
+class Guarded(FrameworkAgent):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
     channel = CHANNEL
@@ -170,7 +169,7 @@ class Guarded(Driven):
         return within(self.gate)
 
     async def part(self, input: Any, place: Within) -> Any:
-        calls = ForeignThread(self.gate, place.thread, policy=self.policy)
+        calls = FrameworkThread(self.gate, place.thread, policy=self.policy)
         inside = SubAgentRun(calls, place.key, Gated(self.gate, self.policy))
         if isinstance(self.agent, RawAgent):
             guard_sub_agent(self.agent)
@@ -183,7 +182,7 @@ class Guarded(Driven):
         _check_known(response.user_input_requests, hosted=False)
         return _output(response)
 
-    def known_tools(self) -> Iterable[ForeignTool]:
+    def known_tools(self) -> Iterable[FrameworkTool]:
         if not isinstance(self.agent, RawAgent):
             return ()
         own, more = self.agent.default_options.get("tools"), self.options.get("tools")
@@ -307,7 +306,7 @@ class HostedCalls:
     approve or reject them."""
 
     def __init__(self, log: MessageLog, policy: Policy | None) -> None:
-        self.thread = ForeignThread(log.gate, log.thread, policy=policy)
+        self.thread = FrameworkThread(log.gate, log.thread, policy=policy)
 
     async def answers(self, requests: Sequence[Content]) -> Message:
         """Return the answers to all requests. Raises ``Paused`` while one waits for a decision."""
@@ -329,13 +328,13 @@ class HostedCalls:
         return Message("user", said)
 
 
-def _call(request: Content) -> ForeignCall:
+def _call(request: Content) -> FrameworkCall:
     made = request.function_call
     assert made is not None
     label = made.server_name or made.additional_properties.get("server_label") or "service"
-    return ForeignCall(
+    return FrameworkCall(
         id=f"hosted:{request.id}",
-        tool=ForeignTool(
+        tool=FrameworkTool(
             name=f"{label}.{made.name}", needs_approval=True, possible=("approve", "reject")
         ),
         args=dict(made.parse_arguments() or {}),

@@ -49,14 +49,19 @@ from sayso.adapters.conversation import cancel_skipped
 from sayso.engine.commands import Reask
 from sayso.errors import CallFailed, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool, Outcome
-from sayso.gate.foreign_tool import SUB_AGENT_TERMS
+from sayso.gate.framework import (
+    SUB_AGENT_TERMS,
+    FrameworkCall,
+    FrameworkThread,
+    FrameworkTool,
+    Outcome,
+)
 from sayso.gate.recheck import called_off
 from sayso.gate.scope import open_scopes
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import Call, CallStatus
-from sayso.twin import in_thread, look, run_sync, write
+from sayso.sync import in_thread, read, run_sync, write
 from sayso.types import Json, Terms, Verdict
 
 #: The call that an outer ``Gated`` has asked about already.
@@ -135,13 +140,13 @@ class Gated(FunctionMiddleware):
             key = f"{apart}{made.id if made is not None and made.id else response.id}"
             in_thread(partial(_record_refusal, thread, key, self.by))
 
-    def _place(self, session: str, inside: SubAgentRun | None) -> tuple[ForeignThread, str]:
+    def _place(self, session: str, inside: SubAgentRun | None) -> tuple[FrameworkThread, str]:
         """Return the thread of a call, and the prefix that its key needs there."""
         if inside is not None:
-            thread = ForeignThread(self.gate, inside.calls.thread, policy=self.policy)
+            thread = FrameworkThread(self.gate, inside.calls.thread, policy=self.policy)
             return thread, f"{inside.key}/"
         around = driven_thread(self.gate)
-        thread = ForeignThread(self.gate, around or session, policy=self.policy)
+        thread = FrameworkThread(self.gate, around or session, policy=self.policy)
         return thread, "" if around in ("", session) else f"{session}/"
 
 
@@ -151,7 +156,7 @@ class _Call:
     def __init__(
         self,
         gated: Gated,
-        place: tuple[ForeignThread, str],
+        place: tuple[FrameworkThread, str],
         context: FunctionInvocationContext,
         call_next: Callable[[], Awaitable[None]],
     ) -> None:
@@ -185,7 +190,7 @@ class _Call:
         agent = agent_of(self.tool)
         if agent is not None:
             guard_sub_agent(agent)
-        call = ForeignCall(
+        call = FrameworkCall(
             id=self.id,
             tool=self._framework_tool(own=None if agent is None else SUB_AGENT_TERMS),
             args=self._args(self.context.arguments),
@@ -208,7 +213,7 @@ class _Call:
             return await self._pause()
         return _given(outcome)
 
-    def _framework_tool(self, *, own: Terms | None = None) -> ForeignTool:
+    def _framework_tool(self, *, own: Terms | None = None) -> FrameworkTool:
         tool = framework_tool(self.tool, own=own)
         return replace(tool, read=self._read if self.tool.input_model is not None else None)
 
@@ -230,7 +235,7 @@ class _Call:
     async def _check_edit(self) -> None:
         """Ask people again if the function does not accept an edit, instead of showing the error
         to the model."""
-        row = await look(self.thread.store, self.thread.row, self.id)
+        row = await read(self.thread.store, self.thread.row, self.id)
         edited = row is not None and row.original is not None and row.status is CallStatus.READY
         if row is None or not edited or self.tool.input_model is None:
             return
@@ -303,12 +308,12 @@ class _Call:
         return _approval_request(row, request, *ids)
 
     async def _row(self) -> Call:
-        row = await look(self.thread.store, self.thread.row, self.id)
+        row = await read(self.thread.store, self.thread.row, self.id)
         assert row is not None
         return row
 
 
-def _record_refusal(thread: ForeignThread, key: str, by: str) -> None:
+def _record_refusal(thread: FrameworkThread, key: str, by: str) -> None:
     run_sync(record_refusal(thread, key, by))
 
 
@@ -356,7 +361,7 @@ class SubAgentRun:
     its top, and what it said and did comes from the store.
     """
 
-    calls: ForeignThread
+    calls: FrameworkThread
     #: The key of that call, and the prefix of the keys of the agent's own calls.
     key: str
     #: Wraps the agent's functions.
@@ -592,11 +597,11 @@ NEEDS_APPROVAL, BODILESS = "_sayso_needs_approval", "_sayso_bodiless"
 NO_BODY = ("respond", "reject")
 
 
-def framework_tool(tool: FunctionTool, *, own: Terms | None = None) -> ForeignTool:
+def framework_tool(tool: FunctionTool, *, own: Terms | None = None) -> FrameworkTool:
     """Describe a function to the gate, under the terms that it states itself."""
     bodiless = tool.declaration_only or getattr(tool, BODILESS, False)
     always = tool.approval_mode == "always_require" or getattr(tool, NEEDS_APPROVAL, False)
-    return ForeignTool(
+    return FrameworkTool(
         name=tool.name,
         description=tool.description or "",
         parameters=tool.parameters(),
@@ -683,7 +688,7 @@ def _is_contents(stored: Json) -> bool:
 CHANNEL = "agent-framework"
 
 
-async def record_refusal(calls: ForeignThread, key: str, by: str) -> None:
+async def record_refusal(calls: FrameworkThread, key: str, by: str) -> None:
     """Record a refusal that was given to the framework: close the call, and what it asked in its
     body."""
     for request in await calls.waiting([key]):
@@ -692,10 +697,10 @@ async def record_refusal(calls: ForeignThread, key: str, by: str) -> None:
         try:
             await Inbox(calls.store).decide(request.id, request.reject(), by=by, channel=CHANNEL)
         except SaysoError:  # `by` may not decide, but the framework continues without the call
-            await _call_off(calls, await look(calls.store, calls.store.call, request.id), by)
-    await _call_off(calls, await look(calls.store, calls.row, key), by)
+            await _call_off(calls, await read(calls.store, calls.store.call, request.id), by)
+    await _call_off(calls, await read(calls.store, calls.row, key), by)
 
 
-async def _call_off(calls: ForeignThread, row: Call | None, by: str) -> None:
+async def _call_off(calls: FrameworkThread, row: Call | None, by: str) -> None:
     if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
         await write(calls.store, called_off(row, f"{by} refused it in the framework"))

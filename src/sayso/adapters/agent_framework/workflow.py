@@ -42,12 +42,12 @@ from sayso.adapters.agent_framework.middleware import (
 )
 from sayso.errors import Paused, Refused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.driven import Driven
-from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool
+from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool
+from sayso.gate.framework_agent import FrameworkAgent
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import CallStatus
-from sayso.twin import look
+from sayso.sync import read
 from sayso.types import Json, Question
 
 Checkpoints = str | Path | Callable[[str], CheckpointStorage]
@@ -57,7 +57,7 @@ _WAITS = (CallStatus.ASKED, CallStatus.IN_DOUBT)
 _NO_ANSWER = object()
 
 
-class GuardedWorkflow(Driven):
+class GuardedWorkflow(FrameworkAgent):
     """A workflow, or a function that builds one, that servers and workers can run and resume."""
 
     channel = CHANNEL
@@ -153,7 +153,7 @@ class _WorkflowDrive:
         self.log = log
         self.workflow = guarded.build()
         self.storage = guarded.storage(log)
-        self.thread = ForeignThread(self.gate, log.thread, policy=guarded.policy)
+        self.thread = FrameworkThread(self.gate, log.thread, policy=guarded.policy)
 
     async def begin(self, input: Any) -> Any:
         return await self._after(await self.workflow.run(input, checkpoint_storage=self.storage))
@@ -218,7 +218,7 @@ class _WorkflowDrive:
     async def _approval(self, id: str, request: Content, executor: str) -> Content | None:
         about = request.additional_properties.get("sayso")
         if about is not None:  # the gate has asked already
-            row = await look(self.gate.store, self.gate.store.call, about["request"])
+            row = await read(self.gate.store, self.gate.store.call, about["request"])
             waits = row is not None and row.status in _WAITS
             return None if waits else request.to_function_approval_response(True)
         made = request.function_call
@@ -228,9 +228,9 @@ class _WorkflowDrive:
         if not made.hosted and _is_gated(agent, self.gate):
             # ``always_require``: the framework asks first, but the gate can do more.
             return request.to_function_approval_response(True)
-        call = ForeignCall(
+        call = FrameworkCall(
             id=f"{self.log.turn}/{id}",
-            tool=ForeignTool(
+            tool=FrameworkTool(
                 name=made.name or "", needs_approval=True, possible=("approve", "reject")
             ),
             args=dict(made.parse_arguments() or {}),

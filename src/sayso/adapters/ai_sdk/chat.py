@@ -23,7 +23,7 @@ from sayso.errors import NotAllowed, NotFound
 from sayso.inbox.people import may_see, requests_in
 from sayso.rows import LIVE
 from sayso.stores.base import Store
-from sayso.twin import hop, look, write
+from sayso.sync import read, to_thread, write
 from sayso.types import Reviewer
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ async def follow(
     """Stream the last answer from its beginning, until it pauses or ends. None if there is none."""
     chat = Chat(agent, checked_id(chat_id), recipe)
     person = person_of(by)
-    own = await look(agent.store, look_in, agent.store, chat_id, person)
+    own = await read(agent.store, look_in, agent.store, chat_id, person)
     if own is None:
         return None
     chat.guest = None if own else person
@@ -71,11 +71,11 @@ async def messages(
     """Return the whole chat as UIMessages, rebuilt from the store; empty if there is none."""
     chat = Chat(agent, checked_id(chat_id), recipe)
     person = person_of(by)
-    own = await look(agent.store, look_in, agent.store, chat_id, person)
+    own = await read(agent.store, look_in, agent.store, chat_id, person)
     if own is None:
         return []
     chat.guest = None if own else person
-    shown = await hop(chat.shown)
+    shown = await to_thread(chat.shown)
     opening = chat.listener.opening.get(chat_id)
     if opening is not None and opening.run and opening.run not in {m["id"] for m in shown}:
         shown.append(user_message(opening.run, opening.words, guest=chat.guest))
@@ -107,7 +107,7 @@ class Chat:
     async def say(self, request: ChatRequest, words: str, by: Reviewer) -> ChatResponse:
         """Start a run. A message that is posted again gets the answer that it has."""
         if request.regenerates:
-            again = await look(self.store, self._answering, words)
+            again = await read(self.store, self._answering, words)
             if again is not None:
                 return self._response(again)
         said = (self.id, request.message, words)
@@ -133,21 +133,21 @@ class Chat:
         """Whether a message that was posted before has, or will have, an answer."""
         if not run_task.task.done():
             return run_task.task.get_loop() is asyncio.get_running_loop()
-        stored = await look(self.store, self.store.run, run_task.run) if run_task.run else None
+        stored = await read(self.store, self.store.run, run_task.run) if run_task.run else None
         return stored is not None
 
     # -- answers
 
     async def answer(self, request: ChatRequest, by: Reviewer) -> ChatResponse:
         """Record decisions, and resume. Answers that do not count are written over."""
-        view, live = await look(self.store, self._continued, request)
+        view, live = await read(self.store, self._continued, request)
         problems: dict[str, str] = {}
         run_task = None
         if live is not None:
             decided, problems = await decide(
                 self.agent, live.waiting, request, by, recipe=self.recipe
             )
-            if await look(self.store, self._due, live, decided, problems):
+            if await read(self.store, self._due, live, decided, problems):
                 # Decided calls run now, even if the reader has disconnected.
                 run_task = resume_run(self.agent, live.id)
         held = client_message(request.held.get(request.continues))
@@ -194,7 +194,7 @@ class Chat:
         opening = self.listener.opening.get(self.id)
         if opening is not None and opening.run:
             return self._response(self._view(opening.run), run_task=opening)
-        run = await look(self.store, self.store.last_run, self.id)
+        run = await read(self.store, self.store.last_run, self.id)
         return None if run is None else self._response(self._view(run.id))
 
     def shown(self) -> list[dict[str, Any]]:
@@ -268,10 +268,10 @@ async def enter(
     """
     owner = listener.owners.get(chat)
     if owner is None:
-        owner = await look(store, owner_of, store, chat)
+        owner = await read(store, owner_of, store, chat)
         if owner is None and opens:
             await write(store, Note(thread=chat, type=_OPENED, actor=by.name))
-            owner = await look(store, owner_of, store, chat)
+            owner = await read(store, owner_of, store, chat)
         if owner:
             listener.owned(chat, owner)
     if owner is not None and owner != by.name:

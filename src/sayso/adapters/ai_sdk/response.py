@@ -29,7 +29,7 @@ from sayso.adapters.ai_sdk.wire import DONE, KEEP_ALIVE, KEEP_ALIVE_SECONDS, Chu
 from sayso.errors import SaysoError
 from sayso.redaction import redact
 from sayso.rows import LIVE, Call, RunStatus
-from sayso.twin import look
+from sayso.sync import read
 from sayso.types import Json, Reviewer
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ChatResponse:
     async def _look(self) -> None:
         """Read everything again, including what the task wrote if it was over before."""
         self._over = self.run_task is not None and self.run_task.task.done()
-        await look(self.view.store, self.view.refresh)
+        await read(self.view.store, self.view.refresh)
 
     async def _catch_up(self, news: Changes) -> None:
         """Read what has changed, and no more."""
@@ -98,7 +98,7 @@ class ChatResponse:
         if news.stale:
             await self._look()
         elif news.calls or (news.answered and any(c.id in news.answered for c in view.waiting)):
-            await look(view.store, view.refresh_calls)
+            await read(view.store, view.refresh_calls)
 
     async def _goes_on(self, signal: ChangeSignal) -> bool:
         """Whether there is more to come. Resumes a run that is ready and that nothing advances."""

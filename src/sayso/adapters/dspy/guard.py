@@ -26,10 +26,9 @@ from sayso.adapters.conversation import Body, ReplayLog
 from sayso.adapters.dspy.asking import AskingTool
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, check_gate
-from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool, Outcome
+from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
+from sayso.gate.framework_agent import FrameworkAgent, Within, check_gate, kept, within
 from sayso.gate.run_result import RunResult
-from sayso.gate.within import Within, kept, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy, Predicate
 from sayso.threads import off_loop
@@ -55,7 +54,7 @@ async def resume(
     return await guarded.resume(where, decisions=decisions, by=by)
 
 
-class GuardedReAct(Driven):
+class GuardedReAct(FrameworkAgent):
     """A durable agent; ``guard`` returns one. Its input is text for the first input field, or a
     mapping."""
 
@@ -95,10 +94,10 @@ class GuardedReAct(Driven):
 
     async def part(self, input: Any, place: Within) -> Any:
         """Run as part of a call of another agent: one turn, from its top each time."""
-        now = ForeignThread(self.gate, place.thread, policy=self.policy)
+        now = FrameworkThread(self.gate, place.thread, policy=self.policy)
         return await self._run_turn(Turn(now, 1, prefix=f"{place.key}/"), self._inputs(input))
 
-    def known_tools(self) -> Iterable[ForeignTool]:
+    def known_tools(self) -> Iterable[FrameworkTool]:
         return framework_tools(self.agent).values()
 
     async def _run_turn(self, memory: Turn, inputs: Mapping[str, Json]) -> Any:
@@ -156,16 +155,16 @@ def guarded_copy(agent: Any, needs_approval: bool | Predicate) -> Any:
     return copied
 
 
-def framework_tools(copied: Any) -> Mapping[str, ForeignTool]:
+def framework_tools(copied: Any) -> Mapping[str, FrameworkTool]:
     """Return the tools of a guarded copy as the gate knows them, by name."""
     reader: _CallReader = copied.react.reader
     return reader.guarded
 
 
-def framework_tool(tool: dspy.Tool, needs_approval: bool | Predicate) -> ForeignTool:
+def framework_tool(tool: dspy.Tool, needs_approval: bool | Predicate) -> FrameworkTool:
     """Describe a DSPy tool to the gate."""
     args: Mapping[str, Any] = tool.args or {}
-    return ForeignTool(
+    return FrameworkTool(
         name=str(tool.name),
         description=tool.desc or "",
         parameters={
@@ -259,7 +258,7 @@ class _CallReader:
     """Read from a reply which calls the loop will make."""
 
     def __init__(
-        self, made: Made, own: str, tools: Mapping[str, Any], guarded: Mapping[str, ForeignTool]
+        self, made: Made, own: str, tools: Mapping[str, Any], guarded: Mapping[str, FrameworkTool]
     ) -> None:
         self._made = made
         self._own = own
@@ -273,7 +272,7 @@ class _CallReader:
             if name in self.guarded:
                 run = _runner(self._tools[name])
                 face = self.guarded[name]
-                calls.append(ForeignCall(id=call_id, tool=face, args=args, run=run))
+                calls.append(FrameworkCall(id=call_id, tool=face, args=args, run=run))
             elif name != self._own:
                 await now.thread.gone(call_id, name)
         now.expect(calls)
@@ -311,14 +310,14 @@ _current: contextvars.ContextVar[Turn | None] = contextvars.ContextVar("sayso_ds
 class Turn:
     """One turn of a thread while it runs: the replies of the model, and the outcomes of calls."""
 
-    thread: ForeignThread
+    thread: FrameworkThread
     turn: int
     #: Holds the replies. An agent that runs inside a call has none: its replies have rows.
     log: TurnLog | None = None
     #: The prefix of all keys inside a call.
     prefix: str = ""
     _asked: Counter[str] = field(default_factory=Counter)
-    _calls: list[ForeignCall] = field(default_factory=list)
+    _calls: list[FrameworkCall] = field(default_factory=list)
     _outcomes: dict[str, Outcome] | None = None
 
     async def reply(self, name: str, ask: Callable[[], Awaitable[Json]]) -> Json:
@@ -342,7 +341,7 @@ class Turn:
         """Return a key within this turn."""
         return f"{self.prefix}turn {self.turn} {what}"
 
-    def expect(self, calls: Sequence[ForeignCall]) -> None:
+    def expect(self, calls: Sequence[FrameworkCall]) -> None:
         """Note the calls of a reply, which the framework is about to make."""
         self._calls = list(calls)
         self._outcomes = None
@@ -373,7 +372,7 @@ class Turn:
             raise paused
         return outcomes
 
-    async def _ended(self, call: ForeignCall) -> Outcome:
+    async def _ended(self, call: FrameworkCall) -> Outcome:
         try:
             return await self.thread.outcome(call)
         except SaysoError:

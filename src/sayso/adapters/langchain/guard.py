@@ -20,13 +20,13 @@ from sayso.adapters.langchain.interrupts import InterruptQuestions, breakpoint_o
 from sayso.adapters.langchain.tools import ToolGate, missing_results, numbered_id
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, check_gate
-from sayso.gate.foreign import ForeignTool, run_of
+from sayso.gate.framework import FrameworkTool, run_of
+from sayso.gate.framework_agent import FrameworkAgent, check_gate
 from sayso.gate.run_result import RunResult, RunState
 from sayso.inbox import Inbox
 from sayso.policy import Policy
+from sayso.sync import read
 from sayso.threads import off_loop
-from sayso.twin import look
 from sayso.types import Reviewer
 
 
@@ -85,7 +85,7 @@ class InputLog(ConversationLog):
     format = "langchain"
 
 
-class GuardedAgent(Driven):
+class GuardedAgent(FrameworkAgent):
     """A guarded graph; ``guard`` returns one. Use ``graph``, the compiled graph, for streaming
     and the rest."""
 
@@ -114,7 +114,7 @@ class GuardedAgent(Driven):
         wait: float | None = None,
     ) -> RunResult:
         """Resume a run by its id or its thread. ``decisions`` are recorded first."""
-        run = await look(self.gate.store, self.find, where)
+        run = await read(self.gate.store, self.find, where)
         if run.asked:
             state = await self._state(run.thread)
             await InterruptQuestions(self.gate, run.thread).cancel_answered(state.interrupts)
@@ -147,7 +147,7 @@ class GuardedAgent(Driven):
         last = _last_reply(values)
         return [numbered_id(values, call) for call in last.tool_calls] if last is not None else ()
 
-    def known_tools(self) -> Iterable[ForeignTool]:
+    def known_tools(self) -> Iterable[FrameworkTool]:
         tools = self._tools
         return (
             () if tools is None else [tools.framework_tool(tool) for tool in tools.behind.values()]

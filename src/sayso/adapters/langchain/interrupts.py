@@ -28,13 +28,13 @@ from langgraph.types import Interrupt, StateSnapshot
 from sayso import codec, schema
 from sayso.errors import InvalidCall, InvalidDecision, Paused, Refused, Rejected, SaysoError
 from sayso.gate import Gate
-from sayso.gate.foreign import MOST_WAITING, ForeignThread
+from sayso.gate.framework import MOST_WAITING, FrameworkThread
 from sayso.gate.parse_decisions import decision_from, decisions_from
 from sayso.gate.recheck import called_off
 from sayso.inbox import Inbox
 from sayso.rows import Call, CallStatus
 from sayso.stores.base import Query
-from sayso.twin import look, write
+from sayso.sync import read, write
 from sayso.types import Decision, Json, Option, Question, Request
 
 Waiting: TypeAlias = Callable[[], Awaitable[tuple[Request, ...]]]
@@ -46,7 +46,7 @@ Read: TypeAlias = Callable[[Any, Sequence[Request]], list[Decision]]
 class InterruptAnswers:
     """The interrupts of one task, in order."""
 
-    def __init__(self, thread: ForeignThread, key: str, by: str) -> None:
+    def __init__(self, thread: FrameworkThread, key: str, by: str) -> None:
         self.thread = thread
         self.key = key
         self.by = by
@@ -200,7 +200,7 @@ class InterruptQuestions:
 
     def __init__(self, gate: Gate, thread: str) -> None:
         self.gate = gate
-        self.thread = ForeignThread(gate, thread)
+        self.thread = FrameworkThread(gate, thread)
 
     async def ask(self, interrupts: Iterable[Interrupt]) -> None:
         """Put the interrupts of nodes into the inbox."""
@@ -258,7 +258,7 @@ class InterruptQuestions:
         ours = key_of("ask", _KEY)
         store = self.thread.store
         query = Query(status="pending", run=self.thread.run, limit=MOST_WAITING)
-        for _, row in await look(store, store.page, query):
+        for _, row in await read(store, store.page, query):
             if row.key.startswith(ours) and row.key.partition("#")[0] not in waits:
                 await write(store, called_off(row, "the graph has continued without it"))
 

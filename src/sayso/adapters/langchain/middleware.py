@@ -39,11 +39,11 @@ from sayso.adapters.langchain.tools import (
 from sayso.engine.commands import Finish
 from sayso.errors import Conflict, InvalidPolicy, Paused
 from sayso.gate import Gate
-from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool
+from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool
 from sayso.gate.lease import supersede
 from sayso.policy import Policy
 from sayso.rows import LIVE
-from sayso.twin import hop, write
+from sayso.sync import to_thread, write
 from sayso.types import Request, Terms
 
 
@@ -138,7 +138,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
             await check_alone(thread, config, ())
             # The model is called although calls are open: there is new input.
             over = partial(is_over, config)
-            await hop(partial(supersede, keys=over), self.gate.store, run, "user")
+            await to_thread(partial(supersede, keys=over), self.gate.store, run, "user")
         return request.override(messages=_answered(request.messages))
 
     async def _after(self, response: Any) -> None:
@@ -177,7 +177,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         # A process that has not called the model does not know its tools. Calls without a row are
         # then asked about where they would run.
         calls = [
-            ForeignCall(
+            FrameworkCall(
                 id=key,
                 tool=self._described(call, self._known[call["name"]], state, runtime, None),
                 args=call["args"],
@@ -209,7 +209,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
     ) -> Result:
         return await self._tools.awrap(request, handler)
 
-    def _describe(self, request: ToolCallRequest) -> ForeignTool:
+    def _describe(self, request: ToolCallRequest) -> FrameworkTool:
         runtime = request.runtime
         # Checked here and not at the model, because other middleware may show it fewer tools.
         have = {tool.name for tool in runtime.tools}
@@ -223,7 +223,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
 
     def _described(
         self, call: Any, tool: Any, state: Any, runtime: Any, request: ToolCallRequest | None
-    ) -> ForeignTool:
+    ) -> FrameworkTool:
         """Describe a tool with what ``interrupt_on`` says about it."""
         config = self.interrupt_on.get(call["name"])
         if config is None:
@@ -315,7 +315,7 @@ async def _entered(gate: Gate, body: Callable[[], Any]) -> Any:
     config = running_config()
     # The task's name is the same each time the node starts over, and different in each turn.
     task = str(config["configurable"]["checkpoint_ns"])
-    thread = ForeignThread(gate, thread_id(config))
+    thread = FrameworkThread(gate, thread_id(config))
     answers = InterruptAnswers(thread, task, reviewer_of(config))
 
     async def waiting() -> tuple[Request, ...]:

@@ -28,12 +28,12 @@ from sayso import codec
 from sayso.adapters.langchain.interrupts import InterruptAnswers, read_one, shown
 from sayso.errors import Conflict, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool, Outcome
+from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
 from sayso.gate.options import MAX_WORDS
 from sayso.gate.reentrancy import runs_here
 from sayso.policy import Policy, Predicate
 from sayso.rows import CallStatus
-from sayso.twin import in_thread, look, on_loop, run_sync
+from sayso.sync import in_thread, on_loop, read, run_sync
 from sayso.types import Json, Request, Terms
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ _around: ContextVar[tuple[str, str] | None] = ContextVar("sayso_langchain", defa
 class Describe(Protocol):
     """Returns the tool of a call as the gate should ask about it."""
 
-    def __call__(self, request: ToolCallRequest) -> ForeignTool: ...
+    def __call__(self, request: ToolCallRequest) -> FrameworkTool: ...
 
 
 class InterruptSignal(Paused):
@@ -75,13 +75,13 @@ class ToolGate:
         self._describe = describe or self._plain
         #: The guarded tools by name.
         self.behind: dict[str, BaseTool] = {}
-        self._described: dict[str, tuple[Any, ForeignTool]] = {}
+        self._described: dict[str, tuple[Any, FrameworkTool]] = {}
 
-    def _plain(self, request: ToolCallRequest) -> ForeignTool:
+    def _plain(self, request: ToolCallRequest) -> FrameworkTool:
         assert request.tool is not None
         return self.framework_tool(request.tool)
 
-    def framework_tool(self, tool: BaseTool) -> ForeignTool:
+    def framework_tool(self, tool: BaseTool) -> FrameworkTool:
         """Describe a tool where nothing says otherwise: without any rules, every call needs
         approval."""
         known = self._described.get(tool.name)
@@ -107,9 +107,9 @@ class ToolGate:
         """Guard a call; the ``awrap_tool_call`` of a tool node."""
         return await self._called(request, handler)
 
-    def thread(self, config: Mapping[str, Any]) -> ForeignThread:
+    def thread(self, config: Mapping[str, Any]) -> FrameworkThread:
         """Return the thread that a config names."""
-        return ForeignThread(self.gate, thread_id(config), policy=self.policy)
+        return FrameworkThread(self.gate, thread_id(config), policy=self.policy)
 
     async def _called(
         self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
@@ -168,8 +168,8 @@ class ToolGate:
         self,
         request: ToolCallRequest,
         run: Callable[[ToolCallRequest], Awaitable[Any]],
-        thread: ForeignThread,
-    ) -> ForeignCall:
+        thread: FrameworkThread,
+    ) -> FrameworkCall:
         made = request.tool_call
 
         async def effect(args: dict[str, Json]) -> Any:
@@ -183,7 +183,7 @@ class ToolGate:
             finally:
                 _around.reset(token)
 
-        return ForeignCall(
+        return FrameworkCall(
             id=key_of(request.runtime.config, request.state, made),
             tool=self._describe(request),
             args=made["args"],
@@ -229,7 +229,7 @@ def is_over(config: Mapping[str, Any], key: str) -> bool:
 
 
 async def check_alone(
-    thread: ForeignThread, config: Mapping[str, Any], keys: Sequence[str]
+    thread: FrameworkThread, config: Mapping[str, Any], keys: Sequence[str]
 ) -> None:
     """Raise ``SaysoError`` if an agent has open calls beside ``keys``, the calls of its turn.
 
@@ -239,7 +239,7 @@ async def check_alone(
     graph = str((config.get("configurable") or {}).get("checkpoint_ns") or "").rpartition("|")[0]
     if not graph or all(":" in name for name in graph.split("|")):
         return  # each call has a state of its own
-    for call in await look(thread.store, thread.store.calls_of, thread.run):
+    for call in await read(thread.store, thread.store.calls_of, thread.run):
         made_here = call.status in _WAITS and call.key.startswith(graph_of(config))
         if made_here and not any(f"{call.key}/".startswith(f"{key}/") for key in keys):
             raise SaysoError(
@@ -291,7 +291,7 @@ _SERDE = JsonPlusSerializer(pickle_fallback=False)
 
 def framework_tool(
     tool: BaseTool, needs_approval: bool | Predicate = False, own: Terms | None = None
-) -> ForeignTool:
+) -> FrameworkTool:
     """Describe a tool by what its model sees. Injected arguments are left out."""
     schema: Any = tool.tool_call_schema
     read = None
@@ -302,7 +302,7 @@ def framework_tool(
         def read(args: dict[str, Json]) -> Mapping[str, Json]:
             return _validated(model, args)
 
-    return ForeignTool(
+    return FrameworkTool(
         name=tool.name,
         description=tool.description,
         parameters=schema if isinstance(schema, dict) else {"type": "object"},

@@ -56,14 +56,13 @@ from sayso.adapters.openai_agents.tools import (
 )
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, check_gate
-from sayso.gate.foreign import ForeignThread, ForeignTool
+from sayso.gate.framework import FrameworkThread, FrameworkTool
+from sayso.gate.framework_agent import FrameworkAgent, Within, check_gate, within
 from sayso.gate.options import check_known
 from sayso.gate.run_result import RunResult
-from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.twin import look
+from sayso.sync import read
 from sayso.types import Json, Reviewer
 
 _listener: contextvars.ContextVar[Callable[[Any], None] | None] = contextvars.ContextVar(
@@ -102,7 +101,7 @@ async def resume(
     return await guarded.resume(where, decisions=decisions, by=by)
 
 
-class Guarded(Driven):
+class Guarded(FrameworkAgent):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
     channel = CHANNEL
@@ -156,7 +155,7 @@ class Guarded(Driven):
     async def part(self, input: Any, place: Within) -> Any:
         around = current_run()
         assert around is not None
-        calls = ForeignThread(self.gate, place.thread, policy=self.policy)
+        calls = FrameworkThread(self.gate, place.thread, policy=self.policy)
         active = ActiveRun(calls, around.log, self._config)
         with active.open(), active.inside(place.key):
             result = await self._played(input, resumed=False)
@@ -164,7 +163,7 @@ class Guarded(Driven):
             raise Paused(place.run, ())
         return to_jsonable_python(result.final_output, by_alias=True, fallback=str)
 
-    def known_tools(self) -> Iterable[ForeignTool]:
+    def known_tools(self) -> Iterable[FrameworkTool]:
         return [face for agent in self._agents for face in framework_tools(agent)]
 
     async def _enter(self, thread: str) -> tuple[ActiveRun, ItemLog]:
@@ -191,7 +190,7 @@ class Guarded(Driven):
                 raise Paused(active.calls.run, ())
             if not result.interruptions:
                 return result
-            ready = await look(self.gate.store, settled_items, active, result.interruptions)
+            ready = await read(self.gate.store, settled_items, active, result.interruptions)
             if not ready:
                 await save_state(active, log, result)
                 raise Paused(active.calls.run, ())
@@ -245,7 +244,7 @@ class Guarded(Driven):
         Calls are in the inbox under this thread. Decisions on a state are recorded as made by
         ``by``.
         """
-        calls = ForeignThread(self.gate, name, requester=requester, policy=self.policy)
+        calls = FrameworkThread(self.gate, name, requester=requester, policy=self.policy)
         with ActiveRun(calls, None, self._config, by).open():
             yield self.agent
         await self.gate.backend.finish(calls.scope(), "done")
@@ -362,7 +361,7 @@ async def restored_state(
     active: ActiveRun, log: ItemLog, agent: Agent[Any], context: Any
 ) -> RunState[Any, Any] | None:
     """Return the stored state with the decisions made since; None if there is none to use."""
-    run = await look(log.store, log.store.run, log.run)
+    run = await read(log.store, log.store.run, log.run)
     if run is None or not run.snapshot:
         return None
     kept = codec.loads(run.snapshot)
@@ -377,7 +376,7 @@ async def restored_state(
             return None
     except AgentsException:
         return None
-    ready = await look(log.store, settled_items, active, items)
+    ready = await read(log.store, settled_items, active, items)
     await approve_settled(active, ready, wrapper.approve_tool, wrapper.reject_tool)
     log.given = dict(kept["given"])
     return state

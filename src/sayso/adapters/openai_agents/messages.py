@@ -23,10 +23,10 @@ from pydantic_core import to_jsonable_python
 from sayso.adapters.conversation import Body, ReplayLog, closing_text
 from sayso.errors import InvalidCall, SaysoError
 from sayso.gate import Gate, outcomes
-from sayso.gate.foreign import ForeignThread
+from sayso.gate.framework import FrameworkThread
 from sayso.policy import Policy
 from sayso.rows import Call, CallStatus
-from sayso.twin import hop
+from sayso.sync import to_thread
 from sayso.types import Json, Reviewer
 
 _WAITS = (CallStatus.ASKED, CallStatus.IN_DOUBT)
@@ -42,7 +42,7 @@ _path: contextvars.ContextVar[str] = contextvars.ContextVar("sayso_openai_path",
 class ActiveRun:
     """One thread while it is driven, by ``Guarded`` or by hand."""
 
-    calls: ForeignThread
+    calls: FrameworkThread
     #: None if the SDK is driven by hand: then its ``RunState`` is all that is stored.
     log: ItemLog | None = None
     run_config: RunConfig = field(default_factory=RunConfig)
@@ -219,7 +219,7 @@ class ItemLog(ReplayLog):
             )
         stored: Items = to_jsonable_python(list(items), by_alias=True)
         content = input if isinstance(input, str) else json.dumps(stored)
-        history = await hop(self.conversation, closed=True)
+        history = await to_thread(self.conversation, closed=True)
         await self.say(content, input=stored, snapshot="")
         self.history, self.input = history, stored
 

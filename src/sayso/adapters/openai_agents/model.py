@@ -39,9 +39,9 @@ from sayso.adapters.openai_agents.tools import (
     hosted_call,
 )
 from sayso.errors import InvalidCall, Paused
-from sayso.gate.foreign import ForeignCall
+from sayso.gate.framework import FrameworkCall
 from sayso.gate.options import MAX_WORDS
-from sayso.twin import look
+from sayso.sync import read
 
 
 class LoggedModel(Model):
@@ -173,7 +173,7 @@ class LoggedModel(Model):
             for to in map(target_of, handoffs):
                 check_guarded(to)
             elsewhere = {handoff.tool_name for handoff in handoffs}
-            asked: list[ForeignCall | None] = []
+            asked: list[FrameworkCall | None] = []
             for item in output:
                 if item.type == "mcp_approval_request":
                     with suppress(InvalidCall):  # hosted_outcome tells the provider
@@ -268,7 +268,7 @@ class CallIds:
             return item
         id = item.call_id
         if id not in self._names:
-            self._names[id] = await look(self._active.calls.store, self._free, id)
+            self._names[id] = await read(self._active.calls.store, self._free, id)
         return item.model_copy(update={"call_id": self._names[id]})
 
     async def of_all(self, reply: ModelResponse) -> ModelResponse:

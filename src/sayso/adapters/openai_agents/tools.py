@@ -42,13 +42,18 @@ from sayso.adapters.openai_agents.messages import ActiveRun, current_run, requir
 from sayso.engine.commands import Cancel
 from sayso.errors import InvalidCall, Paused, Rejected
 from sayso.gate import outcomes
-from sayso.gate.foreign import MOST_WAITING, ForeignCall, ForeignTool, Outcome
-from sayso.gate.foreign_tool import SUB_AGENT_TERMS
+from sayso.gate.framework import (
+    MOST_WAITING,
+    SUB_AGENT_TERMS,
+    FrameworkCall,
+    FrameworkTool,
+    Outcome,
+)
 from sayso.inbox import Inbox
 from sayso.rows import Call, CallStatus
 from sayso.stores.base import Query
 from sayso.stores.row_checks import request_in
-from sayso.twin import hop, look, write
+from sayso.sync import read, to_thread, write
 from sayso.types import Json, Option, Question, Terms
 
 Invoke = Callable[[ToolContext[Any], str], Awaitable[Any]]
@@ -70,7 +75,7 @@ def guarded_tool_of(tool: Any) -> GuardedTool | None:
     return made if isinstance(made, GuardedTool) else None
 
 
-def framework_tools(agent: Agent[Any]) -> list[ForeignTool]:
+def framework_tools(agent: Agent[Any]) -> list[FrameworkTool]:
     """Describe the tools of an agent to the gate, as far as they are known before a call."""
     found = [guarded_tool_of(tool) for tool in agent.tools]
     return [made.framework_tool for made in found if made is not None]
@@ -91,11 +96,11 @@ class GuardedTool:
     # -- described to the gate
 
     @cached_property
-    def _descriptions(self) -> dict[bool, ForeignTool]:
+    def _descriptions(self) -> dict[bool, FrameworkTool]:
         return {needed: self._describe(needed) for needed in (False, True)}
 
     @property
-    def framework_tool(self) -> ForeignTool:
+    def framework_tool(self) -> FrameworkTool:
         """The tool with its own ``needs_approval``, which may be a predicate that sees each
         call."""
         needed = self.needs_approval
@@ -103,9 +108,9 @@ class GuardedTool:
             return self._descriptions[needed]
         return replace(self._descriptions[True], needs_approval=lambda _: True)
 
-    def _describe(self, needed: bool) -> ForeignTool:
+    def _describe(self, needed: bool) -> FrameworkTool:
         tool = self.tool
-        return ForeignTool(
+        return FrameworkTool(
             name=tool.qualified_name,
             description=tool.description,
             parameters=_with_defaults(tool.params_json_schema, self._model),
@@ -125,7 +130,7 @@ class GuardedTool:
             raise InvalidCall(f"{path or 'value'}: {first['msg']}", path) from None
         return read.model_dump(mode="json", by_alias=True)
 
-    def simply(self, active: ActiveRun, key: str, arguments: str) -> ForeignCall | None:
+    def simply(self, active: ActiveRun, key: str, arguments: str) -> FrameworkCall | None:
         """Return the call, if no predicate has to be asked first; None otherwise."""
         if not isinstance(self.needs_approval, bool):
             return None
@@ -137,16 +142,16 @@ class GuardedTool:
             return None  # invoke() tells the model
 
     def _call(
-        self, active: ActiveRun, key: str, described: ForeignTool, args: Mapping[str, Json]
-    ) -> ForeignCall:
+        self, active: ActiveRun, key: str, described: FrameworkTool, args: Mapping[str, Json]
+    ) -> FrameworkCall:
         active.judged.add(key)
-        return ForeignCall(
+        return FrameworkCall(
             id=key, tool=described, args=args, note=active.notes.get(active.path, "")
         )
 
     async def _judged(
         self, context: RunContextWrapper[Any], id: str, args: Mapping[str, Json]
-    ) -> ForeignTool:
+    ) -> FrameworkTool:
         """Return the tool with what its own ``needs_approval`` says about these arguments,
         defaults included."""
         needed = self.needs_approval
@@ -168,7 +173,7 @@ class GuardedTool:
         key = active.key(self.agent, id)
         with active.reports_errors():
             await self._asked(active, key, context, args, id)
-            waits = await look(active.calls.store, active.waits, key)
+            waits = await read(active.calls.store, active.waits, key)
         if waits:
             active.waits_in.add(active.path)
         return waits
@@ -181,7 +186,7 @@ class GuardedTool:
         args: dict[str, Any],
         id: str,
     ) -> None:
-        if key not in active.judged and await look(active.calls.store, active.row, key) is None:
+        if key not in active.judged and await read(active.calls.store, active.row, key) is None:
             described = await self._judged(context, id, args)
             await active.calls.ask([self._call(active, key, described, args)])
 
@@ -218,7 +223,7 @@ class GuardedTool:
             # After "always approve" the SDK does not call asks().
             await self._asked(active, key, context, args, context.tool_call_id)
             await record_approval(active, key)
-        row = await look(active.calls.store, active.row, key)
+        row = await read(active.calls.store, active.row, key)
         edited = row is not None and row.original is not None
         judged = codec.loads(row.args) if row is not None and edited else args
         described = await self._judged(context, context.tool_call_id, judged)
@@ -235,7 +240,7 @@ class GuardedTool:
             told = await self._told(context, error) if error in raised else None
             if told is None:
                 raise
-            row = await look(active.calls.store, active.row, key)
+            row = await read(active.calls.store, active.row, key)
             notice = "" if row is None or row.original is None else outcomes.what_ran(row)
             return Outcome(ok=False, value=None, text=f"{notice} {told}".strip(), call=row)
 
@@ -383,7 +388,7 @@ def _on_stored(guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
     async def judged(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         active = require_run(data.context.tool_name)
         key = f"{active.path}{data.context.tool_call_id}"
-        row = await look(active.calls.store, active.row, key)
+        row = await read(active.calls.store, active.row, key)
         if row is not None and row.original is not None:
             data = replace(data, context=with_arguments(data.context, row.args))
         return await guardrail.run(data)
@@ -409,7 +414,7 @@ _OPEN = (CallStatus.ASKED, CallStatus.READY)
 async def record_approval(active: ActiveRun, key: str) -> None:
     """Record an approval that was given on a ``RunState``: it shows when the SDK invokes the
     tool of a waiting call."""
-    row = await look(active.calls.store, active.row, key)
+    row = await read(active.calls.store, active.row, key)
     if row is not None:
         await _decide(active, row, yes=True)
 
@@ -422,7 +427,7 @@ async def record_refusals(context: RunContextWrapper[Any]) -> None:
         return
     store = active.calls.store
     query = Query(status="pending", run=active.calls.run, limit=MOST_WAITING)
-    for _, row in await look(store, store.page, query):
+    for _, row in await read(store, store.page, query):
         id = row.key.removeprefix(active.path)
         names = (row.tool, row.tool.partition(".")[2])  # the SDK knows a hosted one by the second
         for name in names if id else ():
@@ -436,11 +441,11 @@ async def record_refusals(context: RunContextWrapper[Any]) -> None:
 async def close_answered(active: ActiveRun, conversation: Any) -> None:
     """Close open calls that have a result in the conversation, which came from a guardrail or by
     hand."""
-    run = await look(active.calls.store, active.calls.store.run, active.calls.run)
+    run = await read(active.calls.store, active.calls.store.run, active.calls.run)
     if run is None or not (run.asked or run.ready):
         return  # nothing is open
     for key, yes, why in _answers(conversation):
-        row = await look(active.calls.store, active.row, active.path + key)
+        row = await read(active.calls.store, active.row, active.path + key)
         if row is None or row.status not in _OPEN:
             continue
         if active.manual:
@@ -465,7 +470,7 @@ async def _decide(active: ActiveRun, row: Call, *, yes: bool, why: str = "") -> 
     if row.status is not CallStatus.ASKED:
         return
     store = active.calls.store
-    request = await hop(request_in, store, row)
+    request = await to_thread(request_in, store, row)
     decision = request.approve() if yes else request.reject(why)
     await Inbox(store).decide(row.id, decision, by=active.by, channel=CHANNEL)
 
@@ -493,15 +498,15 @@ def check_hosted(tool: HostedMCPTool) -> None:
         )
 
 
-def hosted_call(key: str, request: Any) -> ForeignCall:
+def hosted_call(key: str, request: Any) -> FrameworkCall:
     """Return the call that the provider asks about; only approving and rejecting are possible."""
     args = parse_arguments(request.arguments or "{}")
-    described = ForeignTool(
+    described = FrameworkTool(
         name=f"{request.server_label}.{request.name}",
         needs_approval=True,
         possible=_POSSIBLE,
     )
-    return ForeignCall(id=key, tool=described, args=args, run=_said_yes)
+    return FrameworkCall(id=key, tool=described, args=args, run=_said_yes)
 
 
 async def _said_yes(args: dict[str, Json]) -> bool:
@@ -563,7 +568,7 @@ class UnlessRefused:
         raw: Any = None if result.run_item is None else result.run_item.raw_item
         id = raw.get("call_id") if isinstance(raw, dict) else getattr(raw, "call_id", None)
         active = require_run(result.tool.name)
-        row = await look(active.calls.store, active.row, f"{active.path}{id}")
+        row = await read(active.calls.store, active.row, f"{active.path}{id}")
         return row is not None and row.status in _REFUSED
 
 

@@ -15,10 +15,10 @@ from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered, key
 from sayso.adapters.pydantic_ai.tools import GatedToolset, StopSignal, thread_of
 from sayso.errors import Paused
 from sayso.gate import Gate
-from sayso.gate.foreign import ForeignThread
-from sayso.gate.within import Within, kept, within
+from sayso.gate.framework import FrameworkThread
+from sayso.gate.framework_agent import Within, kept, within
 from sayso.policy import Policy
-from sayso.twin import look
+from sayso.sync import read
 from sayso.types import Json
 
 D = TypeVar("D")
@@ -54,8 +54,8 @@ class Gated(AbstractCapability[D], Generic[D]):
 
     async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
         """Cancel requests whose calls got a result in the framework's own way."""
-        thread = ForeignThread(self.gate, thread_of(ctx), policy=self.policy)
-        run = await look(thread.store, thread.store.run, thread.run)
+        thread = FrameworkThread(self.gate, thread_of(ctx), policy=self.policy)
+        run = await read(thread.store, thread.store.run, thread.run)
         if run is not None and (run.asked or run.ready):
             await cancel_answered(thread, ctx.messages, lambda id: key_in(ctx.messages, id))
         return request_context
@@ -120,7 +120,7 @@ class SubAgentGated(AbstractCapability[D], Generic[D]):
     replies: int = 0
 
     def __post_init__(self) -> None:
-        self._calls = ForeignThread(self.gate, self.place.thread, policy=self.policy)
+        self._calls = FrameworkThread(self.gate, self.place.thread, policy=self.policy)
 
     @classmethod
     def get_serialization_name(cls) -> str | None:

@@ -19,17 +19,16 @@ from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
 from sayso.adapters.pydantic_ai.tools import dump_result, known_tools
 from sayso.errors import InvalidDecision, Paused
 from sayso.gate import Gate
-from sayso.gate.driven import Driven, check_gate
-from sayso.gate.foreign import ForeignTool
+from sayso.gate.framework import FrameworkTool
+from sayso.gate.framework_agent import FrameworkAgent, Within, check_gate, within
 from sayso.gate.options import check_taken
 from sayso.gate.parse_decisions import decision_from
 from sayso.gate.run_result import RunResult, RunState
-from sayso.gate.within import Within, within
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import CallStatus
 from sayso.stores.row_checks import request_in
-from sayso.twin import look
+from sayso.sync import read
 from sayso.types import Decision, Edit, Json, Request, Reviewer
 
 #: Options of ``Agent.run`` that the thread decides.
@@ -58,7 +57,7 @@ async def resume(
     return await guarded.resume(where, decisions=decisions, by=by)
 
 
-class Guarded(Driven):
+class Guarded(FrameworkAgent):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
     channel = "pydantic-ai"
@@ -85,7 +84,7 @@ class Guarded(Driven):
         of the calls, or what the other adapters take.
         """
         if isinstance(decisions, DeferredToolResults):
-            thread = (await look(self.gate.store, self.find, where)).thread
+            thread = (await read(self.gate.store, self.find, where)).thread
             log = MessageLog(self.gate, thread)
             await log.load()
             decisions = decisions_of(decisions, lambda id: self._request(log, id))
@@ -122,7 +121,7 @@ class Guarded(Driven):
         result = await self.agent.run(input, **{**self.options, "capabilities": around})
         return to_jsonable_python(result.output, by_alias=True, fallback=str)
 
-    def known_tools(self) -> Iterable[ForeignTool]:
+    def known_tools(self) -> Iterable[FrameworkTool]:
         return known_tools([*self.agent.toolsets, *(self.options.get("toolsets") or ())])
 
     async def order(self, thread: str) -> list[str]:

@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 
 from sayso.adapters.conversation import Body, ConversationLog, cancel_skipped
 from sayso.gate import Gate, outcomes
-from sayso.gate.foreign import ForeignThread
+from sayso.gate.framework import FrameworkThread
 from sayso.types import Json
 
 
@@ -137,7 +137,7 @@ def _numbered(id: str, time: int) -> str:
 
 
 async def cancel_answered(
-    calls: ForeignThread, messages: Sequence[ModelMessage], key: Callable[[str], str]
+    calls: FrameworkThread, messages: Sequence[ModelMessage], key: Callable[[str], str]
 ) -> None:
     """Cancel calls that are still open although the last message holds their results."""
     last = messages[-1] if messages else None

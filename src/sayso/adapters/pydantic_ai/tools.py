@@ -38,11 +38,11 @@ from sayso.adapters.pydantic_ai.messages import key_in
 from sayso.engine.commands import Reask
 from sayso.errors import InvalidCall, Paused
 from sayso.gate import Gate
-from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool, Outcome
+from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
 from sayso.policy import Policy
 from sayso.policy.policy import OWN
 from sayso.rows import Call, CallStatus
-from sayso.twin import look, write
+from sayso.sync import read, write
 from sayso.types import Json, Terms, Verdict
 
 D = TypeVar("D")
@@ -105,7 +105,7 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
             where, key = thread_of(ctx), key_in(ctx.messages, id)
         else:
             where, key = self.locate(id)
-        thread = ForeignThread(self.gate, where, policy=self.policy)
+        thread = FrameworkThread(self.gate, where, policy=self.policy)
         call = _Call(self, thread, key, name, ctx, tool)
         try:
             return _given(await call.outcome(tool_args))
@@ -121,7 +121,7 @@ class _Call(Generic[D]):
     """One call on its way through the gate."""
 
     toolset: GatedToolset[D]
-    thread: ForeignThread
+    thread: FrameworkThread
     #: The key of its row.
     id: str
     name: str
@@ -137,7 +137,7 @@ class _Call(Generic[D]):
 
     async def outcome(self, args: dict[str, Any]) -> Outcome:
         await self._check_edit()
-        call = ForeignCall(
+        call = FrameworkCall(
             id=self.id,
             tool=self._framework_tool(),
             args=self._shown(args),
@@ -147,7 +147,7 @@ class _Call(Generic[D]):
         )
         return await self.thread.outcome(call)
 
-    def _framework_tool(self) -> ForeignTool:
+    def _framework_tool(self) -> FrameworkTool:
         kind = self.toolset.deferred.get(self.name, "")
         return replace(framework_tool(self.tool.tool_def, kind), read=self._read)
 
@@ -177,7 +177,7 @@ class _Call(Generic[D]):
     async def _check_edit(self) -> None:
         """Ask people again if the tool does not accept an edit, instead of showing the error to the
         model."""
-        row = await look(self.thread.store, self.thread.row, self.id)
+        row = await read(self.thread.store, self.thread.row, self.id)
         if row is None or row.original is None or row.status is not CallStatus.READY:
             return
         try:
@@ -196,7 +196,7 @@ class _Call(Generic[D]):
         await write(self.thread.store, command)
 
     async def _run(self, args: dict[str, Json]) -> Any:
-        row = await look(self.thread.store, self.thread.row, self.id)
+        row = await read(self.thread.store, self.thread.row, self.id)
         assert row is not None
         values = self._validated(codec.dumps(args))
         token = _running.set(_running.get() | {(self.ctx.run_id, self.ctx.tool_call_id)})
@@ -217,23 +217,23 @@ class _Call(Generic[D]):
     async def deferral(self) -> ApprovalRequired | CallDeferred:
         """Return the framework's exception for a deferred call, with its request in the
         metadata."""
-        row = await look(self.thread.store, self.thread.row, self.id)
+        row = await read(self.thread.store, self.thread.row, self.id)
         assert row is not None
         if self.wants is not None and row.status is CallStatus.READY:
             terms = replace(row.terms, verdict=Verdict.ASK)
             if isinstance(self.wants, CallDeferred):
                 terms = replace(terms, allowed=_BODILESS)
             await self._ask_again(row, "the tool itself asks for approval", terms)
-            row = await look(self.thread.store, self.thread.row, self.id) or row
+            row = await read(self.thread.store, self.thread.row, self.id) or row
         metadata = dict((self.wants.metadata if self.wants is not None else None) or {})
         metadata["sayso"] = {"request": row.id, "digest": row.digest, "thread": row.thread}
         deferred = self.external or isinstance(self.wants, CallDeferred)
         return CallDeferred(metadata) if deferred else ApprovalRequired(metadata)
 
 
-def framework_tool(tool: ToolDefinition, kind: str) -> ForeignTool:
+def framework_tool(tool: ToolDefinition, kind: str) -> FrameworkTool:
     """Describe a tool to the gate. ``kind`` says how the framework would treat its calls."""
-    return ForeignTool(
+    return FrameworkTool(
         name=tool.name,
         description=tool.description or "",
         parameters=tool.parameters_json_schema,
@@ -283,7 +283,7 @@ def _given(outcome: Outcome) -> Any:
 # -- tools that are known without a run
 
 
-def known_tools(toolsets: Iterable[AbstractToolset[Any]]) -> list[ForeignTool]:
+def known_tools(toolsets: Iterable[AbstractToolset[Any]]) -> list[FrameworkTool]:
     """Describe the tools that are known without a run, under the names that the model sees.
 
     The tools of an MCP server are not among them.
@@ -291,7 +291,7 @@ def known_tools(toolsets: Iterable[AbstractToolset[Any]]) -> list[ForeignTool]:
     return [tool for toolset in toolsets for tool in _tools_in(toolset)]
 
 
-def _tools_in(toolset: Any) -> Iterator[ForeignTool]:
+def _tools_in(toolset: Any) -> Iterator[FrameworkTool]:
     if isinstance(toolset, FunctionToolset):
         yield from (framework_tool(t.tool_def, t.tool_def.kind) for t in toolset.tools.values())
     elif isinstance(toolset, ExternalToolset):
@@ -302,7 +302,7 @@ def _tools_in(toolset: Any) -> Iterator[ForeignTool]:
         yield from (_renamed(tool, toolset) for tool in _tools_in(toolset.wrapped))
 
 
-def _renamed(tool: ForeignTool, by: WrapperToolset[Any]) -> ForeignTool:
+def _renamed(tool: FrameworkTool, by: WrapperToolset[Any]) -> FrameworkTool:
     if isinstance(by, PrefixedToolset):
         return replace(tool, name=f"{by.prefix}_{tool.name}")
     if isinstance(by, RenamedToolset):

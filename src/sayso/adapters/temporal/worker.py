@@ -38,8 +38,8 @@ from sayso.gate.guard import Guard
 from sayso.gate.options import terms_from
 from sayso.rows import CallStatus, Event
 from sayso.stores.event_follower import EventFollower
+from sayso.sync import read, to_thread
 from sayso.threads import off_loop
-from sayso.twin import hop, look
 from sayso.types import Risk
 from sayso.views import question_from
 
@@ -101,7 +101,7 @@ class ApprovalActivities:
             async with self.gate.run(run, requester=wanted.get("requester", "")):
                 return {"value": await move()}
         except Paused:
-            return {"ends_in": await hop(self._ends_in, run)}
+            return {"ends_in": await to_thread(self._ends_in, run)}
         except Leased:  # an earlier attempt still runs, or its worker died
             return {"ends_in": self.gate.backend.lease_length / 3}
         except StoreError:
@@ -167,7 +167,7 @@ class ApprovalActivities:
     @activity.defn(name=SETTLE)
     async def _settle(self, wanted: ActivityInput) -> None:
         """Mark what has started as in doubt, because Temporal gave up on the attempt."""
-        await hop(self._doubt, wanted["run"], wanted["reason"])
+        await to_thread(self._doubt, wanted["run"], wanted["reason"])
 
     def _doubt(self, run: str, reason: str) -> None:
         for call in self.store.calls_of(run):
@@ -260,7 +260,7 @@ class SaysoPlugin(SimplePlugin):
     async def _tell(self, client: Client, events: Sequence[Event]) -> None:
         for run in dict.fromkeys(event.run for event in events):
             workflow = workflow_of(run)
-            row = await look(self.gate.store, self.gate.store.run, run)
+            row = await read(self.gate.store, self.gate.store.run, run)
             if workflow is None or row is None or row.agent != self.gate.agent:
                 continue
             handle = client.get_workflow_handle(workflow)

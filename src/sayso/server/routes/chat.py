@@ -26,8 +26,8 @@ from sayso.server.responses import JsonResponse, TextStreamResponse, plain_text_
 from sayso.server.schemas import Items
 from sayso.server.service import Service, service_of
 from sayso.stores.row_checks import if_readable
+from sayso.sync import to_thread
 from sayso.text import inline
-from sayso.twin import hop
 from sayso.types import Json, moment
 
 #: A path parameter on some routes and a query parameter on others.
@@ -180,7 +180,9 @@ chats_router = APIRouter(prefix="/api/chats", tags=["chat"])
 @chats_router.get("", summary="List your chats", response_model=Items, responses=errors(401, 403))
 async def list_chats(request: Request, who: CurrentChatUser) -> JsonResponse:
     """List the chats that you started, newest first."""
-    return JsonResponse({"items": await hop(_own_chats, service_of(request), who), "next": None})
+    return JsonResponse(
+        {"items": await to_thread(_own_chats, service_of(request), who), "next": None}
+    )
 
 
 def _own_chats(service: Service, who: Identity) -> list[dict[str, Json]]:

@@ -15,7 +15,7 @@ from sayso.server.auth import CurrentReviewer, Identity
 from sayso.server.feed import Item
 from sayso.server.openapi import errors
 from sayso.server.service import Service, service_of
-from sayso.twin import hop, look
+from sayso.sync import read, to_thread
 
 router = APIRouter(prefix="/api", tags=["live"])
 
@@ -55,7 +55,7 @@ async def stream_events(
         )
     cursor = last_event_id if last_event_id is not None else after
     if cursor is not None:
-        await hop(service.store.events, cursor, 1)  # raises if it is not a cursor
+        await to_thread(service.store.events, cursor, 1)  # raises if it is not a cursor
     frames = _frames(service, who, cursor)
     return StreamingResponse(frames, media_type="text/event-stream", headers=_HEADERS)
 
@@ -65,7 +65,7 @@ async def _frames(service: Service, who: Identity, after: str | None) -> AsyncIt
     may_see = _filter_for(who)
     async for batch in service.feed.follow(after, KEEP_ALIVE):
         recheck = batch.revokes or not batch.items
-        if recheck and not await look(service.store, who.is_still_valid, service.store):
+        if recheck and not await read(service.store, who.is_still_valid, service.store):
             reason = json.dumps({"reason": "your access was revoked: sign in again"})
             yield f"event: end\ndata: {reason}\n\n".encode()
             return

@@ -51,7 +51,7 @@ from sayso.server.schemas import (
 from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
 from sayso.stores.row_checks import request_in
-from sayso.twin import hop, look
+from sayso.sync import read, to_thread
 from sayso.types import (
     STATUS_FILTERS,
     Approve,
@@ -109,7 +109,7 @@ async def list_requests(
     if status != "pending":
         filters.setdefault("sort", "newest")
     render = service_of(request).request_lists.page
-    return RawJsonResponse(await hop(render, who.reviewer, filters, mine=mine))
+    return RawJsonResponse(await to_thread(render, who.reviewer, filters, mine=mine))
 
 
 @router.get(
@@ -126,12 +126,12 @@ async def get_request(request: Request, who: AnyPrincipal, request_id: RequestId
         found = await service.inbox.get(request_id)
     except NotFound:
         # A rule or a grant was enough, so nobody was asked; its agent may read it all the same.
-        found = await look(service.store, _unasked_request, service, request_id)
+        found = await read(service.store, _unasked_request, service, request_id)
     check_visible(who, found)
     body = request_view(found, who.reviewer)
     if who.role != "agent":
         masked = bool(body["masked"])
-        body |= await look(
+        body |= await read(
             service.store, request_details, service, found, who.reviewer, masked=masked
         )
     return JsonResponse(body)
@@ -156,7 +156,7 @@ async def reveal_request(
     found = await service.inbox.get(request_id)
     check_visible(who, found)
     await service.inbox.reveal(request_id, by=who.name)
-    details = await hop(request_details, service, found, who.reviewer, masked=False)
+    details = await to_thread(request_details, service, found, who.reviewer, masked=False)
     return JsonResponse(request_view(found, who.reviewer, reveal=True) | details)
 
 
@@ -289,7 +289,7 @@ async def _after_decision(service: Service, request_id: str, decision: Decision)
     """Count a decision, and finish the run of a remote call that will not run."""
     service.metrics.decisions.labels(decision.type).inc()
     if decision.type in _FINAL:
-        await hop(_finish_run, service, request_id)
+        await to_thread(_finish_run, service, request_id)
 
 
 def _finish_run(service: Service, request_id: str) -> None:
@@ -354,7 +354,7 @@ async def check_edit(
     found = await service.inbox.get(request_id)
     check_visible(who, found)
     return JsonResponse(
-        await look(service.store, _check_edit, service, found, body.args, who.reviewer)
+        await read(service.store, _check_edit, service, found, body.args, who.reviewer)
     )
 
 
@@ -439,7 +439,7 @@ async def list_grants(
     """List what runs without asking, until when, and who granted it."""
     service = service_of(request)
     found = await _visible_grants(service, who, live_only=not all)
-    items = [await look(service.store, _grant_view, service.store, grant) for grant in found]
+    items = [await read(service.store, _grant_view, service.store, grant) for grant in found]
     return JsonResponse({"items": items, "next": None})
 
 
@@ -460,7 +460,7 @@ async def revoke_grant(
     if not any(g.id == grant_id for g in await _visible_grants(service, who, live_only=False)):
         raise NotFound(f"no grant {grant_id!r:.80}: see GET /api/grants")
     grant = await service.inbox.revoke(grant_id, by=who.name)
-    return JsonResponse(await look(service.store, _grant_view, service.store, grant))
+    return JsonResponse(await read(service.store, _grant_view, service.store, grant))
 
 
 async def _visible_grants(service: Service, who: Identity, *, live_only: bool) -> list[Grant]:

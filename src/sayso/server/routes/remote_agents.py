@@ -27,7 +27,7 @@ from sayso.server.schemas import (
 )
 from sayso.server.service import Service, service_of
 from sayso.stores.row_checks import request_in
-from sayso.twin import hop
+from sayso.sync import to_thread
 from sayso.types import Reviewer
 
 router = APIRouter(prefix="/api/requests", tags=["remote agents"])
@@ -131,7 +131,7 @@ async def renew_claim(
     """Extend a claim by the lease it asked for. `ours` says whether the claim is still valid."""
     service = service_of(request)
     call = await _remote_call(service, request_id, who.reviewer)
-    return JsonResponse({"ours": await hop(remote_agents.renew, service, call, body.token)})
+    return JsonResponse({"ours": await to_thread(remote_agents.renew, service, call, body.token)})
 
 
 @router.post(
@@ -158,7 +158,7 @@ def _view(service: Service, call: Call, by: Reviewer) -> dict[str, object]:
 
 
 async def _visible_call(service: Service, call_id: str, by: Reviewer) -> Call:
-    call = await hop(remote_agents.get_call, service, call_id)
+    call = await to_thread(remote_agents.get_call, service, call_id)
     if not may_see(by, call):
         raise NotFound(f"no request {call_id!r:.80}: it does not exist, or is not yours")
     return call

@@ -21,8 +21,8 @@ from sayso.server.schemas import Items
 from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in
+from sayso.sync import to_thread
 from sayso.text import inline
-from sayso.twin import hop
 from sayso.types import Json, Reviewer
 from sayso.views import is_request
 
@@ -45,11 +45,11 @@ async def list_runs(
     store = service_of(request).store
     if status is not None and status not in list(RunStatus):
         raise InvalidCall(f"unknown status {status!r:.40}: use {', '.join(RunStatus)}", "status")
-    found = await hop(
+    found = await to_thread(
         lambda: store.runs(status=status, agent=agent, thread=thread, after=after, limit=limit)
     )
     following = found[-1][0] if len(found) == limit else None
-    items = await hop(lambda: list(_visible_runs(store, who.reviewer, found)))
+    items = await to_thread(lambda: list(_visible_runs(store, who.reviewer, found)))
     return JsonResponse({"items": items, "next": following})
 
 
@@ -78,7 +78,7 @@ async def get_run(
     run_id: Annotated[str, Path(description="the run's id")],
 ) -> JsonResponse:
     """Return a run with its timeline, its requests and its conversation."""
-    return JsonResponse(await hop(_run_details, service_of(request), run_id, who.reviewer))
+    return JsonResponse(await to_thread(_run_details, service_of(request), run_id, who.reviewer))
 
 
 def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]:
@@ -138,8 +138,8 @@ async def list_audit_events(
     """
     service = service_of(request)
     read = service.store.newest if order == "newest" else service.store.events
-    found = await hop(read, after or "", limit)
-    items = await hop(lambda: list(_audit_views(service, who.reviewer, found)))
+    found = await to_thread(read, after or "", limit)
+    items = await to_thread(lambda: list(_audit_views(service, who.reviewer, found)))
     following = found[-1][0] if len(found) == limit else None
     return JsonResponse({"items": items, "next": following})
 
@@ -188,7 +188,7 @@ async def verify_audit_log(request: Request, who: CurrentReviewer) -> JsonRespon
     """Check every event, row and seal, and name each that is broken, missing or cut off."""
     from sayso import audit  # rarely used, so not imported when a server starts
 
-    report = await hop(audit.verify, service_of(request).store)
+    report = await to_thread(audit.verify, service_of(request).store)
     return JsonResponse(
         {
             "ok": not report.problems,

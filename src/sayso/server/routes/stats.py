@@ -19,8 +19,8 @@ from sayso.server.openapi import errors
 from sayso.server.responses import JsonResponse
 from sayso.server.service import service_of
 from sayso.stores.base import Query, Store
+from sayso.sync import to_thread
 from sayso.text import inline
-from sayso.twin import hop
 from sayso.types import Json, Micros, Reviewer, moment
 from sayso.views import public_status
 
@@ -58,7 +58,9 @@ async def get_stats(
         where = UTC if zone == "UTC" else ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InvalidCall(f"unknown time zone {zone!r:.40}", "zone") from None
-    return JsonResponse(await hop(stats, service_of(request).store, who.reviewer, days, where))
+    return JsonResponse(
+        await to_thread(stats, service_of(request).store, who.reviewer, days, where)
+    )
 
 
 def stats(store: Store, by: Reviewer, days: int, zone: tzinfo = UTC) -> dict[str, Json]:

@@ -13,8 +13,8 @@ from sayso import codec
 from sayso.agent import Agent
 from sayso.agent.agent import Resumable
 from sayso.agent.tool import Tool
-from sayso.gate.driven import Driven
-from sayso.gate.foreign_tool import ForeignTool
+from sayso.gate.framework import FrameworkTool
+from sayso.gate.framework_agent import FrameworkAgent
 from sayso.policy import Policy
 from sayso.server import sessions
 from sayso.server.auth import AnyPrincipal
@@ -23,7 +23,7 @@ from sayso.server.request_views import inert
 from sayso.server.responses import JsonResponse
 from sayso.server.schemas import Items, LoginBody, json_body
 from sayso.server.service import service_of
-from sayso.twin import hop
+from sayso.sync import to_thread
 from sayso.types import Json
 
 log = logging.getLogger("sayso.server")
@@ -45,7 +45,7 @@ async def sign_in(request: Request, body: Annotated[LoginBody, json_body(LoginBo
     """Exchange the secret of a one-time link, or a token, for a session cookie."""
     service = service_of(request)
     service.limits.take(f"login from {request.client.host if request.client else '?'}")
-    secret = await hop(sessions.sign_in, service.store, body.token.strip())
+    secret = await to_thread(sessions.sign_in, service.store, body.token.strip())
     response = Response(status_code=204)
     response.set_cookie(
         sessions.COOKIE,
@@ -70,7 +70,7 @@ async def sign_in(request: Request, body: Annotated[LoginBody, json_body(LoginBo
 async def sign_out(request: Request, who: AnyPrincipal) -> Response:
     """End this session."""
     if who.session and who.secret is not None:
-        await hop(sessions.sign_out, service_of(request).store, who.secret)
+        await to_thread(sessions.sign_out, service_of(request).store, who.secret)
     response = Response(status_code=204)
     response.delete_cookie(sessions.COOKIE, path="/")
     return response
@@ -127,14 +127,14 @@ async def list_agents(request: Request, who: AnyPrincipal) -> JsonResponse:
             for name, agent in service.agents.items()
         ]
 
-    return JsonResponse({"items": await hop(views), "next": None})
+    return JsonResponse({"items": await to_thread(views), "next": None})
 
 
 def _tools_of(agent: Resumable) -> list[dict[str, Json]]:
     """Return an agent's tools; for a framework's agent, those that the framework reports."""
     if isinstance(agent, Agent):
         return [_tool_view(tool, agent, agent.gate.policy) for tool in agent.tools.values()]
-    if not isinstance(agent, Driven):
+    if not isinstance(agent, FrameworkAgent):
         return []
     try:
         policy = agent.gate.policy if agent.policy is None else agent.policy
@@ -144,7 +144,7 @@ def _tools_of(agent: Resumable) -> list[dict[str, Json]]:
         return []
 
 
-def _tool_view(tool: Tool | ForeignTool, agent: Resumable, policy: Policy) -> dict[str, Json]:
+def _tool_view(tool: Tool | FrameworkTool, agent: Resumable, policy: Policy) -> dict[str, Json]:
     if isinstance(tool, Tool):
         always = tool.asks is not None or tool.function is None  # people give its result
         allowed = tool.own.allowed

@@ -18,8 +18,8 @@ from sayso import (
     Rule,
     SaysoError,
 )
-from sayso.gate.driven import Driven
-from sayso.gate.foreign import ForeignCall, ForeignThread, ForeignTool
+from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool
+from sayso.gate.framework_agent import FrameworkAgent
 from sayso.gate.parse_decisions import decisions_from
 from sayso.stores.memory import MemoryStore
 from sayso.testing import FakeClock
@@ -30,7 +30,7 @@ SCHEMA = {
     "properties": {"to": {"type": "string"}, "text": {"type": "string", "default": "Hello"}},
     "required": ["to"],
 }
-MAIL = ForeignTool(name="mail", description="Send one mail.", parameters=SCHEMA)
+MAIL = FrameworkTool(name="mail", description="Send one mail.", parameters=SCHEMA)
 POLICY = Policy([Rule("mail", expires_in="1h"), Rule("burn"), Rule("*", verdict="allow")])
 
 
@@ -46,15 +46,15 @@ class World:
         return Gate(self.store, policy=POLICY, agent=agent, wait=0)
 
     @property
-    def thread(self) -> ForeignThread:
-        return ForeignThread(self.gate, "t")
+    def thread(self) -> FrameworkThread:
+        return FrameworkThread(self.gate, "t")
 
-    def call(self, id: str = "c1", tool: ForeignTool = MAIL, **args: Any) -> ForeignCall:
+    def call(self, id: str = "c1", tool: FrameworkTool = MAIL, **args: Any) -> FrameworkCall:
         async def run(stored: dict[str, Any]) -> Any:
             self.ran.append((tool.name, stored))
             return f"{tool.name} {stored['to']}"
 
-        return ForeignCall(id=id, tool=tool, args=args, run=run)
+        return FrameworkCall(id=id, tool=tool, args=args, run=run)
 
     async def decide(self, choose: Any = Request.approve) -> None:
         for request in (await self.inbox.pending()).items:
@@ -90,7 +90,7 @@ async def test_the_stored_result_is_given_again_and_another_call_under_its_id_is
 async def test_a_tool_that_has_a_new_default_since_then_is_the_same_call(world: World) -> None:
     await world.done()
     newer = {**SCHEMA, "properties": {**SCHEMA["properties"], "cc": {"default": ""}}}  # type: ignore[dict-item]
-    tool = ForeignTool(name="mail", parameters=newer)
+    tool = FrameworkTool(name="mail", parameters=newer)
     assert (await world.thread.outcome(world.call(tool=tool, to="ana"))).ok
     assert len(world.ran) == 1
 
@@ -100,7 +100,7 @@ async def test_an_approval_is_of_one_tool(world: World) -> None:
     with pytest.raises(Paused):
         await world.thread.outcome(world.call(to="ana"))
     await world.decide()
-    burn = ForeignTool(name="burn", parameters=SCHEMA)
+    burn = FrameworkTool(name="burn", parameters=SCHEMA)
     outcome = await world.thread.outcome(world.call(tool=burn, to="ana"))
     assert (outcome.ok, world.ran) == (False, [])
     assert (await world.inbox.pending()).items == ()
@@ -117,7 +117,7 @@ async def test_what_cannot_be_read_is_told_and_nobody_is_asked(world: World, arg
 
 
 async def test_the_calls_of_a_turn_are_asked_in_one_commit(world: World) -> None:
-    note = ForeignTool(name="note", parameters=SCHEMA)
+    note = FrameworkTool(name="note", parameters=SCHEMA)
     calls = [world.call("c1", to="ana"), world.call("c2", note, to="x"), world.call("c3", to="bob")]
     commits: list[str] = []
     world.store.boundary = lambda name, when: commits.append(name) if when == "after" else None
@@ -141,7 +141,7 @@ async def test_a_step_is_taken_once(world: World) -> None:
 # -- threads
 
 
-class Poster(Driven):
+class Poster(FrameworkAgent):
     """A framework of two calls and an answer; it keeps nothing but the user's words."""
 
     def __init__(self, world: World, agent: str = "poster") -> None:
@@ -155,7 +155,7 @@ class Poster(Driven):
 
     async def go_on(self, thread: str) -> Any:
         self.moves += 1
-        foreign = ForeignThread(self.gate, thread)
+        foreign = FrameworkThread(self.gate, thread)
         calls = [self.world.call("c1", to="ana"), self.world.call("c2", to="bob")]
         if self.drops:
             return "dropped"
@@ -228,14 +228,14 @@ async def test_a_framework_that_waits_for_its_own_thread_is_told(world: World, v
 async def test_a_call_made_again_inside_what_it_called_is_told_so(world: World) -> None:
     texts: list[str] = []
 
-    def around(id: str, inner: ForeignCall) -> ForeignCall:
+    def around(id: str, inner: FrameworkCall) -> FrameworkCall:
         async def run(_: dict[str, Any]) -> Any:
             texts.append((await world.thread.outcome(inner)).text)
             return "ran"
 
-        return ForeignCall(id=id, tool=ForeignTool(name="free"), args={}, run=run)
+        return FrameworkCall(id=id, tool=FrameworkTool(name="free"), args={}, run=run)
 
-    again = ForeignCall(id="c1", tool=ForeignTool(name="free"), args={})
+    again = FrameworkCall(id="c1", tool=FrameworkTool(name="free"), args={})
     outcome = world.thread.outcome(around("c1", around("c2", again)))
     assert (await asyncio.wait_for(outcome, 20)).text == "ran"
     assert "belongs to another one" in texts[0]
@@ -409,11 +409,13 @@ async def test_a_result_without_a_json_form_is_a_result(gave: Any, kept: Any) ->
     async def run(args: dict[str, Any]) -> Any:
         return gave
 
-    call = ForeignCall(id="c1", tool=ForeignTool(name="free"), args={}, run=run)
+    call = FrameworkCall(id="c1", tool=FrameworkTool(name="free"), args={}, run=run)
     for outcome in [await world.thread.outcome(call), await world.thread.outcome(call)]:
         assert (outcome.ok, outcome.value) == (True, kept)
 
 
 async def test_a_note_is_text_that_every_store_takes(world: World) -> None:
-    await world.thread.ask([ForeignCall(id="c1", tool=MAIL, args={"to": "bo"}, note="a\0 \ud800")])
+    await world.thread.ask(
+        [FrameworkCall(id="c1", tool=MAIL, args={"to": "bo"}, note="a\0 \ud800")]
+    )
     assert (await world.inbox.pending()).items[0].note == "a\ufffd ?"

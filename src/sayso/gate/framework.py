@@ -1,18 +1,12 @@
-"""The calls of somebody else's agent at a gate.
-
-A framework has its own loop, its own tools and its own idea of a conversation. What an adapter
-brings to the gate is a ``ForeignCall``: the framework's tool, the arguments that the model wrote,
-and how the framework runs it. ``ForeignThread`` finds each call again by its natural key, the
-framework's thread and the framework's id of the call, and from the first time on only the row
-counts: the *stored* arguments run, once, and the result is stored before it is given back.
-"""
+"""A framework's tool as the gate knows it: what is shown of it, and how its arguments are read."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from sayso import codec
@@ -20,22 +14,114 @@ from sayso.engine.commands import NewCall, Propose, Reopen
 from sayso.errors import CallFailed, DuplicateEffect, InDoubt, InvalidCall, Refused
 from sayso.gate import outcomes
 from sayso.gate.driver import NOTICE_SECONDS
-from sayso.gate.foreign_tool import ForeignTool as ForeignTool
-from sayso.gate.foreign_tool import narrowed
 from sayso.gate.gate import Gate
 from sayso.gate.guard import known_inside
-from sayso.gate.once import once_plan
 from sayso.gate.outcomes import in_text
-from sayso.gate.plan import Plan, new_call
+from sayso.gate.plan import Plan, new_call, once_plan
 from sayso.gate.recheck import called_off
 from sayso.gate.reentrancy import runs_here
 from sayso.gate.scope import RunScope, open_scopes
-from sayso.policy import Policy
-from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
+from sayso.policy import Policy, Predicate
+from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus, Tool
 from sayso.stores.base import Query, Store
 from sayso.stores.row_checks import request_in
-from sayso.twin import look, write
-from sayso.types import Json, Request, Terms, ToolCall, Verdict
+from sayso.sync import read, write
+from sayso.types import Declared, Json, Request, Terms, ToolCall, Verdict
+
+#: The own terms of an agent that is a tool: it changes nothing itself, and its calls have rows.
+SUB_AGENT_TERMS = Declared(effect="idempotent", stated=frozenset({"effect"}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameworkTool:
+    """A framework's tool as the gate knows it: a name, a text and a JSON Schema."""
+
+    name: str
+    description: str = ""
+    #: JSON Schema of the arguments, an object.
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    version: str = ""
+    #: Counts where no rule of the policy does.
+    needs_approval: bool | Predicate = False
+    own: Terms = field(default_factory=Terms)
+    #: Validates and completes arguments the framework's own way, instead of by the schema alone.
+    read: Callable[[dict[str, Json]], Mapping[str, Json]] | None = None
+    #: The only decisions that fit its calls; without ``approve`` among them, people are asked.
+    possible: tuple[str, ...] | None = None
+
+    @cached_property
+    def rules(self) -> dict[str, Any]:
+        """The schema that is shown and kept to: it allows what the function itself takes for an
+        argument that is left out, also in ``note: str = None``."""
+        known = self.parameters.get("properties", {})
+        nullable = {name: _or_none(known[name]) for name in self._unsaid}
+        return {**self.parameters, **({"properties": {**known, **nullable}} if nullable else {})}
+
+    @cached_property
+    def _unsaid(self) -> frozenset[str]:
+        """Arguments that are None where they are left out, and that nobody may write so."""
+        from sayso import schema
+
+        rules = self.parameters
+        known = rules.get("properties", {})
+        shared = {"$defs": rules["$defs"]} if "$defs" in rules else {}
+        return frozenset(
+            name
+            for name, said in known.items()
+            if isinstance(said, Mapping)
+            and said.get("default", ...) is None
+            and schema.errors({**said, **shared}, None)
+        )
+
+    def passed(self, args: Mapping[str, Json]) -> dict[str, Json]:
+        """The arguments as the framework takes them: what is None by being left out, left out."""
+        return {n: v for n, v in args.items() if v is not None or n not in self._unsaid}
+
+    @cached_property
+    def stored(self) -> Tool:
+        """The face that is stored; its digest covers name, schema, description and version."""
+        face = {"parameters": self.rules, "returns": None}
+        codec.canonical(face)  # a schema that JSON would bend is refused where it is declared
+        return Tool.of(self.name, codec.dumps(face), self.description, self.version)
+
+    def intake(self, args: Mapping[str, Json]) -> str:
+        """The arguments as they are stored, shown and run, with every default; or InvalidCall."""
+        text = self._completed(codec.loads(codec.canonical(dict(args))))
+        if self.read is not None and self._completed(codec.loads(text)) != text:
+            raise InvalidCall(f"the arguments of {self.name} change when they are read again")
+        return text
+
+    def _completed(self, args: dict[str, Json]) -> str:
+        from sayso import schema  # brings jsonschema
+
+        complete = self.read or self._with_defaults
+        unsaid = dict.fromkeys(self._unsaid)
+        text = codec.canonical({**unsaid, **complete(self.passed(args))}).decode()
+        wrong = schema.errors(self.rules, codec.loads(text))
+        if wrong:
+            path, message = wrong[0]
+            raise InvalidCall(f"{path}: {message}" if path else message, path)
+        return text
+
+    def _with_defaults(self, args: dict[str, Json]) -> dict[str, Json]:
+        known = self.parameters.get("properties", {})
+        defaults = {n: p["default"] for n, p in known.items() if "default" in p}
+        return {**defaults, **args}
+
+
+def _or_none(rules: Mapping[str, Any]) -> dict[str, Any]:
+    about = {k: v for k, v in rules.items() if k in ("title", "description", "default")}
+    rest = {k: v for k, v in rules.items() if k not in about}
+    return {"anyOf": [rest, {"type": "null"}], **about}
+
+
+def narrowed(terms: Terms, possible: tuple[str, ...]) -> Terms:
+    """The terms with no other decisions than these."""
+    kept = tuple(name for name in terms.allowed if name in possible)
+    terms = replace(terms, allowed=kept if possible[0] in kept else possible)
+    asks = "approve" not in possible and terms.verdict is Verdict.ALLOW
+    return replace(terms, verdict=Verdict.ASK) if asks else terms
+
 
 MOST_WAITING = 500
 _REUSED = (
@@ -49,12 +135,12 @@ async def _nowhere(args: dict[str, Json]) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForeignCall:
+class FrameworkCall:
     """One call that the framework's model made."""
 
     #: The framework's own id of the call.
     id: str
-    tool: ForeignTool
+    tool: FrameworkTool
     args: Mapping[str, Json]
     #: Runs the tool in the framework's way, with the arguments it is given and no others.
     run: Callable[[dict[str, Json]], Awaitable[Any]] = _nowhere
@@ -87,11 +173,10 @@ class Outcome:
         return self.ok and decision is not None and decision.type == "respond"
 
 
-class ForeignThread:
+class FrameworkThread:
     """One thread of a framework's agent: its run in the store, and the calls in it.
 
-    Inside a drive (``sayso.gate.driven``) it works under the drive's lease; without one, each
-    call takes a lease of its own.
+    A ``FrameworkAgent`` runs it under one lease. Without one, each call takes its own lease.
     """
 
     def __init__(
@@ -114,7 +199,7 @@ class ForeignThread:
 
     # -- asking
 
-    async def ask(self, calls: Sequence[ForeignCall]) -> tuple[Request, ...]:
+    async def ask(self, calls: Sequence[FrameworkCall]) -> tuple[Request, ...]:
         """Put those calls of a turn that need people to them, in one commit, before the framework
         stops. What needs nobody, or cannot be read, is left to ``outcome``."""
         planned = [await self._new(call) for call in calls if self.row(call.id) is None]
@@ -135,7 +220,7 @@ class ForeignThread:
             ours = {call.id for call in new}
             for row in rows:
                 if row.status is CallStatus.ASKED and row.id in ours:
-                    request = await look(self.store, self._request, row)
+                    request = await read(self.store, self._request, row)
                     await self.gate.driver.tell(request, NOTICE_SECONDS)
         await self._wait_for_people([call.id for call in calls])
         return await self.waiting([call.id for call in calls])
@@ -146,12 +231,12 @@ class ForeignThread:
         ends = None if wait is None else time.monotonic() + wait
         while waiting := [] if wait == 0 else await self.waiting(ids):
             left = None if ends is None else ends - time.monotonic()
-            row = await look(self.store, self.store.call, waiting[0].id)
+            row = await read(self.store, self.store.call, waiting[0].id)
             if row is None or (left is not None and left <= 0):
                 return
             await self.gate.backend.wait(row, left)
 
-    async def _new(self, call: ForeignCall) -> NewCall | None:
+    async def _new(self, call: FrameworkCall) -> NewCall | None:
         try:
             args = call.tool.intake(call.args)
         except InvalidCall:
@@ -160,16 +245,16 @@ class ForeignThread:
         terms = await plan.terms(codec.loads(args))
         return None if terms.verdict is Verdict.ALLOW else new_call(plan, terms)
 
-    async def _terms(self, tool: ForeignTool, args: dict[str, Json]) -> Terms:
+    async def _terms(self, tool: FrameworkTool, args: dict[str, Json]) -> Terms:
         call = ToolCall(tool.name, args)
         terms = await self.gate.judge(call, tool.own, tool.needs_approval, self.policy)
         return terms if tool.possible is None else narrowed(terms, tool.possible)
 
     # -- carrying out
 
-    async def outcome(self, call: ForeignCall) -> Outcome:
+    async def outcome(self, call: FrameworkCall) -> Outcome:
         """Take a call to its end, or raise ``Paused`` where people are needed first."""
-        row = await look(self.store, self.row, call.id)
+        row = await read(self.store, self.row, call.id)
         if row is not None and runs_here(row.id):  # in the body of that call: no waiting for it
             return Outcome(ok=False, value=None, text=_REUSED, call=row)
         try:
@@ -190,15 +275,15 @@ class ForeignThread:
             value = await self.gate.driver.result(scope, plan)
         except (Refused, InDoubt, CallFailed) as no:  # the row says it, in words
             refused = isinstance(no, Refused) and not isinstance(no, DuplicateEffect)
-            if await look(self.store, self.row, call.id) is None:
+            if await read(self.store, self.row, call.id) is None:
                 raise  # the run was called off before it had one
-        ended = await look(self.store, self.row, call.id)
+        ended = await read(self.store, self.row, call.id)
         if ended is None:  # a read that is left out of the record
             text = outcomes.as_text(codec.loads(plan.dump(value)))
             return Outcome(ok=True, value=value, text=text)
         return replace(_outcome(ended, value, wrote), refused=refused)
 
-    async def _other(self, row: Call, call: ForeignCall, wrote: str) -> str:
+    async def _other(self, row: Call, call: FrameworkCall, wrote: str) -> str:
         """What to tell the model where the row is not the call that the framework makes now; what
         the tool of today does not take is called off on the way."""
         if row.tool != call.tool.name:
@@ -217,7 +302,7 @@ class ForeignThread:
                 await self._call_off(row, "the tool changed, and takes other arguments now")
         return ""
 
-    def _plan(self, call: ForeignCall, args: str) -> Plan:
+    def _plan(self, call: FrameworkCall, args: str) -> Plan:
         from pydantic_core import to_json
 
         async def run(row: Call) -> Any:
@@ -248,7 +333,7 @@ class ForeignThread:
 
     async def gone(self, id: str, name: str) -> Outcome:
         """The framework has no such tool (any more): nothing runs, whatever was decided."""
-        row = await look(self.store, self.row, id)
+        row = await read(self.store, self.row, id)
         if row is not None:
             await self._call_off(row, f"the tool {name} is not there any more")
         return Outcome(ok=False, value=None, text=f"There is no tool {name!r}; nothing was run.")
@@ -293,7 +378,7 @@ class ForeignThread:
     async def waiting(self, ids: Sequence[str]) -> tuple[Request, ...]:
         """What people are asked about these calls and inside them, in the order of the calls."""
         query = Query(status="pending", run=self.run, limit=MOST_WAITING)
-        rows = [row for _, row in await look(self.store, self.store.page, query)]
+        rows = [row for _, row in await read(self.store, self.store.page, query)]
         found = [row for id in ids for row in rows if row.key == id or row.key.startswith(f"{id}/")]
         return tuple(self._request(row) for row in found)
 
@@ -341,7 +426,7 @@ def _around(gate: Gate, thread: str) -> RunScope | None:
     return None
 
 
-def _told(call: ForeignCall, value: Any) -> str:
+def _told(call: FrameworkCall, value: Any) -> str:
     """A result that has no JSON form, in one: half a surrogate pair becomes a question mark, and
     what else cannot be stored is what it says of itself."""
     try:

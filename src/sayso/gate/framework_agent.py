@@ -1,38 +1,70 @@
-"""Running and resuming somebody else's agent by its thread: what ``guard`` of an adapter gives.
+"""An agent that is run in the body of a call of another one: what it does is part of that call.
 
-The framework's own runner makes every step. What stands around it here is the same for all: one
-process at a time drives a thread, new words of the user supersede what the thread was asking,
-decisions are written before the run goes on, and the end is stored, so that whoever resumes a
-second time gets the same answer.
+It has no thread. Its calls stand in the run around it, under the key of that call, and the replies
+of its model beside them: when the call is made again after a pause, the agent starts at its top,
+and what it said and did comes from the store.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from sayso import codec
 from sayso.engine.commands import Cancel
 from sayso.errors import Cancelled, Conflict, InvalidCall, InvalidPolicy, NotFound, Paused
-from sayso.gate.foreign import MOST_WAITING, run_of, runs_of
-from sayso.gate.foreign_tool import ForeignTool
+from sayso.gate.framework import MOST_WAITING, FrameworkThread, FrameworkTool, run_of, runs_of
 from sayso.gate.gate import Gate
 from sayso.gate.lease import RunLease, supersede
 from sayso.gate.options import MAX_NAME, checked_words
 from sayso.gate.parse_decisions import check_asked_in, decisions_from
 from sayso.gate.reentrancy import working
 from sayso.gate.run_result import RunResult, RunState
-from sayso.gate.scope import RunScope
-from sayso.gate.within import Within
+from sayso.gate.scope import RunScope, known, quoted
 from sayso.policy import Policy
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import NEVER, Query
 from sayso.stores.nested_runs import expire
-from sayso.twin import hop, look, twin, write
-from sayso.types import Decision, Request, Reviewer
+from sayso.sync import read, sync_twin, to_thread, write
+from sayso.types import Decision, Json, Request, Reviewer
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The place of one agent in the call that it is run in."""
+
+    run: str
+    thread: str
+    #: The keys of all that it does begin with it.
+    key: str
+
+
+def within(gate: Gate) -> Within | None:
+    """A place for an agent that is run here, if here is the body of a framework's call."""
+    scope = known(gate.driver)
+    if scope is None or scope.alone or scope.steps or not scope.of_call:
+        return None
+    return Within(scope.name, scope.thread, scope.key(f"agent:{quoted(gate.agent)}"))
+
+
+async def kept(calls: FrameworkThread, key: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+    """What was asked for under this key before; else it is asked for now, and kept. An error is
+    not. It is kept as text: what no call may hold, a model may write all the same."""
+    row = await read(calls.store, calls.row, key)
+    if row is not None and row.result is not None:
+        return json.loads(codec.loads(row.result))
+    said = json.dumps(await ask())
+
+    async def keep() -> Json:
+        return said
+
+    return json.loads(await calls.once(key, keep))
+
 
 T = TypeVar("T")
 
@@ -59,7 +91,7 @@ def check_gate(gate: object, policy: object) -> None:
         )
 
 
-class Driven:
+class FrameworkAgent:
     """A framework's agent at a gate. An adapter says how its framework begins and goes on."""
 
     #: How decisions that are handed to ``resume`` are recorded.
@@ -96,7 +128,7 @@ class Driven:
         an adapter whose framework makes them one after the other can leave it as it is."""
         return ()
 
-    def known_tools(self) -> Iterable[ForeignTool]:
+    def known_tools(self) -> Iterable[FrameworkTool]:
         """The framework's tools, as far as they are known before a run, for people to look at."""
         return ()
 
@@ -144,11 +176,11 @@ class Driven:
         raise ``Leased``. None waits for ever."""
         store = self.gate.store
         staged = where.staged if isinstance(where, RunState) else []
-        run = await look(store, self.find, where)
+        run = await read(store, self.find, where)
         made: list[Decision] = []
         if decisions is not None:
             made = decisions_from(decisions, await self._waiting(run))
-            await look(store, check_asked_in, store, run.thread, made)
+            await read(store, check_asked_in, store, run.thread, made)
         for one in staged:
             name = one.decision.request or ""
             await self.inbox.decide(name, one.decision, by=one.by, channel="state")
@@ -162,9 +194,9 @@ class Driven:
             run = await lease.wait(until)
             if run.status not in LIVE or lease.elsewhere(run):
                 return self._ended(run)
-            run = await hop(self._close_overdue, run)
+            run = await to_thread(self._close_overdue, run)
             if run.stop:
-                return self._ended(await hop(lease.stop))
+                return self._ended(await to_thread(lease.stop))
             if (
                 run.status is RunStatus.PAUSED
                 and not run.due(self.gate.store.now())
@@ -178,13 +210,13 @@ class Driven:
         self, where: RunState | str, *, by: str = "user", reason: str = "called off"
     ) -> None:
         """Call off a run; what is running finishes and is recorded."""
-        run = await look(self.gate.store, self.find, where)
+        run = await read(self.gate.store, self.find, where)
         command = Cancel(thread=run.thread, run=run.id, by=by, reason=reason)
         await write(self.gate.store, command)
 
-    run_sync = twin(run, apart=True)
-    resume_sync = twin(resume, apart=True)
-    cancel_sync = twin(cancel, apart=True)
+    run_sync = sync_twin(run, apart=True)
+    resume_sync = sync_twin(resume, apart=True)
+    cancel_sync = sync_twin(cancel, apart=True)
 
     # -- inside
 
@@ -215,7 +247,7 @@ class Driven:
         running one."""
         store, agent = self.gate.store, self.gate.agent
         while True:
-            live = await look(store, store.live_run, thread)
+            live = await read(store, store.live_run, thread)
             if live is not None and live.agent != agent:
                 raise Conflict(
                     f"thread {thread!r} is in use by agent {live.agent!r} ({live.id}): threads are "
@@ -224,10 +256,10 @@ class Driven:
             if live is not None:
                 live = await lease.on(thread, live.id).wait()
                 if live.stop:
-                    live = await hop(lease.stop)
+                    live = await to_thread(lease.stop)
                 if live.status in LIVE and not lease.elsewhere(live):
-                    await hop(supersede, store, live, requester or "user")
-            run = await look(store, run_of, store, agent, thread)
+                    await to_thread(supersede, store, live, requester or "user")
+            run = await read(store, run_of, store, agent, thread)
             taken = await lease.take_thread(agent, thread, run, requester)
             if taken is not None:  # else another process took it first: wait for that one
                 return taken
@@ -267,16 +299,16 @@ class Driven:
             except Paused:
                 pass
             except Cancelled:
-                ended = await hop(lease.stop)
+                ended = await to_thread(lease.stop)
                 if ended.status is RunStatus.CANCELLED:
                     return self._ended(ended)
-                await hop(lease.release)
+                await to_thread(lease.release)
                 raise
             except BaseException:
-                await asyncio.shield(asyncio.ensure_future(hop(lease.release)))
+                await asyncio.shield(asyncio.ensure_future(to_thread(lease.release)))
                 raise
             else:
-                ended = await hop(lease.finish, codec.dumps(output))
+                ended = await to_thread(lease.finish, codec.dumps(output))
                 if ended.status is RunStatus.CANCELLED:
                     return self._ended(ended)
                 return self._result("done", run.id, run.thread, output=output)
@@ -293,12 +325,12 @@ class Driven:
         try:
             return await lease.park(run)
         except Cancelled:
-            return await hop(lease.stop)
+            return await to_thread(lease.stop)
         except Conflict:  # another process took it since, and has it
-            return await look(self.gate.store, self.find, run.id)
+            return await read(self.gate.store, self.find, run.id)
 
     async def _waiting(self, run: Run) -> tuple[Request, ...]:
-        calls = await look(self.gate.store, self._open_calls, run)
+        calls = await read(self.gate.store, self._open_calls, run)
         order = await self.order(run.thread) if len(calls) > 1 else ()
         place = {id: place for place, id in enumerate(order)}
         calls.sort(key=lambda call: place.get(call.key.split("/")[0], len(place)))

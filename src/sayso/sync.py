@@ -1,9 +1,9 @@
-"""One body, two colours: how an async method gets its ``_sync`` twin without a second text.
+"""Write a method once, as a coroutine, and get its ``_sync`` twin.
 
-The bodies are coroutines that never wait by themselves: everything that blocks goes through
-``hop``, and every wait for news goes through ``news``. Driven by an event loop, ``hop`` uses a
-worker thread. Driven by ``run_sync``, it simply calls, so that the coroutine runs to its end in
-one step and needs no loop at all.
+The bodies never wait on their own: blocking work goes through ``to_thread``, and waiting for
+changes goes through ``News``. On an event loop, ``to_thread`` uses a worker thread. Under
+``run_sync`` it simply calls the function, so the coroutine runs to its end in one step and needs no
+loop at all.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _workers() -> Threads:
     return Threads(16, _AT_EXIT)
 
 
-async def hop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def to_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a blocking function without blocking the loop, if there is one."""
     if _is_direct():
         return function(*args, **kwargs)
@@ -54,11 +54,11 @@ class Readable(Protocol):
     quick_reads: bool
 
 
-async def look(source: Readable, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def read(source: Readable, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function that only reads from a store: in a thread, unless that would cost more."""
     if source.quick_reads:
         return function(*args, **kwargs)
-    return await hop(function, *args, **kwargs)
+    return await to_thread(function, *args, **kwargs)
 
 
 class Writable(Readable, Protocol):
@@ -74,7 +74,7 @@ async def write(store: Writable, *commands: Any) -> list[Any]:
         return store.transact(*commands)
     results = store.transact_now(*commands) if store.quick_reads else None
     if results is None:
-        return await hop(store.transact, *commands)
+        return await to_thread(store.transact, *commands)
     await _let_others_in()
     return results
 
@@ -106,7 +106,7 @@ async def write_made(
     """Commit a command that is made by reading first: both in one thread, where it needs one."""
     if store.quick_reads:
         return await write(store, make(*args, **kwargs))
-    return await hop(lambda: store.transact(make(*args, **kwargs)))
+    return await to_thread(lambda: store.transact(make(*args, **kwargs)))
 
 
 async def _let_others_in() -> None:
@@ -117,7 +117,7 @@ async def _let_others_in() -> None:
         _gave_way.at = time.monotonic()
 
 
-async def write_whole(store: Writable, *commands: Any) -> list[Any]:
+async def write_shielded(store: Writable, *commands: Any) -> list[Any]:
     """The same, to its end also while being cancelled."""
     if _is_direct():
         return store.transact(*commands)
@@ -167,7 +167,7 @@ def run_apart(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         _apart.reset(token)
 
 
-def twin(
+def sync_twin(
     method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]], *, apart: bool = False
 ) -> Callable[Concatenate[S, P], T]:
     """The ``_sync`` twin of an async method: what it takes and says is that of the method.
