@@ -146,7 +146,7 @@ def share(url: str, number: int, each: int, barrier: Any, times: Any) -> None:
     def agent(n: int) -> sayso.Agent:
         asks = call("refund", {"order": f"A-{number}-{n}", "euros": 20})
         made = sayso.Agent("clerk", model=ScriptedModel([asks, say("Done.")]), tools=[refund])
-        made.lend(store)
+        lend_store(made, store)
         return made
 
     with closing(PostgresStore(url)) as store, sayso.Inbox(store) as inbox:

@@ -64,11 +64,12 @@ def slow():
         return "worked"
     return sayso.Agent("slow", model=ScriptedModel([say("Done.")]), tools=[work])
 
-def asking():
+def asking(store):
     @sayso.tool(needs_approval=True)
     def work(n: int) -> str:
         return "worked"
-    return sayso.Agent("slow", model=ScriptedModel([call("work", {"n": 1})]), tools=[work])
+    model = ScriptedModel([call("work", {"n": 1})])
+    return sayso.Agent("slow", model=model, tools=[work], store=store)
 """
 
 
@@ -110,9 +111,8 @@ class Place:
 
     def ask(self) -> str:
         """Let an agent pause; gives its run."""
-        code = "import agents; print(agents.asking().run_sync('go', thread='t').run)"
-        code = code.replace("agents.asking()", "(a := agents.asking(), a.lend(u))[0]")
-        code = f"u = {self.url!r}; {code}"
+        code = f"import agents; agent = agents.asking({self.url!r}); "
+        code += "print(agent.run_sync('go', thread='t').run)"
         command = [sys.executable, "-c", code]
         done = subprocess.run(
             command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=True
@@ -248,7 +248,7 @@ def test_a_server_without_workers_leaves_it_to_a_worker(place: Place) -> None:
     approve_all(client)
     time.sleep(0.5)
     assert Effects.beside(place.url).all() == []
-    worker, _ = place.start("worker", "agents:agent", until="Working for demo")
+    worker, _ = place.start("worker", "agents:agent", until="Resuming runs of demo")
     until(lambda: [r for r in _runs(client) if r["status"] == "done"])
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(30) == 0
@@ -281,7 +281,7 @@ def test_a_worker_tells_each_step(place: Place) -> None:
     """One line and one count for each: taken up, resumed, call started, call done, run done."""
     run = place.ask()
     command = ("worker", "agents:slow", "--metrics", "0", "--log-json")
-    worker, line = place.start(*command, until="Working for slow")
+    worker, line = place.start(*command, until="Resuming runs of slow")
     (address,) = re.findall(r"http://127\.0\.0\.1:\d+", line)
     with httpx.Client(base_url=address, timeout=30) as client:
         health = client.get("/healthz")
@@ -321,7 +321,7 @@ def test_a_worker_tells_each_step(place: Place) -> None:
         (["serve", "agents:adapted"], "uses the store"),
         (["serve", "agents:slow", "agents:asking"], "two agents"),
         (["serve", "--workers", "-1"], "--workers -1"),
-        (["worker", "agents:agent", "--concurrency", "0"], "at least one"),
+        (["worker", "agents:agent", "--concurrency", "0"], "at least 1"),
         (["worker", "agents:Nope"], "no attribute"),
         (["worker", "agents:agent", "--metrics", "here"], "write 9321"),
         (["worker", "agents:agent", "--metrics", "256.0.0.1:9321"], "cannot listen"),

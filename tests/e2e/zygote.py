@@ -91,6 +91,7 @@ class Zygote:
 def _serve() -> None:
     more = [Path(name) for name in sys.argv[1:]]
     sys.path += [str(path.parent) for path in more]
+    sys.path.append(str(Path(__file__).parents[1]))  # what several folders of tests share
     for module in (*MODULES, *(path.stem for path in more)):
         importlib.import_module(module)
     store.PATIENCE = PATIENCE  # other tests keep transactions open on the same server

@@ -397,5 +397,5 @@ def test_a_read_is_never_in_doubt(case: Case) -> None:
 
 def test_a_remote_gate_says_that_it_cannot() -> None:
     gate = RemoteGate("http://localhost:1", token="x")
-    with pytest.raises(TypeError, match="settle: only for a gate on the store itself"):
+    with pytest.raises(TypeError, match="settle: only for a gate with its own store"):
         gate.guard(settle=lambda key: None)  # type: ignore[call-overload]

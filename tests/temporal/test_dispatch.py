@@ -132,7 +132,7 @@ async def test_behind_every_dispatcher_is_a_scan(
     monkeypatch.chdir(tmp_path)
     store = open_store(f"sqlite:///{tmp_path / 'sayso.db'}")
     asker, agent = asking("pay", {"euros": 5}), going_on()
-    asker.lend(store)
+    lend_store(asker, store)
     lend_store(agent, store)
     dispatcher = Forgetful()
     relay = Relay(Worker([agent], store), dispatcher, scan=0.2)
