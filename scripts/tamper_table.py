@@ -26,6 +26,10 @@ ACTIONS = {
     "put back, later events deleted": "… its events deleted",
     "put back, later events relabelled": "… its events relabelled",
 }
+WHOLE = {
+    "whole thread put back": "put back to an earlier state",
+    "whole thread deleted": "deleted",
+}
 TABLES = {
     "call": "request, decision and result",
     "run": "run",
@@ -77,7 +81,8 @@ def cell(columns: Mapping[str, str]) -> str:
 
 def table() -> str:
     """Return the table as Markdown."""
-    found = parsed(json.loads(RESULTS.read_text()))
+    results = json.loads(RESULTS.read_text())
+    found = parsed(results)
     known = {name for name, _ in found}
     assert known == set(TABLES), f"name these tables here: {known ^ set(TABLES)}"
     lines = [
@@ -87,15 +92,12 @@ def table() -> str:
     for name, words in TABLES.items():
         cells = [cell(found.get((name, action), {})) for action in ACTIONS]
         lines.append(f"| {words} | {' | '.join(cells)} |")
-    whole = {
-        action: cell(found[("thread", action)])
-        for action in ("whole thread put back", "whole thread deleted")
-    }
-    lines.append("")
-    lines.append(
-        "A whole thread with its runs, requests, messages and events: put back to an earlier "
-        f"state is {whole['whole thread put back']}; deleted is {whole['whole thread deleted']}."
-    )
+    lines += ["", "A whole thread, with its runs, requests, messages and events:", ""]
+    for action, words in WHOLE.items():
+        for state in ("sealed", "unsealed"):
+            outcomes = set(results[f"{action}: thread ({state})"].values())
+            worst = max(outcomes, key=OUTCOMES.index)
+            lines.append(f"- {words}, {state}: {worst}")
     return "\n".join(lines) + "\n"
 
 

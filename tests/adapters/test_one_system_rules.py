@@ -14,11 +14,11 @@ from sayso.testing import AdapterHarness, HarnessContext, ScriptedCall
 from sayso.testing.adapter_harness import ModelScript
 
 HARNESSES = {
-    "langchain": "LangChainStage",
-    "openai_agents": "OpenAIAgentsStage",
-    "agent_framework": "AgentFrameworkStage",
-    "dspy": "DspyStage",
-    "pydantic_ai": "PydanticAIStage",
+    "langchain": "LangChainHarness",
+    "openai_agents": "OpenAIAgentsHarness",
+    "agent_framework": "AgentFrameworkHarness",
+    "dspy": "DspyHarness",
+    "pydantic_ai": "PydanticAIHarness",
 }
 NO_POLICY = None
 NO_RULE_FITS = sayso.Policy([sayso.Rule("something_else")])
