@@ -18,7 +18,7 @@ from tamper_matrix import CONFIGURATIONS, RESULTS, Matrix, label, opened
 #: is to hide a request from a search, or to show an event in another place of the feed.
 AT_WORST_UNUSED = (
     *("cursor", "search_key", "search_word", "meta"),
-    *("call.n", "event.pos", "event.xid"),
+    *("call.n", "event.era", "event.pos", "event.xid"),
 )
 
 
