@@ -257,7 +257,7 @@ def test_an_edit_to_another_tool(world: World, gated: bool) -> None:
         assert world.ran == [("look", "sky")]
         return
     assert world.ran == []
-    assert "another tool" in interrupts(agent)[0]["error"]
+    assert "cannot change the tool" in interrupts(agent)[0]["error"]
     world.decide()
     agent.invoke(None, CONFIG)
     assert world.ran == [("send", "ana", "Hello")]

@@ -6,9 +6,9 @@ in a folder of their own, with our module put where Python looks for its module.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-import tarfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -39,8 +39,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if ran.returncode:
         pytest.skip(f"the source of LangChain cannot be had here: {ran.stderr[-300:]}")
     (archive,) = folder.glob("*.tar.gz")
-    with tarfile.open(archive) as whole:
-        whole.extractall(folder, filter="data")
+    shutil.unpack_archive(archive, folder)
     (tests,) = folder.glob("langchain-*/tests")
     return tests
 

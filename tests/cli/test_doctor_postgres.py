@@ -95,7 +95,7 @@ def test_a_database_that_cannot_keep_every_text_is_told(pg: World, server: Postg
         found = checks(pg, code=1)["encoding"]
     finally:
         sql(server.url, "DROP DATABASE latin WITH (FORCE)")
-    assert "in LATIN1" in found["text"]
+    assert "encoding LATIN1" in found["text"]
 
 
 def test_a_server_that_was_started_from_a_base_backup_is_noted(

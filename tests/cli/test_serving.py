@@ -64,7 +64,7 @@ def slow():
         return "worked"
     return sayso.Agent("slow", model=ScriptedModel([say("Done.")]), tools=[work])
 
-def asking(store):
+def asking(store=None):
     @sayso.tool(needs_approval=True)
     def work(n: int) -> str:
         return "worked"
@@ -214,7 +214,7 @@ def test_a_second_ctrl_c_cuts_short_what_is_running(place: Place, command: str, 
     server, _ = place.start(command, f"agents:{agent}", *options, until="(store: ")
     until((place.folder / "began").exists)
     server.send_signal(signal.SIGINT)
-    until(lambda: "still at work" in place.log(0))
+    until(lambda: "waiting for 1 run" in place.log(0))
     assert server.poll() is None
     server.send_signal(signal.SIGINT)
     assert server.wait(30) == 0

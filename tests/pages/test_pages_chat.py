@@ -67,7 +67,7 @@ def test_no_in_the_chat_by_keyboard_alone(demo: Demo, open_page: Open) -> None:
 
 def test_a_chat_that_cannot_be_read_says_why(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/chat/any?agent=nobody", quiet=True)
-    expect(page.get_by_role("alert")).to_contain_text("There is no agent 'nobody' here")
+    expect(page.get_by_role("alert")).to_contain_text("No agent 'nobody' here")
 
 
 def test_what_needs_nobody_is_answered_at_once(demo: Demo, open_page: Open) -> None:

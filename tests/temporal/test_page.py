@@ -15,10 +15,12 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "temporal.md"
 
 
 def test_the_page_is_true(desk: Desk, server: DevServer) -> None:
-    workflow, worker = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
+    page = PAGE.read_text("utf-8")
+    workflow, worker = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    (first_line,) = re.findall(r"second file that starts with `(.+?)`", page)
     (desk.folder / "refunds.py").write_text(workflow)
     run = f'import asyncio\nasyncio.run(work("{server.address}"))\n'
-    (desk.folder / "worker.py").write_text(worker + run)
+    (desk.folder / "worker.py").write_text(f"{first_line}\n{worker}{run}")
     desk.process(sys.executable, "worker.py")
 
     server.begin("Refunds", "refund-A-17", "refunds", "A-17", 20)

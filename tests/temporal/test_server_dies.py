@@ -57,12 +57,12 @@ def test_a_dispatched_worker_outlives_it_and_only_our_own_lines_tell(mortal_desk
     server.kill()
     (request,) = desk.waiting()
     desk.inbox.decide_sync(request.id, request.approve(), by="ana")
-    eventually(lambda: "again in 1.0 s" in desk.log.read_text(), "a second try", desk.said)
+    eventually(lambda: "retrying in 1.0 s" in desk.log.read_text(), "a second try", desk.said)
     server.start()
     ended(desk, meanwhile)
     assert desk.effects() == ["5 euros", "6 euros"]
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(60) == 0, desk.said()
     first, *lines = desk.log.read_text().splitlines()
-    assert first.startswith("Working for clerk")
+    assert first.startswith("Resuming runs of clerk")
     assert [line for line in lines if " sayso." not in line] == []

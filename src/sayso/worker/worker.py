@@ -143,7 +143,8 @@ class Worker:
     async def drained(self) -> None:
         """Wait for the runs in progress."""
         if self._tasks:
-            log.info("stopping: waiting for %d runs", len(self._tasks))
+            runs = "1 run" if len(self._tasks) == 1 else f"{len(self._tasks)} runs"
+            log.info("stopping: waiting for %s to pause or end", runs)
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     # -- looking for ready runs
