@@ -213,7 +213,7 @@ class Paused(BaseException):
         )
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An error as text that can be stored, whatever it says of itself."""
     try:
         said = str(error)

@@ -35,7 +35,7 @@ from sayso.agent.run_context import RunContext
 from sayso.agent.sub_agent import wake_outer_run
 from sayso.agent.turn import Turn
 from sayso.engine.commands import Finish, NewCall, Propose
-from sayso.errors import Cancelled, Conflict, Leased, told
+from sayso.errors import Cancelled, Conflict, Leased, describe_error
 from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.lease import RunLease
 from sayso.gate.run_result import RunResult, RunState
@@ -94,7 +94,7 @@ class RunLoop:
             result = await work()
         except BaseException as error:
             self.lease.release()
-            self.ctx.tell(Broke(told(error)))
+            self.ctx.tell(Broke(describe_error(error)))
             raise
         finally:
             self.lease.drop()

@@ -25,7 +25,7 @@ from sayso.agent.models.base import HostedApproval, ModelCall, ModelReply
 from sayso.agent.run_context import RunContext
 from sayso.agent.tool import Tool
 from sayso.engine.commands import Cancel, NewCall
-from sayso.errors import InvalidCall, SaysoError, told
+from sayso.errors import InvalidCall, SaysoError, describe_error
 from sayso.gate.guard import PREVIEW_SECONDS
 from sayso.gate.options import bound_facts, question_terms, title_maker
 from sayso.gate.plan import Plan, judged_call
@@ -131,7 +131,7 @@ def _binds(ctx: RunContext, tool: Tool) -> str:
             takes_deps = bool(inspect.signature(tool.binds).parameters)
             facts = bound_facts(tool.binds, *((ctx.deps,) if takes_deps else ()))
         except Exception as error:
-            raise InvalidCall(f"binds= of {tool.name} failed: {told(error)}") from error
+            raise InvalidCall(f"binds= of {tool.name} failed: {describe_error(error)}") from error
     if ctx.agent.on_change == "ask" and tool.asks is None:
         facts = {"agent": ctx.agent.digest, "facts": facts}
     return codec.canonical(facts).decode() if facts else ""
@@ -150,7 +150,7 @@ async def preview_of(ctx: RunContext, tool: Tool, text: str, revision: int = 1) 
     except TimeoutError:
         text = codec.dumps(f"no preview within {PREVIEW_SECONDS:g} seconds")
     except Exception as error:
-        text = codec.dumps(f"no preview: {told(error)}")
+        text = codec.dumps(f"no preview: {describe_error(error)}")
     return codec.dumps({"at": at, "revision": revision, "shows": codec.loads(text)})
 
 

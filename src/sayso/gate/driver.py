@@ -21,7 +21,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sayso.errors import CallFailed, Conflict, InDoubt, Paused, Refused, ResultNotKept, told
+from sayso.errors import (
+    CallFailed,
+    Conflict,
+    InDoubt,
+    Paused,
+    Refused,
+    ResultNotKept,
+    describe_error,
+)
 from sayso.forking import generation, renew_in_child
 from sayso.gate.backend import Backend, Lease, RunEntry, moved
 from sayso.gate.outcomes import ending
@@ -263,7 +271,7 @@ class Driver:
                 return Ended(call=row, paused=error)
             if isinstance(error, Exception):
                 retry = plan.retry and not entry.alone
-                row = await self.backend.end(entry, call, False, told(error), retry=retry)
+                row = await self.backend.end(entry, call, False, describe_error(error), retry=retry)
                 return Ended(call=row, error=error)
             await self.backend.doubt(call, f"interrupted by {type(error).__name__}")
             raise
@@ -321,7 +329,7 @@ def _dumped(plan: Plan, value: Any) -> tuple[str | None, str]:
     try:
         return plan.dump(value), "it has no JSON form"
     except Exception as error:
-        return None, told(error)
+        return None, describe_error(error)
 
 
 def _not_kept(call: Call, why: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sayso import codec
-from sayso.errors import SaysoError, told
+from sayso.errors import SaysoError, describe_error
 from sayso.gate.driver import Driver
 from sayso.gate.options import Title, bound_facts, checked_name, title_maker
 from sayso.gate.plan import Plan
@@ -184,7 +184,7 @@ class Guard:
             shown = in_thread(lambda: preview(*args, **kwargs), PREVIEW_SECONDS)
             return codec.canonical(shown).decode()
         except Exception as error:
-            return codec.dumps(f"no preview: {told(error)}")
+            return codec.dumps(f"no preview: {describe_error(error)}")
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast
 
 from sayso import codec
-from sayso.errors import InvalidCall, told
+from sayso.errors import InvalidCall, describe_error
 from sayso.policy import Predicate, Rule
 from sayso.policy.template import BadTemplate, check_template
 from sayso.redaction import MAX_TITLE, clean_title, render_title, title_fields
@@ -291,7 +291,7 @@ def title_maker(
                 raise TypeError(f"it gave {type(made).__name__}, not a text")
             return clean_title(made)
         except Exception as error:
-            log.warning("no title: title= failed: %s", told(error))
+            log.warning("no title: title= failed: %s", describe_error(error))
             return ""
 
     return make

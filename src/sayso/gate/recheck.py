@@ -15,7 +15,7 @@ from sayso.engine.commands import Cancel, Reask
 from sayso.engine.effects import shown_key
 from sayso.errors import InvalidCall, NotAllowed, Tampered
 from sayso.gate.plan import Plan, effect_key_of
-from sayso.policy import stricter, tightened
+from sayso.policy import is_stricter, tighten
 from sayso.rows import Call
 from sayso.stores.base import Store
 from sayso.types import Decided, Terms, Verdict, Vote
@@ -119,7 +119,7 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
     key = effect_key_of(plan, binds, now, args)
     if key != call.effect_key:
         reason = f"the key of its effect is another one now: {shown_key(key) or 'none'}"
-        changes |= {"terms": tightened(call.terms, now), "effect_key": key}
+        changes |= {"terms": tighten(call.terms, now), "effect_key": key}
     if (both := raised_terms(call, now)) is not None:
         what = "the edited arguments meet" if edited else "there is"
         reason, changes["terms"] = f"{what} a stricter rule: {now.rule}", both
@@ -131,8 +131,8 @@ def raised_terms(call: Call, now: Terms) -> Terms | None:
     """The terms of a call and today's at once, if today's demand more; else nothing."""
     if now == call.terms:
         return None
-    both = tightened(call.terms, now)
-    return both if stricter(call.terms, both) else None
+    both = tighten(call.terms, now)
+    return both if is_stricter(call.terms, both) else None
 
 
 def called_off(call: Call, reason: str, *, by: str = "agent") -> Cancel:

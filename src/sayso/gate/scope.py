@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, told
+from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, describe_error
 from sayso.forking import call_in_child, generation
 from sayso.gate.driver import Driver
 from sayso.gate.options import MAX_NAME, checked_words
@@ -221,7 +221,7 @@ class RunScope:
             return  # entered more than once here: the last exit finishes the run
         status, output = "done", None
         if error is not None:
-            status, output = "failed", told(error)
+            status, output = "failed", describe_error(error)
         await self.driver.backend.finish(self, status, output)
 
     def __enter__(self) -> RunScope:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sayso import codec
 from sayso.engine.effects import shown_key
-from sayso.errors import SaysoError, told
+from sayso.errors import SaysoError, describe_error
 from sayso.gate.outcomes import in_text
 from sayso.rows import Call
 from sayso.sync import drive, in_thread, to_thread
@@ -97,7 +97,7 @@ def settler(settle: Callable[..., Any] | None, signature: Signature) -> Settler 
         except TimeoutError:
             why = f"no answer within {SETTLE_SECONDS:g} seconds"
         except (Exception, SystemExit) as error:
-            why = told(error)
+            why = describe_error(error)
         log.warning("%s: the other side could not be asked about it: %s", call.id, why)
         return Settlement("unknown", said=why[:MAX_EVIDENCE])
 

@@ -27,7 +27,7 @@ from sayso.inbox.decisions import (
     new_grant,
 )
 from sayso.inbox.people import reviewer_of
-from sayso.policy import tightened
+from sayso.policy import tighten
 from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
@@ -423,7 +423,7 @@ class Inbox:
                     tool.title, codec.loads(args), codec.loads(tool.schema)["parameters"]
                 )
             if self.judge is not None:
-                terms = tightened(call.terms, self.judge(call, codec.loads(args)))
+                terms = tighten(call.terms, self.judge(call, codec.loads(args)))
         return Decide(
             thread=call.thread,
             run=call.run,

@@ -28,7 +28,7 @@ from sayso.gate.plan import Plan, new_call
 from sayso.gate.policies import judge, judge_sync
 from sayso.gate.scope import RunScope
 from sayso.inbox.inbox import Judge
-from sayso.policy import Judging, tightened
+from sayso.policy import Judging, tighten
 from sayso.rows import LIVE, Call, CallStatus, Run, Tool
 from sayso.server.schemas import (
     ClaimBody,
@@ -265,7 +265,7 @@ async def _terms(
         effect=effect,
         effect_key=said.effect_key,
     )
-    return tightened(said, own)
+    return tighten(said, own)
 
 
 async def wait_for_decision(service: Service, call: Call, seconds: float) -> Call:
@@ -340,7 +340,7 @@ def _claim_plan(service: Service, call: Call, agent: str, body: ClaimBody) -> Pl
     own = call.terms
     if body.terms is not None:
         wanted = {"reviewers": body.terms.reviewers, "quorum": body.terms.quorum}
-        own = tightened(own, replace(terms_from(wanted), policy=own.policy, verdict=own.verdict))
+        own = tighten(own, replace(terms_from(wanted), policy=own.policy, verdict=own.verdict))
     if body.effect_key is not None:
         own = replace(own, effect_key=terms_from({"effect_key": body.effect_key}).effect_key)
 
@@ -348,7 +348,7 @@ def _claim_plan(service: Service, call: Call, agent: str, body: ClaimBody) -> Pl
         if not call.tool:
             return own
         said = await judge(judge_remote(service.gate, call._replace(terms=own), args))
-        return tightened(own, said) if said.verdict is not Verdict.DENY else said
+        return tighten(own, said) if said.verdict is not Verdict.DENY else said
 
     return Plan(
         key=call.key,

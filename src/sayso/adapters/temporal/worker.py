@@ -32,7 +32,15 @@ from sayso.adapters.temporal.wire import (
     workflow_of,
 )
 from sayso.codec import loads
-from sayso.errors import InvalidCall, Leased, NotFound, Paused, SaysoError, StoreError, told
+from sayso.errors import (
+    InvalidCall,
+    Leased,
+    NotFound,
+    Paused,
+    SaysoError,
+    StoreError,
+    describe_error,
+)
 from sayso.gate import Gate
 from sayso.gate.guard import Guard
 from sayso.gate.options import terms_from
@@ -140,7 +148,7 @@ class ApprovalActivities:
         except StoreError:
             raise
         except Exception as error:
-            return {"error": "CallFailed", "message": told(error)}
+            return {"error": "CallFailed", "message": describe_error(error)}
 
     async def _outliving(self, work: Coroutine[Any, Any, ActivityOutput]) -> ActivityOutput:
         """Wait with heartbeats. If Temporal cancels the activity, the tool continues, and its

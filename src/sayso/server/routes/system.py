@@ -151,7 +151,7 @@ def _tool_view(tool: Tool | FrameworkTool, agent: Resumable, policy: Policy) -> 
     else:
         always = tool.possible is not None
         allowed = tool.possible or tool.own.allowed
-    needs = policy.foresee(tool.name, agent=agent.name, needs_approval=tool.needs_approval)
+    needs = policy.how_often_asks(tool.name, agent=agent.name, needs_approval=tool.needs_approval)
     return {
         "name": tool.name,
         "description": inert(tool.stored.description),
