@@ -115,7 +115,7 @@ def test_a_plain_function_is_a_tool_that_needs_nobody(world: World) -> None:
         ('{"amount": 1, "to": null, "now": true}', "now: is unknown"),
         ("{}", "amount: is missing"),
         ('{"amount": NaN, "to": null}', "not a JSON number"),
-        ('{"amount": 1, "amount": 2, "to": null}', "stands twice"),
+        ('{"amount": 1, "amount": 2, "to": null}', "appears twice"),
         ('{"amount": 9007199254740993, "to": null}', "loses digits"),
     ],
 )

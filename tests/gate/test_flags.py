@@ -86,16 +86,16 @@ def test_a_tool_is_strict_or_not() -> None:
 
 @pytest.mark.parametrize("options", ["yes or no", {"yes": 1, "no": 2}, 5, None])
 def test_options_of_a_question_are_a_list(options: Any) -> None:
-    with pytest.raises(InvalidCall, match="options is a list of texts or Options, not"):
+    with pytest.raises(InvalidCall, match="options is a list of strings or Options, not"):
         Question("Sure?", options=options)
 
 
 def test_a_quorum_is_of_approvals_and_an_answer_is_one_persons() -> None:
     def weigh(parcel: str) -> float: ...
 
-    with pytest.raises(InvalidPolicy, match="quorum=2: only approvals are counted"):
+    with pytest.raises(InvalidPolicy, match="quorum=2: only approvals count"):
         Gate(wait=0).ask_sync("How many?", quorum=2)
-    with pytest.raises(InvalidPolicy, match="leave the quorum out, one answer is enough"):
+    with pytest.raises(InvalidPolicy, match="leave out the quorum, one answer is enough"):
         tool(quorum=2)(weigh)
 
 

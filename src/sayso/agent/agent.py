@@ -214,9 +214,9 @@ class Agent:
         if self._gate is not None:
             self._gate.close()
 
-    run_sync = sync_twin(run, apart=True)
-    resume_sync = sync_twin(resume, apart=True)
-    cancel_sync = sync_twin(cancel, apart=True)
+    run_sync = sync_twin(run, own_loop=True)
+    resume_sync = sync_twin(resume, own_loop=True)
+    cancel_sync = sync_twin(cancel, own_loop=True)
 
     # -- internals
 

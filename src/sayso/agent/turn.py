@@ -32,9 +32,9 @@ from sayso.gate.plan import Plan, judged_call
 from sayso.gate.recheck import called_off
 from sayso.rows import HOSTED, OPEN, Call, CallStatus
 from sayso.stores.nested_runs import expire
-from sayso.threads import off_loop
+from sayso.sync import run_user_function
 from sayso.types import DECISIONS, Json, Micros, Request, Terms, ToolCall, Verdict, moment
-from sayso.views import content_of, kept_question
+from sayso.views import content_of, stored_question
 
 # --- planning: read, judge, bind and preview a call ---
 
@@ -50,7 +50,7 @@ async def new_call(ctx: RunContext, key: str, made: ModelCall, note: str) -> New
         raise InvalidCall(f"there is no tool {made.name!r}; the tools are: {known}")
     text = tool.read(made.arguments)
     if tool.asks is not None:
-        text = codec.canonical(kept_question(tool.asks(codec.loads(text)))).decode()
+        text = codec.canonical(stored_question(tool.asks(codec.loads(text)))).decode()
     return await judged_call(replace(plan_of(ctx, key, tool, text), note=note))
 
 
@@ -160,7 +160,7 @@ async def call_function(
     """Call an async function on the event loop, and a sync one in a worker thread."""
     if inspect.iscoroutinefunction(function):
         return await function(*args, **kwargs)
-    value = await off_loop(function, *args, **kwargs)
+    value = await run_user_function(function, *args, **kwargs)
     return await value if inspect.isawaitable(value) else value
 
 

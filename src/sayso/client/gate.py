@@ -52,7 +52,7 @@ from sayso.policy.template import checked_key, escaped
 from sayso.rows import Call, CallStatus
 from sayso.sync import sync_twin
 from sayso.types import Json, Question, Request, Terms
-from sayso.views import kept_question, question_from
+from sayso.views import question_from, stored_question
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -177,7 +177,7 @@ class RemoteGate:
             question = Question(question)
         if not isinstance(question, Question):
             raise InvalidCall("pass a text or a sayso.Question", "question")
-        return await self._ask("ask", "question", kept_question(question), options)
+        return await self._ask("ask", "question", stored_question(question), options)
 
     async def confirm(
         self,

@@ -41,7 +41,7 @@ from sayso.rows import LIVE, Call, CallStatus, RunStatus
 from sayso.stores.base import Due, Store
 from sayso.stores.nested_runs import close_due, release_lapsed
 from sayso.stores.row_checks import request_in
-from sayso.sync import News, read, to_thread, write, write_shielded, write_start
+from sayso.sync import CommitWaiter, read, to_thread, write, write_shielded, write_start
 from sayso.types import Micros, Request
 
 #: How long a waiter trusts the news before it looks by itself.
@@ -372,13 +372,13 @@ class StoreBackend:
 
     async def wait(self, call: Call, timeout: float | None) -> Call:
         ends = None if timeout is None else time.monotonic() + timeout
-        with closing(News(self.store, call.thread)) as news:
+        with closing(CommitWaiter(self.store, call.thread)) as commits:
             while True:
                 now = await self.look(call)
                 left = _LOOK_AGAIN if ends is None else ends - time.monotonic()
                 if moved(now, call) or left <= 0:
                     return now
-                await news.wait(self._nap(now, left))
+                await commits.wait(self._nap(now, left))
 
     def _nap(self, call: Call, left: float) -> float:
         """Until the next moment at which the clock alone can change something."""
@@ -473,7 +473,7 @@ class StoreBackend:
 
     async def _wait_for_turn(self, entry: RunEntry, call: Call) -> None:
         """Another process works on this run, one at a time: wait for it or for its lease."""
-        with closing(News(self.store, entry.thread)) as news:
+        with closing(CommitWaiter(self.store, entry.thread)) as commits:
             run = await read(self.store, self.store.run, call.run)
             if run is None or run.owner in (None, entry.owner):
                 return
@@ -481,7 +481,7 @@ class StoreBackend:
             if run.lapsed(self.store.now()):
                 await to_thread(release_lapsed, self.store, call.thread, call.run)
                 return
-            await news.wait(min(self.lease_length / 3, _LONGEST_NAP))
+            await commits.wait(min(self.lease_length / 3, _LONGEST_NAP))
 
     # -- ending
 

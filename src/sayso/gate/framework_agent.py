@@ -214,9 +214,9 @@ class FrameworkAgent:
         command = Cancel(thread=run.thread, run=run.id, by=by, reason=reason)
         await write(self.gate.store, command)
 
-    run_sync = sync_twin(run, apart=True)
-    resume_sync = sync_twin(resume, apart=True)
-    cancel_sync = sync_twin(cancel, apart=True)
+    run_sync = sync_twin(run, own_loop=True)
+    resume_sync = sync_twin(resume, own_loop=True)
+    cancel_sync = sync_twin(cancel, own_loop=True)
 
     # -- inside
 

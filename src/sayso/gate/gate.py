@@ -48,9 +48,9 @@ from sayso.rows import Call
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import call_off
-from sayso.sync import drive, run_sync, sync_twin, to_thread
+from sayso.sync import run_sync, run_user_coroutine, sync_twin, to_thread
 from sayso.types import Json, Question, Request, Terms, ToolCall, moment
-from sayso.views import kept_question
+from sayso.views import stored_question
 
 log = logging.getLogger("sayso.gate")
 
@@ -206,7 +206,7 @@ class Gate:
             from sayso import schema
 
             schema.check_schema(question.schema)
-        content = kept_question(question)
+        content = stored_question(question)
         return await self._put("ask", "question", content, ("respond", "reject"), options)
 
     async def confirm(
@@ -283,7 +283,7 @@ class Gate:
             value: Any = function(*args, **kwargs)
             if inspect.isawaitable(value):
                 waiting = value
-                value = await drive(lambda: _awaited(waiting))
+                value = await run_user_coroutine(lambda: _awaited(waiting))
             return value
 
         row_key = scope.named_key("once", key)

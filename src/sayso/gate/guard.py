@@ -20,7 +20,7 @@ from sayso.gate.settling import Settler
 from sayso.policy import Predicate
 from sayso.rows import Call, Tool
 from sayso.schema import Signature
-from sayso.sync import drive, in_thread, on_loop, run_sync, to_thread
+from sayso.sync import call_in_new_thread, on_loop, run_sync, run_user_coroutine, to_thread
 from sayso.types import DecisionMade, Json, Terms, ToolCall
 from sayso.views import decision_made
 
@@ -169,7 +169,7 @@ class Guard:
         with known_inside(call):
             value = self.function(*args, **kwargs)
             if inspect.isawaitable(value):
-                value = await drive(functools.partial(_awaited, value))
+                value = await run_user_coroutine(functools.partial(_awaited, value))
         return value
 
     async def _preview(self, args: str, revision: int) -> str:
@@ -181,7 +181,7 @@ class Guard:
         preview = self.preview
         assert preview is not None
         try:
-            shown = in_thread(lambda: preview(*args, **kwargs), PREVIEW_SECONDS)
+            shown = call_in_new_thread(lambda: preview(*args, **kwargs), PREVIEW_SECONDS)
             return codec.canonical(shown).decode()
         except Exception as error:
             return codec.dumps(f"no preview: {describe_error(error)}")

@@ -21,7 +21,7 @@ from sayso.gate.reentrancy import due_here, refuse_own_run, took
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import call_off, release_lapsed
-from sayso.sync import News, read, to_thread, write
+from sayso.sync import CommitWaiter, read, to_thread, write
 from sayso.types import Micros, moment
 
 log = logging.getLogger("sayso.gate")
@@ -87,20 +87,20 @@ class RunLease:
             if due_here(run.id):
                 return run
             refuse_own_run(self.store.incarnation, run.id)
-            with closing(News(self.store, run.thread)) as news:
+            with closing(CommitWaiter(self.store, run.thread)) as commits:
                 run = await read(self.store, self.current)
                 if run.status in LIVE and self.elsewhere(run):
-                    await news.wait(nap(self.store, run, until))
+                    await commits.wait(nap(self.store, run, until))
             run = await read(self.store, self.current)
         return run
 
     async def make_room(self, thread: str, by: str) -> None:
         """Wait until the thread has no live run: new input supersedes a paused one."""
-        with closing(News(self.store, thread)) as news:
+        with closing(CommitWaiter(self.store, thread)) as commits:
             while (live := await read(self.store, self.store.live_run, thread)) is not None:
                 refuse_own_run(self.store.incarnation, live.id)
                 if live.leased(self.store.now()):
-                    await news.wait(nap(self.store, live))
+                    await commits.wait(nap(self.store, live))
                 else:
                     await to_thread(call_off, self.store, live, by, NEW_INPUT, superseded=True)
 

@@ -14,7 +14,7 @@ from sayso.engine.commands import Note
 from sayso.errors import InvalidPolicy
 from sayso.policy import Judging, Policy, Predicate
 from sayso.stores.base import Store
-from sayso.sync import in_thread, to_thread
+from sayso.sync import call_in_new_thread, to_thread
 from sayso.types import Terms
 
 PREDICATE_SECONDS = 5.0
@@ -43,7 +43,7 @@ def judge_sync(judging: Judging, timeout: float = PREDICATE_SECONDS) -> Terms:
 
 def _said(predicate: Predicate, args: dict[str, Any], timeout: float) -> object:
     try:
-        return in_thread(partial(_evaluate, predicate, args), timeout)
+        return call_in_new_thread(partial(_evaluate, predicate, args), timeout)
     except Exception as error:
         return error
 

@@ -32,7 +32,7 @@ from sayso.types import (
     Respond,
     Risk,
 )
-from sayso.views import kept_question, question_from, request_json
+from sayso.views import question_from, request_json, stored_question
 
 if TYPE_CHECKING:
     from sayso.stores.base import Store
@@ -234,7 +234,7 @@ def _request_to_json(request: Request) -> dict[str, Json]:
     """Return what a person needs in order to decide."""
     shown = request_json(request)
     if request.question is not None:  # canonical JSON sorts keys; this keeps the schema's order
-        shown["question"] = kept_question(request.question)
+        shown["question"] = stored_question(request.question)
     return {name: value for name, value in shown.items() if name not in _LEFT_OUT and value}
 
 

@@ -24,7 +24,7 @@ from sayso.engine.effects import shown_key
 from sayso.errors import SaysoError, describe_error
 from sayso.gate.outcomes import in_text
 from sayso.rows import Call
-from sayso.sync import drive, in_thread, to_thread
+from sayso.sync import call_in_new_thread, run_user_coroutine, to_thread
 from sayso.types import DidNotRun, Ran
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ async def _called(settle: Callable[..., Any], key: str, args: Mapping[str, Any])
         with _only_looking():
             return settle(key, **args)
 
-    value = await to_thread(in_thread, call, SETTLE_SECONDS)
+    value = await to_thread(call_in_new_thread, call, SETTLE_SECONDS)
     if not inspect.isawaitable(value):
         return value
 
@@ -131,7 +131,7 @@ async def _called(settle: Callable[..., Any], key: str, args: Mapping[str, Any])
             async with asyncio.timeout(SETTLE_SECONDS):
                 return await value
 
-    return await drive(limited, SETTLE_SECONDS)
+    return await run_user_coroutine(limited, SETTLE_SECONDS)
 
 
 def _settlement(answer: object, signature: Signature) -> Settlement:

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 
-from sayso.sync import on_lasting_loop, to_thread
+from sayso.sync import on_callers_loop, to_thread
 from sayso.types import Request
 
 Channel = Callable[[Request], Awaitable[None]]
@@ -30,7 +30,7 @@ def is_interactive(channel: Channel) -> bool:
 
 async def deliver(channels: Sequence[Channel], request: Request, patience: float) -> None:
     """Hand a request to them, and wait so many seconds; for an interactive one until it is done."""
-    here = [c for c in channels if on_lasting_loop() and not is_interactive(c)]
+    here = [c for c in channels if on_callers_loop() and not is_interactive(c)]
     told = {asyncio.create_task(_told(channel, request)) for channel in here}
     _under_way.update(told)
     for task in told:

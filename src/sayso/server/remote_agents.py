@@ -40,7 +40,7 @@ from sayso.server.service import Service
 from sayso.stores.base import Query, Store
 from sayso.stores.nested_runs import expire, release_lapsed
 from sayso.stores.row_checks import request_in
-from sayso.sync import News, read, to_thread, write
+from sayso.sync import CommitWaiter, read, to_thread, write
 from sayso.types import (
     Json,
     Micros,
@@ -53,7 +53,7 @@ from sayso.types import (
     moment,
     stricter_effect,
 )
-from sayso.views import kept_question
+from sayso.views import stored_question
 
 _TERM_FIELDS = (
     *("allowed", "reviewers", "quorum", "expires_in", "valid_for", "effect"),
@@ -183,7 +183,7 @@ def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
             f"{given[0]} does not make a request of kind {body.kind!r}: omit kind", "kind"
         )
     if body.question is not None:
-        return "question", kept_question(_question(body.question))
+        return "question", stored_question(_question(body.question))
     if body.text is not None:
         if not body.text.strip():
             raise InvalidCall("text is empty: say what is to be approved", "text")
@@ -276,8 +276,8 @@ async def wait_for_decision(service: Service, call: Call, seconds: float) -> Cal
     """
     ends, doubted = time.monotonic() + seconds, call.status is CallStatus.IN_DOUBT
     with (
-        closing(News(service.store, call.thread)) as news,
-        service.feed.calling_on_close(news.wake),
+        closing(CommitWaiter(service.store, call.thread)) as commits,
+        service.feed.calling_on_close(commits.wake),
     ):
         while True:
             call = await to_thread(apply_due, service, call.id)
@@ -288,7 +288,7 @@ async def wait_for_decision(service: Service, call: Call, seconds: float) -> Cal
             due = [left]
             if call.status is CallStatus.ASKED and call.expires_at is not None:
                 due.append((call.expires_at - service.store.now()) / _MICROS + 0.001)
-            await news.wait(max(min(due), 0.001))
+            await commits.wait(max(min(due), 0.001))
 
 
 def apply_due(service: Service, call_id: str) -> Call:

@@ -46,8 +46,7 @@ from sayso.gate.guard import Guard
 from sayso.gate.options import terms_from
 from sayso.rows import CallStatus, Event
 from sayso.stores.event_follower import EventFollower
-from sayso.sync import read, to_thread
-from sayso.threads import off_loop
+from sayso.sync import read, run_user_function, to_thread
 from sayso.types import Risk
 from sayso.views import question_from
 
@@ -131,7 +130,7 @@ class ApprovalActivities:
             # The gate validates, stores and runs the call, and records what the tool raises.
             args = wanted["content"]
             awaits = inspect.iscoroutinefunction(tool)
-            value = await tool(**args) if awaits else await off_loop(tool, **args)
+            value = await tool(**args) if awaits else await run_user_function(tool, **args)
             return codec.loads(guard.signature.dump_result(value))
 
         @activity.defn(name=activity_of(guard.tool.name))
