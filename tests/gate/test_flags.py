@@ -95,7 +95,7 @@ def test_a_quorum_is_of_approvals_and_an_answer_is_one_persons() -> None:
 
     with pytest.raises(InvalidPolicy, match="quorum=2: only approvals count"):
         Gate(wait=0).ask_sync("How many?", quorum=2)
-    with pytest.raises(InvalidPolicy, match="leave out the quorum, one answer is enough"):
+    with pytest.raises(InvalidPolicy, match="leave out the quorum; one answer is enough"):
         tool(quorum=2)(weigh)
 
 
