@@ -53,7 +53,7 @@ async def later() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"name": 5}, "5 cannot name a tool"),
+        ({"name": 5}, "5 is not a valid tool name"),
         ({"binds": {"branch": "main"}}, "give a function"),
         ({"binds": later}, "give a plain function"),
         ({"preview": "soon"}, "preview='soon': give a function"),

@@ -145,7 +145,7 @@ def test_hostile_text_in_every_field_is_kept_as_it_is(case: Case) -> None:
 def test_hostile_words_of_people_are_kept_as_they_are(case: Case) -> None:
     request = case.paused(lambda: case.gate.confirm_sync(HOSTILE, {HOSTILE: [HOSTILE]}))
     assert request.args == {"text": HOSTILE, "details": {HOSTILE: [HOSTILE]}}
-    with pytest.raises(InvalidDecision, match="leave that out"):
+    with pytest.raises(InvalidDecision, match="remove it"):
         case.decide(request.reject(HOSTILE), HOSTILE)  # but a name has nothing hidden in it
     decided = case.decide(request.reject(HOSTILE), "<b>ana</b> {{7*7}}")
     assert decided.decision is not None
@@ -203,7 +203,7 @@ def test_a_guard_refuses_such_text_too(case: Case) -> None:
             with pytest.raises((SaysoError, TypeError)):
                 case.enter(lambda f=field, b=bad: case.paying(**{f: b})("bo"))
     for name in (HALF, LONG, "", "with space", HOSTILE):
-        with pytest.raises(TypeError, match="cannot name a tool"):
+        with pytest.raises(TypeError, match="is not a valid tool name"):
             case.paying(name=name)
     assert case.store.events() == []
 
