@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sayso import codec
 from sayso.agent.conversation import Conversation, MessageBody, user_message
@@ -38,7 +38,7 @@ from sayso.engine.commands import Finish, NewCall, Propose
 from sayso.errors import Cancelled, Conflict, Leased, describe_error
 from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.lease import RunLease
-from sayso.gate.run_result import RunResult, RunState
+from sayso.gate.run_result import ResultStatus, RunResult, RunState
 from sayso.rows import LIVE, Run, RunStatus
 from sayso.sync import read, to_thread, write, write_start
 from sayso.text import many
@@ -447,7 +447,7 @@ class RunLoop:
         else:
             output, error = self._output(run.output or "null")
         return RunResult(
-            status=str(run.status),
+            status=cast(ResultStatus, str(run.status)),
             run=run.id,
             thread=run.thread,
             output=output,

@@ -26,10 +26,10 @@ from sayso.agent.run_context import RunContext
 from sayso.agent.tool import Tool
 from sayso.engine.commands import Cancel, NewCall
 from sayso.errors import InvalidCall, SaysoError, describe_error
+from sayso.gate.gate import policy_terms
 from sayso.gate.guard import PREVIEW_SECONDS
 from sayso.gate.options import bound_facts, question_terms, title_maker
-from sayso.gate.plan import Plan, judged_call
-from sayso.gate.recheck import called_off
+from sayso.gate.plan import Plan, cancel_call, judged_call
 from sayso.rows import HOSTED, OPEN, Call, CallStatus
 from sayso.stores.nested_runs import expire
 from sayso.sync import run_user_function
@@ -68,7 +68,7 @@ def hosted_plan(ctx: RunContext, key: str, made: HostedApproval, text: str) -> P
     own = question_terms("hosted", _HOSTED_DECISIONS, {})
 
     async def terms(args: dict[str, Json]) -> Terms:
-        judged = await ctx.gate.judge(ToolCall(name, args, made.id), own, True)
+        judged = await policy_terms(ctx.gate, ToolCall(name, args, made.id), own, True)
         return _allow_only(judged, _HOSTED_DECISIONS)
 
     return Plan(
@@ -88,7 +88,9 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str) -> Plan:
     async def terms(args: dict[str, Json]) -> Terms:
         if tool.asks is not None:
             return tool.own
-        judged = await ctx.gate.judge(ToolCall(tool.name, args), tool.own, tool.needs_approval)
+        judged = await policy_terms(
+            ctx.gate, ToolCall(tool.name, args), tool.own, tool.needs_approval
+        )
         if tool.function is not None:
             return judged
         # Only a person can give the result, whatever the policy allows.
@@ -383,7 +385,7 @@ class Turn:
         for step in steps:
             self._check_expiry(step)
             if call.status not in OPEN and step.status in (CallStatus.ASKED, CallStatus.READY):
-                self.overdue.append(called_off(step, "the tool ended without it"))
+                self.overdue.append(cancel_call(step, "the tool ended without it"))
         return [step for step in steps if step.status in _WAITING]
 
     def close_overdue(self) -> None:

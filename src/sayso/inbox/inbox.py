@@ -228,7 +228,7 @@ class Inbox:
 
     def __init__(self, store: str | Path | Store, *, judge: Judge | None = None) -> None:
         self.store = open_store(store)
-        self.judge = judge
+        self._judge = judge
         self._reader = RequestReader(self.store)
 
     def __repr__(self) -> str:
@@ -422,8 +422,8 @@ class Inbox:
                 title = render_title(
                     tool.title, codec.loads(args), codec.loads(tool.schema)["parameters"]
                 )
-            if self.judge is not None:
-                terms = tighten(call.terms, self.judge(call, codec.loads(args)))
+            if self._judge is not None:
+                terms = tighten(call.terms, self._judge(call, codec.loads(args)))
         return Decide(
             thread=call.thread,
             run=call.run,

@@ -22,10 +22,10 @@ from sayso.engine.effects import first_request, is_remote
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
 from sayso.gate import Gate
 from sayso.gate.backend import Cleared, begun
+from sayso.gate.gate import run_judging, run_judging_sync
 from sayso.gate.options import checked_words, fixed_title, terms_from
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
-from sayso.gate.policies import judge, judge_sync
 from sayso.gate.scope import RunScope
 from sayso.inbox.inbox import Judge
 from sayso.policy import Judging, tighten
@@ -244,7 +244,7 @@ async def _terms(
     except (InvalidPolicy, TypeError, ValueError) as error:
         field = str(error).partition("=")[0]
         raise InvalidCall(str(error), field if field in wanted else "") from None
-    said = await judge(
+    said = await run_judging(
         service.gate.policy.judge(
             ToolCall(body.tool, args),
             agent=agent,
@@ -347,7 +347,7 @@ def _claim_plan(service: Service, call: Call, agent: str, body: ClaimBody) -> Pl
     async def terms(args: dict[str, Any]) -> Terms:
         if not call.tool:
             return own
-        said = await judge(judge_remote(service.gate, call._replace(terms=own), args))
+        said = await run_judging(judge_remote(service.gate, call._replace(terms=own), args))
         return tighten(own, said) if said.verdict is not Verdict.DENY else said
 
     return Plan(
@@ -451,7 +451,7 @@ def policy_judge(agents: Iterable[Resumable], gate: Gate) -> Judge:
             return agent.judge(call, args)
         if not call.tool or not is_remote_call(call):
             return call.terms
-        return judge_sync(judge_remote(gate, call, args))
+        return run_judging_sync(judge_remote(gate, call, args))
 
     return judge
 

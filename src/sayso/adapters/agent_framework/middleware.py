@@ -56,7 +56,7 @@ from sayso.gate.framework import (
     FrameworkTool,
     Outcome,
 )
-from sayso.gate.recheck import called_off
+from sayso.gate.plan import cancel_call
 from sayso.gate.scope import open_scopes
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -703,4 +703,4 @@ async def record_refusal(calls: FrameworkThread, key: str, by: str) -> None:
 
 async def _call_off(calls: FrameworkThread, row: Call | None, by: str) -> None:
     if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
-        await write(calls.store, called_off(row, f"{by} refused it in the framework"))
+        await write(calls.store, cancel_call(row, f"{by} refused it in the framework"))

@@ -26,8 +26,17 @@ from sayso.adapters.conversation import Body, ReplayLog
 from sayso.adapters.dspy.asking import AskingTool
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
-from sayso.gate.framework_agent import FrameworkAgent, Within, check_gate, kept, within
+from sayso.gate.framework import (
+    FrameworkAgent,
+    FrameworkCall,
+    FrameworkThread,
+    FrameworkTool,
+    Outcome,
+    Within,
+    check_gate,
+    kept,
+    within,
+)
 from sayso.gate.run_result import RunResult
 from sayso.inbox import Inbox
 from sayso.policy import Policy, Predicate

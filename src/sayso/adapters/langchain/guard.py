@@ -20,8 +20,7 @@ from sayso.adapters.langchain.interrupts import InterruptQuestions, breakpoint_o
 from sayso.adapters.langchain.tools import ToolGate, missing_results, numbered_id
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.framework import FrameworkTool, run_of
-from sayso.gate.framework_agent import FrameworkAgent, check_gate
+from sayso.gate.framework import FrameworkAgent, FrameworkTool, check_gate, run_of
 from sayso.gate.run_result import RunResult, RunState
 from sayso.inbox import Inbox
 from sayso.policy import Policy

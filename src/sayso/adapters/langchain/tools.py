@@ -29,8 +29,8 @@ from sayso.adapters.langchain.interrupts import InterruptAnswers, read_one, show
 from sayso.errors import Conflict, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
+from sayso.gate.lease import runs_here
 from sayso.gate.options import MAX_WORDS
-from sayso.gate.reentrancy import runs_here
 from sayso.policy import Policy, Predicate
 from sayso.rows import CallStatus
 from sayso.sync import call_in_new_thread, on_loop, read, run_sync

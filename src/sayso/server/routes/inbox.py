@@ -380,8 +380,8 @@ def _check_edit(
         "shown": {"before": text.lines(before), "after": text.lines(after)},
         "diff": _diff(before, after),
     }
-    if not problems and service.inbox.judge is not None:
-        terms = tighten(call.terms, service.inbox.judge(call, args))
+    if not problems:
+        terms = tighten(call.terms, service.judge(call, args))
         body |= {
             "verdict": str(terms.verdict),
             "risk": {"level": terms.risk.level, "reasons": list(terms.risk.reasons)},

@@ -13,8 +13,7 @@ from sayso import codec
 from sayso.agent import Agent
 from sayso.agent.agent import Resumable
 from sayso.agent.tool import Tool
-from sayso.gate.framework import FrameworkTool
-from sayso.gate.framework_agent import FrameworkAgent
+from sayso.gate.framework import FrameworkAgent, FrameworkTool
 from sayso.policy import Policy
 from sayso.server import sessions
 from sayso.server.auth import AnyPrincipal
