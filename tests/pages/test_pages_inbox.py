@@ -7,6 +7,7 @@ import re
 import pytest
 from demo_process import Demo
 from playwright.sync_api import Page, expect
+from waiting import until
 from windows import Open
 
 SCRIPTS = [
@@ -198,7 +199,7 @@ def test_always_allow_is_given_and_revoked(demo: Demo, open_page: Open) -> None:
     confirm = page.get_by_role("dialog").get_by_role("button", name=re.compile("Revoke|End"))
     if confirm.count():
         confirm.first.click()
-    demo.until(lambda: demo.http.get("/api/grants").json()["items"] == [])
+    until(lambda: demo.http.get("/api/grants").json()["items"] == [])
     assert len(demo.open(demo.say("Weather in Bern"))) == 1
 
 
