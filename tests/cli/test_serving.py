@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pexpect
 import pytest
+from waiting import until
 
 from sayso import Inbox
 from sayso.demo import Effects
@@ -128,15 +129,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
         if process.poll() is None:
             process.kill()
         process.communicate()
-
-
-def until(check: Callable[[], Any], seconds: float = 60) -> Any:
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        if found := check():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} seconds")
 
 
 def approve_all(client: httpx.Client) -> None:

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import uvicorn
+from waiting import PATIENCE, until
 
 import sayso
 from sayso.inbox import create_token
 from sayso.server import create_app
 from sayso.stores import open_store
 
-T = TypeVar("T")
 Decide = Callable[[sayso.Request], sayso.Decision]
-
-PATIENT = 30.0
-
-
-def until(look: Callable[[], T], seconds: float = PATIENT) -> T:
-    """What ``look`` gives, as soon as it gives something."""
-    ends = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < ends, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def reserved() -> socket.socket:
@@ -70,7 +56,7 @@ class Server:
         if self._thread.ident is not None:
             self.app.state.sayso.feed.close()
             self._server.should_exit = True
-            self._thread.join(PATIENT)
+            self._thread.join(PATIENCE)
             assert not self._thread.is_alive()
         self._socket.close()
 
@@ -107,7 +93,7 @@ class People:
 
     def close(self) -> None:
         for thread in self._threads:
-            thread.join(PATIENT)
+            thread.join(PATIENCE)
         self.inbox.close()
 
 
@@ -158,4 +144,4 @@ class Lossy:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(PATIENT)
+        self._thread.join(PATIENCE)
