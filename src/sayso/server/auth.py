@@ -19,8 +19,9 @@ from sayso.engine.commands import Note
 from sayso.errors import NotAllowed, NotFound, Unauthenticated
 from sayso.inbox.people import may_see
 from sayso.rows import Call
+from sayso.server.middleware import foreign_page
 from sayso.server.service import Service, service_of
-from sayso.server.sessions import COOKIE, resolve_secret
+from sayso.server.sessions import cookie_name, resolve_secret
 from sayso.stores.base import Store
 from sayso.sync import read, write
 from sayso.types import Request, Reviewer
@@ -82,11 +83,16 @@ async def identify(service: Service, request: HttpRequest) -> Identity:
         return Identity(by, secret.strip())
     if not service.auth:
         return Identity(LOCAL_USER)
-    cookie = request.cookies.get(COOKIE)
+    cookie = request.cookies.get(cookie_name(request.url.scheme))
     if not cookie:
         raise Unauthenticated(
             "you are not signed in: open the link that the server printed, or send a token "
             "(`sayso token create NAME --role …`) as `Authorization: Bearer …`"
+        )
+    if (page := foreign_page(request.scope)) is not None:
+        raise NotAllowed(
+            f"a session counts only on the server's own pages: from {page!r:.100}, send a bearer "
+            "token"
         )
     by = await read(service.store, resolve_secret, service.store, cookie, session=True)
     return Identity(by, cookie, session=True)
