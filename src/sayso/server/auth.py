@@ -9,7 +9,7 @@ Routes declare a parameter of type ``AnyPrincipal``, ``CurrentAgent``, ``Current
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Annotated, NamedTuple
 
 from fastapi import Depends
@@ -129,6 +129,18 @@ AnyPrincipal = Annotated[Identity, Depends(require_role("any"))]
 CurrentAgent = Annotated[Identity, Depends(require_role("agent"))]
 CurrentChatUser = Annotated[Identity, Depends(require_role("chat"))]
 CurrentReviewer = Annotated[Identity, Depends(require_role("reviewer"))]
+
+
+def count_stream(service: Service, who: Identity) -> ExitStack:
+    """Count an open stream of this person until the returned stack is closed.
+
+    Raises ``TooMany`` beyond the limit. Without authentication all callers share one name, so
+    nothing is counted.
+    """
+    counted = ExitStack()
+    if who.secret is not None:
+        counted.enter_context(service.limits.stream(who.name))
+    return counted
 
 
 def check_visible(who: Identity, call: Call | Request) -> None:
