@@ -501,6 +501,8 @@ class Request:
     effect_key: str = ""
     #: What the other side said of its last doubt, if the tool can ask it (``settle=``).
     evidence: Evidence | None = None
+    #: Whether an agent on another machine opened it, so that ``requester`` is that agent's claim.
+    remote: bool = False
 
     def approve(self) -> Approve:
         """Yes to what this object shows."""

@@ -13,6 +13,7 @@ import uvicorn
 import sayso
 from sayso.inbox import create_token
 from sayso.server import create_app
+from sayso.server.serving import server_config
 from sayso.stores.base import Store
 from sayso.testing import ScriptedModel, call, say
 
@@ -26,8 +27,7 @@ class Served:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(self.app, log_config=None, timeout_graceful_shutdown=2)
-        self._server = uvicorn.Server(config)
+        self._server = uvicorn.Server(server_config(self.app, grace=2))
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
         self._clients: list[httpx.Client] = []
 

@@ -3,7 +3,7 @@
 from sayso.policy.explain import Explanation, Step, explain
 from sayso.policy.policy import Heard, Judging, Policy
 from sayso.policy.rule import Predicate, Rule, seconds
-from sayso.policy.tighten import stricter, tightened
+from sayso.policy.tighten import stricter, tightened, tightened_by_agent
 
 __all__ = [
     "Explanation",
@@ -17,4 +17,5 @@ __all__ = [
     "seconds",
     "stricter",
     "tightened",
+    "tightened_by_agent",
 ]

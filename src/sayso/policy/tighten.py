@@ -27,7 +27,9 @@ are asked again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from sayso.types import (
     ASSURANCE,
@@ -64,6 +66,23 @@ def tightened(old: Terms, new: Terms) -> Terms:
         effect_key=new.effect_key or old.effect_key,
         on_duplicate=max(old.on_duplicate, new.on_duplicate, key=ON_DUPLICATE.index),
     )
+
+
+def tightened_by_agent(terms: Terms, sent: Mapping[str, Any]) -> Terms:
+    """Return the policy's terms, tightened by those that an agent sent; the rest is unchanged.
+
+    Unlike a policy, an agent never chooses who reviews: a list that shares no name with the
+    policy's counts for nothing. An effect key of the policy holds; an agent may add one.
+    """
+    both = tightened(terms, replace(terms, **sent))
+    asked = sent.get("reviewers") or ()
+    shared = tuple(name for name in terms.reviewers if name in asked)
+    changes: dict[str, Any] = {"reviewers": shared or terms.reviewers or asked}
+    if terms.effect_key:
+        changes["effect_key"] = terms.effect_key
+    elif "on_duplicate" in sent:  # what a repeat of the agent's own key gets is its own business
+        changes["on_duplicate"] = sent["on_duplicate"]
+    return replace(both, **changes)
 
 
 def stricter(old: Terms, new: Terms) -> bool:
