@@ -203,9 +203,9 @@ class SqlTransaction:
         wanted = set(needs.effects)
         if needs.spends:
             wanted |= {call.effect_key for call in work.calls.values() if call.effect_key}
-        self._held = sorted(wanted)
         if not wanted:
             return
+        self._held = sorted(wanted)
         replies = []
         for key in self._held:
             self._execute(sql.HOLD_EFFECT, (key,))
@@ -250,11 +250,14 @@ class SqlTransaction:
             self._save_call(call, work)
         for grant in work.touched_grants.values():
             self._write(sql.SAVE_GRANT, grant_values(grant))
-        self._save_effects(work)
+        if self._held or work.freed_effects or work.taken_effects:
+            self._save_effects(work)
         if work.system is not None and work.system.seq:
             self._save_thread(work.system)
-        add_tools(self._write, work.tools, self._tool_cache)
-        add_search_keys(self._write, self.search_keys, self._tool_cache)
+        if work.tools:
+            add_tools(self._write, work.tools, self._tool_cache)
+        if self.search_keys:
+            add_search_keys(self._write, self.search_keys, self._tool_cache)
         for message in work.messages:
             self._write(sql.ADD_MESSAGE, message)
         for principal in work.principals:
@@ -300,7 +303,7 @@ class SqlTransaction:
         elif self._run is not None and self._run.status is run.status:
             self._write(sql.SAVE_RUN, (*run_changes(values), run.id))
         else:
-            self._write(sql.MOVE_RUN, (*run_changes(values), run.status.value, run.id))
+            self._write(sql.MOVE_RUN, (*run_changes(values), run.status._value_, run.id))
 
     def _save_call(self, call: Call, work: UnitOfWork) -> None:
         values, list_status = call_values(call), list_status_of(call)
