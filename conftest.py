@@ -11,10 +11,7 @@ counts those, and refuses hidden blocks and fences with an unknown language.
 
 from __future__ import annotations
 
-import ast
-import asyncio
 import contextlib
-import inspect
 import os
 import re
 import shutil
@@ -30,7 +27,6 @@ from sybil import Document, Example, Region, Sybil
 from sybil.evaluators.python import pad
 from sybil.integration.pytest import SybilItem
 from sybil.parsers.abstract import AbstractCodeBlockParser
-from sybil.parsers.markdown import CodeBlockParser
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
 NOT_RUN = re.compile(r"<!-- not run: \S[^\n]* -->\s*\Z")
@@ -72,7 +68,6 @@ class Page:
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.runner = asyncio.Runner()
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -81,8 +76,6 @@ class Page:
             yield
 
     def close(self) -> None:
-        with self.open():
-            self.runner.close()
         self.folder.cleanup()
 
 
@@ -98,28 +91,17 @@ def tear_down(namespace: dict[str, Any]) -> None:
 
 def run_snippet(example: Example) -> None:
     source = pad(example.parsed, example.line + example.parsed.line_offset)
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if has_hidden_blocks(example.document) else 0
-    code = compile(source, example.path, "exec", flags=flags, dont_inherit=True)
-    page = example.namespace["__page__"]
-    with page.open():
-        if code.co_flags & inspect.CO_COROUTINE:
-            page.runner.run(eval(code, example.namespace))
-        else:
-            exec(code, example.namespace)
-
-
-def has_hidden_blocks(document: Document) -> bool:
-    """Three adapter pages still have hidden blocks; ``tests/test_house.py`` names them."""
-    return "<!-- invisible-code-block" in document.text
+    code = compile(source, example.path, "exec", dont_inherit=True)
+    with example.namespace["__page__"].open():
+        exec(code, example.namespace)
 
 
 fences = FencedCodeBlockLexer(".+", mapping={"language": "arguments", "source": "source"})
 python_blocks = AbstractCodeBlockParser([fences], "python", run_snippet)
-hidden_too = CodeBlockParser("python", run_snippet)
 
 
 def snippets(document: Document) -> Iterator[Region]:
-    for region in (hidden_too if has_hidden_blocks(document) else python_blocks)(document):
+    for region in python_blocks(document):
         if not NOT_RUN.search(document.text, 0, region.start):
             yield region
 

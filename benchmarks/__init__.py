@@ -1,1 +1,1 @@
-"""Measured beside the peers, in one run, on one machine: `make bench`."""
+"""Benchmarks beside other libraries, in one run on one machine: `make bench`."""

@@ -1,8 +1,8 @@
-"""Run every row, print it, keep it in ``results.json``; fail where a goal is missed unexplained.
+"""Measure every row and store it in ``results.json``. Fails if a goal is missed unexplained.
 
 python -m benchmarks               all rows
-python -m benchmarks once news     some of them; the others keep their last results
-python -m benchmarks --quick       once and little, to see that everything runs; nothing is kept
+python -m benchmarks once news     some rows; the others keep their last results
+python -m benchmarks --quick       once and little, to see that everything runs; stores nothing
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(
     kept: Path = results.FILE,
 ) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="once and little; nothing is kept")
+    parser.add_argument("--quick", action="store_true", help="once and little; stores nothing")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(rows))
     given = parser.parse_args(argv)
     unknown = set(given.rows) - set(rows)
@@ -47,17 +47,17 @@ def main(
         if kept == results.FILE:
             page.write()
     if bad:
-        print(f"missed, and not explained: {', '.join(bad)}", file=sys.stderr)
+        print(f"missed and not explained: {', '.join(bad)}", file=sys.stderr)
     return 1 if bad else 0
 
 
 def _measured(row: Row, effort: Effort) -> dict[str, Any] | None:
-    """One row, printed; None if it could not be measured, which must not cost us the others."""
+    """Measure and print a row. Return None if it fails, so that the others still run."""
     print(f"{row.name}: {row.work}", flush=True)
     began = time.monotonic()
     try:
         measured = row.measure(effort)
-    except Exception as error:  # whatever it is, the other rows are still to be measured
+    except Exception as error:
         print(f"  BROKE  {error}", flush=True)
         return None
     result = row.result(measured, results.today(), effort.rounds)

@@ -1,4 +1,4 @@
-"""How figures are written, on the page, in the pictures and in the terminal."""
+"""Format figures for the page, the plots and the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = {"ms": "ms", "bytes": "B", "percent": "%", "second": "/s"}
 
 
 def figure(name: str, value: float) -> str:
-    """A figure with the unit that its name ends in."""
+    """Format a figure with its unit, which its name ends in."""
     unit = _UNITS.get(name.rpartition("_")[2], "")
     if unit == "B":
         return _bytes(value)
@@ -18,14 +18,14 @@ def figure(name: str, value: float) -> str:
 
 
 def heading(name: str) -> str:
-    """What a figure is, without its unit."""
+    """Return the name of a figure without its unit."""
     stem, _, unit = name.rpartition("_")
     words = stem if unit in ("ms", "bytes", "percent") and stem else name
     return words.replace("_", " ").replace("cpu", "CPU")
 
 
 def number(value: float) -> str:
-    """Three figures that count, and no powers of ten."""
+    """Format a number with three significant digits, without an exponent."""
     if value == round(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -40,7 +40,7 @@ def _bytes(value: float) -> str:
 
 
 def held(check: Check, *, named: bool = True) -> str:
-    """A check in words: what it is, and what it may be."""
+    """Describe a check: its value and its bound."""
     bound = check.most if check.most is not None else check.least
     assert bound is not None
     sign = "≤" if check.most is not None else "≥"
@@ -54,5 +54,5 @@ def _with(value: float, unit: str) -> str:
 
 
 def _bare(value: float, unit: str) -> str:
-    """A number, or a part such as 1/6."""
+    """Format a bound as a number, or as a fraction such as 1/6."""
     return f"1/{number(1 / value)}" if unit == "times" and 0 < value < 0.95 else number(value)

@@ -1,4 +1,4 @@
-"""Where it was measured, and the PostgreSQL that the rows share."""
+"""The machine that was measured on, and the PostgreSQL server that the rows share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.postgres_server import NoPostgres, PostgresServer, find_binaries
 
 @cache
 def facts() -> dict[str, Any]:
-    """What a reader needs to know of the machine."""
+    """Describe the machine."""
     return {
         "system": f"{platform.system()} {platform.release()}",
         "processor": f"{_processor()}, {os.cpu_count()} cores",
@@ -35,7 +35,7 @@ def facts() -> dict[str, Any]:
 
 @cache
 def own_versions() -> dict[str, str]:
-    """What runs on our side, and what both sides share."""
+    """Return the versions of Sayso and of what both sides use."""
     node = shutil.which("node")
     return {
         "sayso": version("sayso"),
@@ -67,7 +67,7 @@ def _processor() -> str:
 
 
 def fsync_ms() -> float:
-    """What one sync of the disk takes here: the floor under every durable commit."""
+    """Measure one fsync: no durable commit can be faster."""
     took = []
     with tempfile.TemporaryFile() as file:
         for _ in range(50):
@@ -80,7 +80,7 @@ def fsync_ms() -> float:
 
 
 class _Shared:
-    """The one server of this process, and how many databases it was asked for."""
+    """The PostgreSQL server of this process, and how many databases it has."""
 
     folder: Path | None = None
     server: PostgresServer | None = None
@@ -89,9 +89,9 @@ class _Shared:
 
 @contextmanager
 def server() -> Iterator[None]:
-    """Keep a place for a PostgreSQL, with fsync on; it is started when a row first wants it."""
+    """Provide a PostgreSQL server with fsync on, started when a row first needs it."""
     with tempfile.TemporaryDirectory(prefix="sayso-bench-") as folder:
-        os.chmod(folder, 0o755)  # PostgreSQL may have to run as somebody else
+        os.chmod(folder, 0o755)  # PostgreSQL may have to run as another user
         _Shared.folder = Path(folder)
         try:
             yield
@@ -102,7 +102,7 @@ def server() -> Iterator[None]:
 
 
 def database() -> str:
-    """The URL of a new, empty database."""
+    """Return the URL of a new, empty database."""
     if _Shared.folder is None:
         raise RuntimeError("no PostgreSQL: measure rows inside `with server():`")
     if _Shared.server is None:

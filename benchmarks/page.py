@@ -22,19 +22,19 @@ HEAD = """\
 
 <!-- Written by benchmarks/page.py from benchmarks/results.json: run `make bench`, do not edit. -->
 
-Each row does the same work here and at a peer, in one run on one machine: every side in fresh
-processes, in turn, with a model that answers at once, as durable as it says. A figure is the median
-of the rounds. Ratios are ours to theirs, so that 1/6 is a sixth of the peer's time. CPU is that of
-the process, and for servers that of the server.
+Each row does the same work with Sayso and with a peer, in one run on one machine. The sides
+alternate, each in new processes, with a model that answers at once and with the stated durability.
+A figure is the median of the rounds. Ratios are ours to theirs: 1/6 is a sixth of the peer's time.
+CPU time is that of the process or, for servers, of the server.
 
-`make bench` measures everything again, and fails where a goal is missed and not explained here.
-How, and what each script does: [benchmarks/README.md](../benchmarks/README.md).
+`make bench` measures everything again, and fails if a goal is missed and not explained here.
+[benchmarks/README.md](../benchmarks/README.md) describes the method and each script.
 
 """
 
 
 def page(kept: Mapping[str, Any]) -> str:
-    """The whole page."""
+    """Return the page."""
     return "".join([HEAD, *_summary(kept), *_machine(kept), *_rows(kept)]).rstrip("\n") + "\n"
 
 
@@ -47,7 +47,7 @@ def _summary(kept: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {link} | {row.work} | {row.beside} | {row.goal} | {met} |\n"
     yield "\n"
     if found:
-        yield "![How much of what is allowed each goal uses](images/benchmarks-goals.svg)\n\n"
+        yield "![How much of its bound each goal uses](images/benchmarks-goals.svg)\n\n"
         yield "![Ours and the peers' figures, side by side](images/benchmarks-peers.svg)\n\n"
 
 
@@ -93,7 +93,7 @@ def _table(figures: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
 
 
 def files() -> dict[Path, str]:
-    """Everything that is written from the results, and what it should hold."""
+    """Return the path and contents of every file that is generated from the results."""
     kept = results.explained(results.load(), ROWS)
     return {
         results.FILE: results.text_of(kept),

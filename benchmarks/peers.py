@@ -1,4 +1,4 @@
-"""The peers, each in an environment of its own under ``.bench-peers/``, made when first needed."""
+"""The peers, each in its own environment under ``.bench-peers/``, created on first use."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PYTHON = {
         "pydantic-ai-slim>=2.66,<3",
         "fastapi>=0.162",
         "uvicorn>=0.54",
-        "uvloop>=0.22,<1",  # uvicorn takes both where they are, and we have them
+        "uvloop>=0.22,<1",  # uvicorn uses both if they are installed, and ours are
         "httptools>=0.7,<1",
     ),
 }
 NPM = {"ai_sdk": ("ai@7.0.169", "zod@4")}
 
-#: The packages whose versions are worth telling.
+#: The packages whose versions the page names.
 NAMED = {
     "holdpoint": ("holdpoint",),
     "langgraph": (
@@ -50,12 +50,12 @@ NAMED = {
 
 
 def theirs(peer: str, script: str, *args: str | Path) -> Command:
-    """A peer's script, in the peer's environment."""
+    """Return the command that runs a script in a peer's environment."""
     return (python_of(peer), THEIRS / script, *args)
 
 
 def python_of(peer: str) -> Path:
-    """A Python with one peer in it."""
+    """Return a Python that has one peer installed."""
     home, packages = HOME / peer, PYTHON[peer]
     python = home / "bin" / "python"
     if not _stamp(home, packages).exists():
@@ -67,7 +67,7 @@ def python_of(peer: str) -> Path:
 
 
 def npm_of(peer: str, script: str) -> Path:
-    """Our script for a peer from npm, in a folder with its packages."""
+    """Return the command that runs a script for an npm package, in a folder that has it."""
     home, packages = HOME / peer, NPM[peer]
     if not _stamp(home, packages).exists():
         _begin(home, packages)
@@ -84,12 +84,12 @@ def _begin(home: Path, packages: tuple[str, ...]) -> None:
 
 
 def _stamp(home: Path, packages: tuple[str, ...]) -> Path:
-    """A file that is there when these very packages are: other wishes make a new environment."""
+    """Return a marker file for these packages: other versions make a new environment."""
     return home / f".ready-{hashlib.sha256(json.dumps(packages).encode()).hexdigest()[:12]}"
 
 
 def versions() -> dict[str, str]:
-    """What is really installed there, by package."""
+    """Return the installed versions, by package."""
     found: dict[str, str] = {}
     for peer, names in NAMED.items():
         places = [str(place) for place in (HOME / peer).glob("lib/python*/site-packages")]

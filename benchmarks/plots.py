@@ -1,4 +1,4 @@
-"""Two pictures of the results, as SVG that is readable on light and on dark pages."""
+"""Two plots of the results, as SVG for light and dark pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STYLE = """\
 
 
 def goals(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How much of what is allowed each goal uses, on a logarithmic scale."""
+    """Plot how much of its bound each goal uses, on a logarithmic scale."""
     bars = [(row["name"], Check(**fields)) for row in rows for fields in row["checks"]]
     least, most = -3.0, 1.0
     wide = WIDTH - LEFT - RIGHT
@@ -35,7 +35,7 @@ def goals(rows: Sequence[Mapping[str, Any]]) -> str:
         return LEFT + (min(max(place, least), most) - least) / (most - least) * wide
 
     height = TOP + LINE * len(bars) + 10
-    body = [_text(10, 18, "How much of what is allowed is used (left of the line: met)", "head")]
+    body = [_text(10, 18, "How much of its bound each goal uses (left of the line: met)", "head")]
     for mark in (0.001, 0.01, 0.1, 1, 10):
         body.append(_text(x(mark), 38, f"{mark:g}", anchor="middle"))
         kind = "axis" if mark == 1 else "goal"
@@ -53,7 +53,7 @@ def goals(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def peers(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One figure of each row, ours and the peers', each row on a scale of its own."""
+    """Plot one figure of each row, ours and the peers', each row on its own scale."""
     body = [_text(10, 18, "Beside the peers, in the same run (each row has its own scale)", "head")]
     y = TOP - 10
     for row in rows:

@@ -19,7 +19,7 @@ def today() -> str:
 
 
 def load(file: Path = FILE) -> dict[str, Any]:
-    """What was kept; nothing at all the first time."""
+    """Read the results, or return an empty document."""
     if not file.exists():
         return {"machine": {}, "versions": {}, "rows": []}
     kept: dict[str, Any] = json.loads(file.read_text("utf-8"))
@@ -27,21 +27,21 @@ def load(file: Path = FILE) -> dict[str, Any]:
 
 
 def keep(measured: Mapping[str, Any], rows: Mapping[str, Row], file: Path = FILE) -> None:
-    """Put a new result in the place of the old one; rows that were not measured stay."""
+    """Replace the result of a row, and keep all others."""
     before = load(file)
     found = {row["name"]: row for row in [*before["rows"], measured]}
     save({**before, "rows": [found[name] for name in rows if name in found]}, file)
 
 
 def place(file: Path = FILE) -> None:
-    """Say where it was measured, and with which versions."""
+    """Write the machine and the versions."""
     before = load(file)
     versions = {**before["versions"], **machine.own_versions(), **peers.versions()}
     save({**before, "machine": machine.facts(), "versions": versions}, file)
 
 
 def explained(results: dict[str, Any], rows: Mapping[str, Row]) -> dict[str, Any]:
-    """The results with the words that stand beside each row in the code today."""
+    """Return the results with the current texts of each row."""
     words = ("work", "beside", "goal", "durability", "shown", "explanation")
     told = [
         {**row, **{word: getattr(rows[row["name"]], word) for word in words}}

@@ -1,4 +1,4 @@
-"""How a row is measured: every side in fresh processes, in turn, and the median of the rounds."""
+"""Measure a row: run every side in new processes, alternating, and take the median."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ OURS = HERE / "ours"
 THEIRS = HERE / "theirs"
 DRIVERS = HERE / "drivers"
 
-#: Seconds for one script; a thousand turns take a peer minutes.
+#: Seconds for one script: some peers need minutes for a thousand turns.
 PATIENCE = 900
 
 Command = Sequence[str | Path]
 
 
 def ours(script: str, *args: str | Path) -> Command:
-    """A script of ours, in the environment of this process."""
+    """Return the command that runs one of our scripts in this environment."""
     return (sys.executable, OURS / script, *args)
 
 
 def alternating(effort: Effort, *sides: Command) -> list[dict[str, float]]:
-    """Run all sides in turn, as often as is wanted; the median of each figure, for each side."""
+    """Run all sides alternately. Return the median of each figure, by side."""
     rounds: list[list[dict[str, float]]] = [[] for _ in sides]
     for _ in range(effort.rounds):
         for side, command in zip(rounds, sides, strict=True):
@@ -39,7 +39,7 @@ def alternating(effort: Effort, *sides: Command) -> list[dict[str, float]]:
 
 
 def measured(command: Command) -> dict[str, float]:
-    """What a script prints as its last line, which is JSON."""
+    """Run a script and return its last line, parsed as JSON."""
     words = [str(word) for word in command]
     done = subprocess.run(
         words, capture_output=True, text=True, check=False, env=environment(), timeout=PATIENCE
@@ -56,7 +56,7 @@ def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 @cache
 def environment() -> dict[str, str]:
-    """What the scripts see: no settings of the user's, one key, no word to anybody outside."""
+    """Return the environment of the scripts: one key, no user settings, no telemetry."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SAYSO_")}
     made = subprocess.run(
         [sys.executable, "-m", "sayso.keys"], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""What a row of the table is: the work, the peer beside it, what was measured, what must hold."""
+"""A row of the table: the work, the peers, the figures, and the checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Figures = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: in earnest, or once and little, to see that everything runs."""
+    """How much to measure: in full, or once and little, to see that everything runs."""
 
     quick: bool = False
 
@@ -20,13 +20,13 @@ class Effort:
         return 1 if self.quick else 5
 
     def of(self, earnest: int, quick: int) -> str:
-        """A number for a script's command line."""
+        """Return a number for a script's command line."""
         return str(quick if self.quick else earnest)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must hold: a figure, or a ratio of two, and its bound."""
+    """A goal: a figure, or a ratio of two, and its bound."""
 
     what: str
     value: float
@@ -42,7 +42,7 @@ class Check:
 
     @property
     def used(self) -> float:
-        """How much of what is allowed is used up: 1 is just met, 2 is twice too much."""
+        """Return how much of the bound is used: 1 just meets it, 2 is twice too much."""
         if self.most is not None:
             return self.value / self.most
         assert self.least is not None
@@ -51,7 +51,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Measured:
-    """The figures of every side (medians of the rounds), and what they were held against."""
+    """The figures of every side (medians of the rounds), and the checks."""
 
     figures: Figures
     checks: list[Check]
@@ -61,8 +61,8 @@ class Measured:
 class Row:
     """A line of the table.
 
-    ``shown`` is the figure that is drawn. ``explanation`` says, with the figures of a profile, why
-    a goal is missed.
+    ``shown`` is the figure in the plot. ``explanation`` says why a goal is missed, with the figures
+    of a profile.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Row:
     explanation: str = ""
 
     def result(self, measured: Measured, date: str, rounds: int) -> dict[str, Any]:
-        """The row as ``results.json`` keeps it."""
+        """Return the row as stored in ``results.json``."""
         return {
             "name": self.name,
             "work": self.work,
@@ -98,7 +98,7 @@ REGISTERED: dict[str, Row] = {}
 def row(
     work: str, *, beside: str, goal: str, durability: str, shown: str, explanation: str = ""
 ) -> Callable[[Callable[[Effort], Measured]], Callable[[Effort], Measured]]:
-    """Make a function that measures a row of the table, under the function's name."""
+    """Register a function that measures a row. The row has the function's name."""
 
     def keep(measure: Callable[[Effort], Measured]) -> Callable[[Effort], Measured]:
         name = measure.__name__
@@ -109,5 +109,5 @@ def row(
 
 
 def ratio(ours: Mapping[str, float], theirs: Mapping[str, float], figure: str) -> float:
-    """Ours to theirs."""
+    """Return the ratio of our figure to theirs."""
     return ours[figure] / theirs[figure]

@@ -1,8 +1,8 @@
-"""What one PostgreSQL holds: ``python -m benchmarks.scale`` prints the figures of docs/scale.md.
+"""Load one PostgreSQL server: ``python -m benchmarks.scale`` prints the figures of docs/scale.md.
 
 Several processes ask, decide and resume real runs on one server, started here with its data on this
-machine's disk and fsync on. Then the store is filled up with copies of a paused thread, made by SQL
-because asking a million times would measure patience, and pages of the inbox are read from it.
+machine's disk and fsync on. Then SQL fills the store with copies of a paused thread, which is
+faster than asking a million times, and pages of the inbox are read from it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.postgres_server import PostgresServer
 
 PHASES = ("open", "decide", "resume")
 LOOKS = 300
-#: What a copy of a thread has to have for itself.
+#: The columns that must differ in each copy of a thread.
 OWN = {
     "thread": {"id"},
     "message": {"thread", "run"},
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def about(url: str) -> dict[str, Any]:
-    """The machine, as far as it matters here."""
+    """Describe the machine."""
     ((version,),) = sql(url, "SHOW server_version")
     return {
         "python": platform.python_version(),
@@ -76,20 +76,20 @@ def about(url: str) -> dict[str, Any]:
 
 
 def sql(url: str, statement: str, *values: Any) -> list[Any]:
-    """What an administrator asks."""
+    """Run a statement and return its rows."""
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(statement.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
 
 
-# -- asking, deciding, resuming
+# -- ask, decide, resume
 
 
 def work(url: str, requests: int, processes: int) -> dict[str, Any]:
-    """Let processes do one thing after the other, all at the same time."""
+    """Run the steps one after the other, each in all processes at the same time."""
     each = requests // processes
     with closing(PostgresStore(url)):
-        pass  # the tables are not what is measured
+        pass  # create the tables before measuring
     before = size(url)
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(processes + 1)
@@ -117,7 +117,7 @@ def work(url: str, requests: int, processes: int) -> dict[str, Any]:
 
 
 def server_cpu(url: str) -> float:
-    """The seconds of CPU that the sessions of Sayso have used; where Linux tells."""
+    """Return the CPU seconds that Sayso's sessions have used, on Linux."""
     pids = sql(url, "SELECT pid FROM pg_stat_activity WHERE application_name = 'sayso'")
     ticks = 0
     for (pid,) in pids:
@@ -127,7 +127,7 @@ def server_cpu(url: str) -> float:
 
 
 def size(url: str) -> int:
-    """The bytes of all tables and indexes of the store."""
+    """Return the size of all tables and indexes of the store, in bytes."""
     statement = (
         "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c "
         "JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = 'sayso' AND relkind = 'r'"
@@ -136,7 +136,7 @@ def size(url: str) -> int:
 
 
 def share(url: str, number: int, each: int, barrier: Any, times: Any) -> None:
-    """What one process does of it."""
+    """Run the share of one process."""
 
     @sayso.tool(needs_approval=True)
     def refund(order: str, euros: int) -> str:
@@ -172,14 +172,14 @@ def share(url: str, number: int, each: int, barrier: Any, times: Any) -> None:
             phase()
             barrier.wait()
         times.put(time.process_time() - began)
-        barrier.wait()  # its sessions are looked at before they end
+        barrier.wait()  # the parent reads the sessions before they end
 
 
 # -- pages
 
 
 def pages(url: str, rows: int) -> dict[str, Any]:
-    """How long pages of the inbox take when so many requests wait."""
+    """Measure pages of the inbox with this many pending requests."""
     fill(url, rows)
     with closing(PostgresStore(url)) as store, sayso.Inbox(store) as inbox:
         first = inbox.pending_sync(limit=50)
@@ -193,7 +193,7 @@ def pages(url: str, rows: int) -> dict[str, Any]:
 
 
 def timed(url: str, look: Callable[[], Any]) -> dict[str, float]:
-    """Milliseconds: the middle one, that of the slowest twentieth, and the CPU of each side."""
+    """Return median, 95th percentile and CPU of each side, in milliseconds."""
     took, cpu, theirs = [], time.process_time(), server_cpu(url)
     for _ in range(LOOKS):
         began = time.perf_counter()
@@ -208,7 +208,7 @@ def timed(url: str, look: Callable[[], Any]) -> dict[str, float]:
 
 
 def fill(url: str, rows: int) -> None:
-    """Copy a paused thread until so many requests wait."""
+    """Copy a paused thread until this many requests are pending."""
     ((there,),) = sql(url, "SELECT count(*) FROM sayso.call WHERE list_status = 'asked'")
     if not there:
         pattern(url)
@@ -233,7 +233,7 @@ def fill(url: str, rows: int) -> None:
 
 
 def pattern(url: str) -> None:
-    """The thread that is copied."""
+    """Make the thread that is copied."""
     model = ScriptedModel([call("refund", {"order": "A-17", "euros": 20})])
 
     @sayso.tool(needs_approval=True)

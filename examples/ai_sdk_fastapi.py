@@ -57,4 +57,6 @@ async def play(browser: httpx.AsyncClient) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(play(httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app")))
+    asyncio.run(
+        play(httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost"))
+    )

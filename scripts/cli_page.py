@@ -77,7 +77,7 @@ COMMON = ("json", "plain", "token_file", "store")
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page."""
     root = typer.main.get_command(app)
     commands = dict(walk(root, "sayso"))
     parts = [HEAD, "## Exit codes\n\n", *exit_codes(), "\n", PROMPT, *keys(), INBOX]
@@ -88,7 +88,7 @@ def page() -> str:
 
 
 def walk(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The commands, each with its whole name; of a group, those inside."""
+    """Return the commands by full name, including those of groups."""
     inside = getattr(command, "commands", None)
     if inside is None:
         yield name, command
@@ -129,13 +129,13 @@ def table(params: list[Any]) -> Iterator[str]:
 
 
 def option(param: Any) -> str:
-    """How an option is written."""
+    """Return an option as the user types it."""
     names = ", ".join(f"`{name}`" for name in param.opts)
     return names if param.is_flag else names[:-1] + f" {param.metavar}`"
 
 
 def described(param: Any) -> str:
-    """What an option does, and what holds without it."""
+    """Return the help of an option, and its default."""
     words = str(param.help)
     extra = []
     if param.envvar:
@@ -160,7 +160,7 @@ def section(name: str, command: Any) -> Iterator[str]:
 
 
 def usage_of(argument: Any) -> str:
-    """How an argument is written in a usage line."""
+    """Return an argument as in a usage line."""
     if argument.nargs != -1:
         return str(argument.metavar)
     return f"{argument.metavar}..." if argument.required else f"[{argument.metavar}]..."

@@ -1,6 +1,6 @@
-"""Print the path of a program that tests drive, ``chromium`` or ``pgbouncer``; fetch it if need be.
+"""Print the path of a program that tests need, ``chromium`` or ``pgbouncer``; install it if needed.
 
-As root on Debian its own package is installed. Elsewhere Playwright brings a browser.
+As root on Debian, install the system package; elsewhere, Playwright installs a browser.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import sys
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _PACKAGES = {"chromium": ("chromium", "fonts-dejavu-core"), "pgbouncer": ("pgbouncer",)}
-#: Where programs of the system are, which is not on everybody's path.
+#: Folders of system programs that may not be on the path.
 _SYSTEM = ("/usr/sbin", "/usr/local/sbin")
 
 
 def chromium() -> str | None:
-    """A browser that is here already; ``SAYSO_TEST_BROWSER`` names one."""
+    """Return an installed browser. ``SAYSO_TEST_BROWSER`` overrides it."""
     named = os.environ.get("SAYSO_TEST_BROWSER")
     if named:
         return named
@@ -35,13 +35,13 @@ def _playwrights_own() -> str | None:
 
 
 def pgbouncer() -> str | None:
-    """What stands between tests and PostgreSQL, if it is here already."""
+    """Return PgBouncer, if it is installed."""
     path = os.pathsep.join((os.environ.get("PATH", ""), *_SYSTEM))
     return shutil.which("pgbouncer", path=path)
 
 
 def fetch(name: str) -> None:
-    """Install it."""
+    """Install a program."""
     if not _installed(_PACKAGES[name]) and name == "chromium":
         command = [sys.executable, "-m", "playwright", "install", "chromium"]
         subprocess.run(command, check=False, stdout=sys.stderr)
@@ -57,14 +57,14 @@ def _installed(packages: tuple[str, ...]) -> bool:
 
 
 def main(name: str) -> int:
-    """Find it, else fetch it."""
+    """Find a program, or install it."""
     find = {"chromium": chromium, "pgbouncer": pgbouncer}[name]
     if find() is None:
-        print(f"There is no {name} here: fetching one for the tests ...", file=sys.stderr)
+        print(f"{name} is not installed: fetching it for the tests ...", file=sys.stderr)
         fetch(name)
     path = find()
     if path is None:
-        print(f"There is no {name}, and it could not be fetched.", file=sys.stderr)
+        print(f"{name} is not installed, and could not be fetched.", file=sys.stderr)
         return 1
     print(path)
     return 0

@@ -17,34 +17,34 @@ HEAD = """\
 
 <!-- Written by scripts/state_chart.py from sayso.engine.moves: run `make docs`, do not edit. -->
 
-A call is one row with one status, and so is a run. Both move only along the arrows of this page.
-The page is drawn from the two tables in which the engine itself looks moves up, so it cannot lag
-behind. A move that is not in its table raises and changes nothing.
+A call is one row with one status, and so is a run. Status changes only along the arrows on this
+page, which is generated from the tables that the engine uses. Any other change raises an error,
+and changes nothing.
 
-What people see is simpler. A request is `pending` while its call is `asked` or `in_doubt`. How the
-asking ended (`approved`, `edited`, `rejected`, `responded`, `expired`, `cancelled`, `superseded`)
-and how the execution stands are told side by side. [Concepts](concepts.md) has the words, and
-[a note](decisions/0005-one-row-per-call.md) says why there is one row.
+What people see is simpler. A request is `pending` while its call is `asked` or `in_doubt`. Later it
+shows two things: how it was decided (`approved`, `edited`, `rejected`, `responded`, `expired`,
+`cancelled`, `superseded`), and the status of the execution. The [glossary](concepts.md) defines
+these words. [A design note](decisions/0005-one-row-per-call.md) explains why there is one row.
 """
 
 CALLS = """\
 ## A call
 
-`MOVES` in `sayso.engine.moves`. A row without a status before it is a call that is made.
+The table is `MOVES` in `sayso.engine.moves`. New calls have no earlier status.
 """
 
 RUNS = """\
 ## A run
 
-`RUN_MOVES` in `sayso.engine.moves`. A run is `running` when it is made. It is `paused` when only
-people can make it go on: no process, thread or timer belongs to it then.
+The table is `RUN_MOVES` in `sayso.engine.moves`. A new run is `running`. A run is `paused` when it
+can only continue after a person decides: it then has no process, OS thread or timer.
 """
 
 Moves = Mapping[str | None, Mapping[str, str]]
 
 
 def chart(moves: Moves, first: str | None = None) -> Iterator[str]:
-    """The moves as a Mermaid chart; a status that nothing leaves is an end."""
+    """Yield the moves as a Mermaid chart. A status without moves is final."""
     yield "```mermaid"
     yield "stateDiagram-v2"
     if first is not None:
@@ -58,12 +58,12 @@ def chart(moves: Moves, first: str | None = None) -> Iterator[str]:
 
 
 def label(why: str) -> str:
-    """The reason as Mermaid can read it, which takes a second colon for the end of the text."""
+    """Escape a reason: Mermaid ends a label at a second colon."""
     return why.replace(": ", " says ")
 
 
 def table(moves: Moves) -> Iterator[str]:
-    """The moves as a Markdown table."""
+    """Yield the moves as a Markdown table."""
     yield "| from | to | when |"
     yield "|---|---|---|"
     for begin, ends in moves.items():
@@ -71,11 +71,11 @@ def table(moves: Moves) -> Iterator[str]:
         for end, why in ends.items():
             yield f"| {shown} | `{end}` | {why} |"
         if not ends:
-            yield f"| {shown} | | the end |"
+            yield f"| {shown} | | final |"
 
 
 def plain(moves: Mapping[Any, Mapping[Any, str]]) -> Moves:
-    """The table with statuses as text."""
+    """Return the table with statuses as text."""
     return {
         None if begin is None else str(begin): {str(end): why for end, why in ends.items()}
         for begin, ends in moves.items()
@@ -83,7 +83,7 @@ def plain(moves: Mapping[Any, Mapping[Any, str]]) -> Moves:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page."""
     calls, runs = plain(MOVES), plain(RUN_MOVES)
     parts = [HEAD, CALLS, *chart(calls), "", *table(calls), ""]
     parts += [RUNS, *chart(runs, first=next(iter(runs))), "", *table(runs)]

@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+from waiting import until
 
 
 class Demo:
@@ -67,15 +67,6 @@ class Demo:
         answer = self.http.post(f"/api/requests/{request['id']}/decision", json=body)
         assert answer.status_code == 200, answer.text
 
-    def until(self, check: Callable[[], Any]) -> Any:
-        """What the check gives, as soon as it gives something."""
-        ends = time.monotonic() + 60
-        while time.monotonic() < ends:
-            if found := check():
-                return found
-            time.sleep(0.02)
-        raise AssertionError("it did not come to pass within a minute")
-
     def until_decided(self, request_id: str) -> Any:
         """The request, once somebody has decided it."""
 
@@ -83,7 +74,7 @@ class Demo:
             found = self.http.get(f"/api/requests/{request_id}").json()
             return found if found["status"] != "pending" else None
 
-        return self.until(decided)
+        return until(decided)
 
     def run_of(self, chat: str) -> dict[str, Any]:
         runs = self.http.get("/api/runs", params={"thread": chat}).json()["items"]
@@ -95,7 +86,7 @@ class Demo:
         def rests() -> bool:
             return self.run_of(chat)["status"] == "done" or bool(self.open(chat))
 
-        self.until(rests)
+        until(rests)
 
     def final(self, chat: str) -> str:
         """The last words of the agent, once the run is over."""
@@ -104,7 +95,7 @@ class Demo:
             run = self.run_of(chat)
             return run if run.get("status") == "done" else None
 
-        return str(self.until(done)["output"])
+        return str(until(done)["output"])
 
     def ran(self) -> list[tuple[str, dict[str, Any]]]:
         return [(row["tool"], row["args"]) for row in self.http.get("/demo/effects").json()]

@@ -9,9 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from fnmatch import fnmatch
 from pathlib import Path
@@ -23,6 +22,7 @@ import pytest
 import typer
 import yaml
 from postgres_server import shared_url, why_not
+from waiting import until
 
 from sayso.cli.main import app
 from sayso.cli.serve import PORT
@@ -309,14 +309,6 @@ def test_what_compose_starts_comes_up_on_an_empty_database_and_works(
     port, log = free_port(), tmp_path / "log"
     words = {name: shlex.split(services[name]["command"]) for name in ("server", "worker")}
     words["server"] += ["--port", str(port)]
-    end = time.monotonic() + 60
-
-    def until(check: Callable[[], Any]) -> Any:
-        while not (found := check()):
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.05)
-        return found
-
     program, *rest = services["server"]["healthcheck"]["test"][1:]
     check = [sys.executable, *(word.replace(f":{PORT}/", f":{port}/") for word in rest)]
     assert (program, check[1:] != rest) == ("python", True)
@@ -328,7 +320,10 @@ def test_what_compose_starts_comes_up_on_an_empty_database_and_works(
             for name in ("server", "worker", "worker")
         ]
         try:
-            until(lambda: subprocess.run(check, stderr=said, check=False).returncode == 0)
+            until(
+                lambda: subprocess.run(check, stderr=said, check=False).returncode == 0,
+                otherwise=log.read_text,
+            )
             (line,) = re.findall(r"exec server sayso (token create .*)", PAGE)
             token = subprocess.check_output([*sayso, *line.split()], text=True, **options).strip()
             headers = {"Authorization": f"Bearer {token}"}
@@ -340,7 +335,7 @@ def test_what_compose_starts_comes_up_on_an_empty_database_and_works(
                 yes = {"type": "approve", "seen_digest": asked["digest"]}
                 assert client.post(f"/api/requests/{asked['id']}/decision", json=yes).is_success
                 run = f"/api/runs/{asked['run']}"
-                until(lambda: client.get(run).json()["status"] == "done")
+                until(lambda: client.get(run).json()["status"] == "done", otherwise=log.read_text)
             for process in running:
                 process.send_signal(signal.SIGTERM)
             assert [process.wait(30) for process in running] == [0, 0, 0]

@@ -199,7 +199,7 @@ def test_a_script_takes_calls_as_they_come_to_mind() -> None:
     assert Agent("clerk", model=model, tools=[note]).run_sync("Go").output == "Noted."
     assert sorted(ran) == ["a", "b", "c"]
     assert "mine" in codec.dumps(model.requests[-1].messages)
-    with pytest.raises(TypeError, match="is no step of a script"):
+    with pytest.raises(TypeError, match="is not a step of a script"):
         Agent("clerk", model=ScriptedModel([5])).run_sync("Go")  # type: ignore[list-item]
 
 

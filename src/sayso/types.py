@@ -506,6 +506,8 @@ class Request:
     effect_key: str = ""
     #: What ``settle=`` found out about the last doubt, if the tool declares it.
     evidence: Evidence | None = None
+    #: Whether an agent on another machine opened it, so that ``requester`` is that agent's claim.
+    remote: bool = False
 
     def approve(self) -> Approve:
         """Return the approval of exactly what this object shows."""

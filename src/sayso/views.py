@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from sayso import codec
 from sayso.engine.asking import doubt_envelope
-from sayso.engine.effects import shown_key
+from sayso.engine.effects import is_remote, shown_key
 from sayso.rows import Call, CallStatus, Tool
 from sayso.types import (
     DecisionMade,
@@ -121,6 +121,7 @@ def request_of(call: Call, tool: Tool | None) -> Request:
         effect=terms.effect,
         effect_key=shown_key(call.effect_key),
         evidence=_evidence(call),
+        remote=is_remote(call.binds),
     )
 
 
@@ -211,6 +212,7 @@ def request_json(request: Request) -> dict[str, Json]:
         "execution": _execution_json(request.execution),
         "original": None if request.original is None else dict(request.original),
         "requester_decides": request.requester_decides,
+        "remote": request.remote,
         "assurance": request.assurance,
         "effect": request.effect,
         "effect_key": request.effect_key,

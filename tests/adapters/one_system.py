@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
+from waiting import until
 
 ROOT = Path(__file__).parents[2]
 FIVE = ("langchain", "openai_agents", "agent_framework", "dspy", "pydantic_ai")
@@ -116,14 +116,15 @@ class OneSystem:
 
     def finished(self) -> dict[str, Any]:
         """The answers of all five, once every run is done."""
-        end = time.monotonic() + PATIENCE
-        while True:
+
+        def look() -> dict[str, Any] | None:
             runs = self.http.get("/api/runs").raise_for_status().json()["items"]
             mine = [run for run in runs if run["agent"] in FIVE]
-            if len(mine) == len(FIVE) and all(run["status"] == "done" for run in mine):
-                return {run["agent"]: run["output"] for run in mine}
-            assert time.monotonic() < end, f"{mine}\n{self.log()}"
-            time.sleep(0.05)
+            if len(mine) != len(FIVE) or any(run["status"] != "done" for run in mine):
+                return None
+            return {run["agent"]: run["output"] for run in mine}
+
+        return until(look, seconds=PATIENCE, otherwise=self.log)
 
     def decided(self) -> dict[str, tuple[str, str]]:
         """What was decided and where, by agent."""

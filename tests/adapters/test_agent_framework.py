@@ -26,6 +26,7 @@ from agent_framework import (
 )
 from agent_framework_bench import Bench, call, pay_of
 from pydantic import BaseModel, field_validator
+from waiting import until_async
 
 from sayso import Policy, Rule
 from sayso.adapters.agent_framework import guard
@@ -377,6 +378,10 @@ async def test_an_agent_of_ones_own(bench: Bench) -> None:
     assert bench.ran == ["draft of notes", "published notes", "draft of notes"]
 
 
+async def ended(guarded: Any) -> bool:
+    return bool((await guarded.resume("t")).status == "done")
+
+
 async def test_a_worker_takes_it_further(bench: Bench) -> None:
     guarded = paying(bench)
     assert isinstance(guarded, Resumable)
@@ -384,9 +389,7 @@ async def test_a_worker_takes_it_further(bench: Bench) -> None:
     worker = Worker([paying(bench)], bench.store)
     working = asyncio.create_task(worker.run())
     await bench.decide(lambda request: request.approve())
-    async with asyncio.timeout(30):
-        while (await guarded.resume("t")).status != "done":
-            await asyncio.sleep(0.01)
+    await until_async(lambda: ended(guarded))
     worker.stop()
     await working
     assert bench.ran == [("ana", 1)]

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from waiting import until_async
 
 from sayso import (
     Conflict,
@@ -328,8 +329,7 @@ async def test_who_looked_just_before_another_took_the_thread_waits_for_it(
             return input
 
     first = asyncio.create_task(Slow(world).run("one", thread="t"))
-    while not at_work:
-        await asyncio.sleep(0.001)
+    await until_async(lambda: at_work)
     looked = [None]
     live_run = world.store.live_run
     monkeypatch.setattr(

@@ -17,6 +17,7 @@ from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import BinaryContent, ToolReturn
 from pydantic_ai.tools import DeferredToolResults, Tool, ToolApproved, ToolDenied
 from pydantic_ai_bench import Bench, call
+from waiting import until_async
 
 from sayso import Policy, Rule
 from sayso.adapters.pydantic_ai import guard, resume
@@ -298,6 +299,10 @@ async def test_a_process_that_ends_before_its_answer_is_stored(bench: Bench) -> 
     assert (len(bench.shown), bench.ran) == (2, [("ana", 1)])  # nobody was asked again
 
 
+async def ended(guarded: Any) -> bool:
+    return bool((await guarded.resume("t")).status == "done")
+
+
 async def test_a_worker_takes_it_further(bench: Bench) -> None:
     guarded = pair(bench)
     assert isinstance(guarded, Resumable)
@@ -306,9 +311,7 @@ async def test_a_worker_takes_it_further(bench: Bench) -> None:
     working = asyncio.create_task(worker.run())
     for request in stands.interruptions:
         await bench.inbox.decide(request.id, request.approve(), by="ana")
-    async with asyncio.timeout(30):
-        while (await guarded.resume("t")).status != "done":
-            await asyncio.sleep(0.01)
+    await until_async(lambda: ended(guarded))
     worker.stop()
     await working
     assert sorted(bench.ran) == [("ana", 1), ("bob", 1)]

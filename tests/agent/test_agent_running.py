@@ -8,6 +8,7 @@ import time
 
 import pytest
 from agent_world import World, error_in, told
+from waiting import until_async
 
 import sayso
 from sayso.rows import CallStatus
@@ -28,8 +29,7 @@ async def test_sync_tools_run_off_the_loop_and_side_by_side(world: World) -> Non
         return threading.get_ident() == main
 
     async def tick() -> None:
-        while not both_here.is_set():
-            await asyncio.sleep(0.001)
+        await until_async(both_here.is_set)
         ticked.set()
 
     ticking = asyncio.create_task(tick())
@@ -54,8 +54,7 @@ async def test_many_slow_tools_hold_up_neither_each_other_nor_the_loops_own_thre
     agent = world.agent(calls(*(call("work", {"n": n}) for n in range(40))), say("Done."))
     agent.tools = {"work": work}
     running = asyncio.create_task(agent.run("go", thread="t"))
-    while meet.n_waiting < 40:
-        await asyncio.sleep(0.001)
+    await until_async(lambda: meet.n_waiting == 40)
     assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 60) == "free"
     meet.wait()
     assert (await running).status == "done"
@@ -153,8 +152,7 @@ async def cut_short(agent: sayso.Agent, started: threading.Event, *, resume: boo
     """Cancel a run as soon as its tool has started."""
     work = agent.resume("t") if resume else agent.run("go", thread="t")
     task = asyncio.create_task(work)
-    while not started.is_set():
-        await asyncio.sleep(0.005)
+    await until_async(started.is_set)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

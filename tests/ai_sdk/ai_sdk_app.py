@@ -7,8 +7,6 @@ of the name says which agent it is.
 from __future__ import annotations
 
 import asyncio
-import socket
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from live_server import LiveServer
 
 import sayso
 import sayso.demo
@@ -157,16 +156,11 @@ def _chat(app: FastAPI, lab: Any, route: str, recipe: bool) -> None:
 def served(folder: Path) -> Iterator[str]:
     """The server in a thread; gives its address."""
     app, labs = app_with(folder)
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="warning", lifespan="off", ws="none")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
+    server = LiveServer(uvicorn.Config(app, log_config=None, lifespan="off", ws="none"))
+    server.start()
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield server.url
     finally:
-        server.should_exit = True
-        thread.join(30)
+        server.stop()
         for made in labs.values():
             made.agent.close()
-        listener.close()

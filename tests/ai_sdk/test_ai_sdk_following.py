@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ai_sdk_browser import Browser, chunks_in
+from waiting import PATIENCE, until_async
 
 import sayso
 import sayso.demo
@@ -17,8 +18,6 @@ from sayso.adapters import ai_sdk
 from sayso.stores.base import Store
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import ScriptedModel, call, say
-
-PATIENCE = 30.0
 
 
 class Patient(ScriptedModel):
@@ -234,9 +233,7 @@ async def test_a_response_that_nobody_reads_runs_all_the_same(store: Store) -> N
     browser = Browser(gated.agent)
     await browser.say("go")
     await approved(browser)
-    async with asyncio.timeout(PATIENCE):
-        while (run := store.last_run("c1")) is None or run.status != "done":
-            await asyncio.sleep(0.01)
+    await until_async(lambda: (run := store.last_run("c1")) and run.status == "done")
     assert gated.ran == ["x"]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 from postgres_server import shared_url, why_not
+from waiting import until_async
 
 import sayso
 from sayso import Gate, Inbox, Paused, UnknownKey
@@ -259,9 +260,7 @@ async def test_a_worker_without_the_key_tries_again_and_leaves_word(
     await Inbox(new).decide(request.id, request.approve(), by="ana")
     worker = Worker([clerk(old)], old)
     working = asyncio.create_task(worker.run())
-    async with asyncio.timeout(30):
-        while "broke" not in [event.type for event in old.chain("t")]:
-            await asyncio.sleep(0.02)
+    await until_async(lambda: "broke" in [event.type for event in old.chain("t")])
     worker.stop()
     await working
     (key,) = ids(K2)
@@ -279,9 +278,7 @@ async def test_a_worker_without_the_key_tries_again_and_leaves_word(
     late = machine(f"{K1},{K2}", rows)
     worker = Worker([clerk(late)], late)
     working = asyncio.create_task(worker.run())
-    async with asyncio.timeout(30):
-        while late.run(result.run) is None or late.run(result.run).status != "done":  # type: ignore[union-attr]
-            await asyncio.sleep(0.02)
+    await until_async(lambda: (run := late.run(result.run)) and run.status == "done")
     worker.stop()
     await working
     assert doctored(url, f"{K1},{K2}", monkeypatch)["broken"]["state"] == "ok"

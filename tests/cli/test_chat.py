@@ -10,6 +10,7 @@ import pexpect
 import pytest
 from chat_world import DEMO, YOU, agent_file, pending, ran, talk
 from cli_world import ME, World
+from waiting import until
 
 from sayso import Inbox
 
@@ -284,8 +285,7 @@ def test_control_c_while_a_tool_runs_lets_it_end(world: World) -> None:
     person.at_prompt("work", YOU)
     person.at_prompt("a")
     person.sees("runs")
-    while not (world.folder / "begun").exists():
-        time.sleep(0.02)
+    until((world.folder / "begun").exists)
     person.process.sendintr()
     seen = person.at_prompt("/quit", YOU)
     assert "Stopping" in seen

@@ -8,7 +8,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from cli_world import World
 from postgres_server import PostgresServer, shared_url
+from waiting import until
 
 from sayso.cli import doctor_stores
 from sayso.keys import new_key
@@ -59,13 +60,6 @@ def checks(world: World, code: int = 0) -> dict[str, dict[str, str]]:
     report = world.json("doctor", code=code)
     assert report["ok"] is (code == 0), report
     return {check["name"]: check for check in report["checks"]}
-
-
-def until(check: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not check():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_a_good_set_up_is_well(pg: World) -> None:

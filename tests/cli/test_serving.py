@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pexpect
 import pytest
+from waiting import until
 
 from sayso import Inbox
 from sayso.demo import Effects
@@ -104,7 +105,7 @@ class Place:
         options = ("serve", *options, "--port", "0", "--no-auth")
         process, line = self.start(*options, until="Sayso is at")
         (address,) = re.findall(r"http://[\d.:]+", line)
-        return process, httpx.Client(base_url=address, timeout=30)
+        return process, httpx.Client(base_url=address, timeout=60, verify=False)
 
     def log(self, n: int) -> str:
         return (self.folder / f"log-{n % len(self.processes)}").read_text()
@@ -128,15 +129,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
         if process.poll() is None:
             process.kill()
         process.communicate()
-
-
-def until(check: Callable[[], Any], seconds: float = 60) -> Any:
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        if found := check():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} seconds")
 
 
 def approve_all(client: httpx.Client) -> None:
@@ -283,7 +275,7 @@ def test_a_worker_tells_each_step(place: Place) -> None:
     command = ("worker", "agents:slow", "--metrics", "0", "--log-json")
     worker, line = place.start(*command, until="Resuming runs of slow")
     (address,) = re.findall(r"http://127\.0\.0\.1:\d+", line)
-    with httpx.Client(base_url=address, timeout=30) as client:
+    with httpx.Client(base_url=address, timeout=60, verify=False) as client:
         health = client.get("/healthz")
         assert (health.status_code, health.json()["store"]) == (200, "ok")
         assert client.get("/").status_code == 404

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from postgres_server import PostgresServer, why_not
 from stopped_writer import stopped_writer
+from waiting import until
 
 import sayso
 from sayso.keys import Keyring, new_key
@@ -91,8 +92,7 @@ def test_nobody_waits_for_a_process_that_is_stopped_in_a_commit(tmp_path: Path) 
         for seconds in (0.1, 4):
             with pytest.raises(sayso.Paused), gate.run(f"for {seconds}"):
                 gate.confirm_sync("Publish?", expires_in=seconds)
-        while len(store.events()) < 3:
-            time.sleep(0.05)
+        until(lambda: len(store.events()) >= 3)
         with stopped_writer(path, key):
             time.sleep(5)
             began = time.monotonic()

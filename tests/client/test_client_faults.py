@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remote_world import PATIENT, Lossy, People, Server, reserved, until, yes
+from remote_world import Lossy, People, Server, reserved, yes
+from waiting import PATIENCE, until
 
 import sayso
 from sayso.client import RemoteGate
@@ -50,7 +51,7 @@ def test_an_agent_killed_between_claim_and_report_leaves_a_doubt(
     server: Server, people: People
 ) -> None:
     token = killed_while_running(server, people)
-    doubt = until(lambda: [r for r in people.pending() if r.kind == "in_doubt"], 90)[0]
+    doubt = until(lambda: [r for r in people.pending() if r.kind == "in_doubt"])[0]
     assert (doubt.tool, doubt.execution.attempts) == ("pay", 1)
     with agent(server, token, "ask") as process:
         assert line(process) == "in_doubt"  # it asks, and does not run it
@@ -89,7 +90,7 @@ def test_a_server_that_restarts_under_a_waiting_agent(
         second = Server(url, port).start()
         try:
             people.decide(yes)
-            waiting.join(PATIENT)
+            waiting.join(PATIENCE)
             assert results == ["paid 5"]
             assert people.inbox.get_sync(request.id).execution.attempts == 1
         finally:
@@ -107,7 +108,7 @@ def test_a_server_that_comes_up_late(url: str, people: People, gate_to: Gates) -
         server = Server(url, port).start()
         try:
             people.decide(lambda request: request.respond("yes"))
-            asking.join(PATIENT)
+            asking.join(PATIENCE)
             assert answers == ["yes"]
         finally:
             server.stop()
@@ -180,20 +181,20 @@ def test_a_long_call_keeps_its_claim(server: Server, people: People, gate_to: Ga
     @gate.guard
     def pay(amount: int) -> str:
         running.set()
-        assert go_on.wait(PATIENT)
+        assert go_on.wait(PATIENCE)
         return f"paid {amount}"
 
     results: list[str] = []
     people.will(yes)
     paying = threading.Thread(target=lambda: results.append(pay(5)), daemon=True)
     paying.start()
-    assert running.wait(PATIENT)
+    assert running.wait(PATIENCE)
     store = people.inbox.store
     (run,) = [run for _, run in store.runs()]
     claimed_until = run.ready_at or 0
     until(lambda: (now := store.run(run.id)) is not None and (now.ready_at or 0) > claimed_until)
     go_on.set()
-    paying.join(PATIENT)
+    paying.join(PATIENCE)
     assert results == ["paid 5"]
 
 

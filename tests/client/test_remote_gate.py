@@ -9,7 +9,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from remote_world import People, Server, until, yes
+from remote_world import People, Server, yes
+from waiting import until
 
 import sayso
 from sayso import DuplicateEffect, Option, Policy, Question, Rule

@@ -14,6 +14,7 @@ from typing import Any
 
 from places import open_at
 from stories import append
+from waiting import until
 
 from sayso import AlreadyDecided, Gate, Inbox, Paused, SaysoError
 from sayso.engine.commands import Note
@@ -22,14 +23,6 @@ from sayso.stores.base import Store
 from sayso.types import Decision, Request
 
 TYPES = ("approve", "reject", "respond", "edit")
-
-
-def until(path: Path, seconds: float = 60.0) -> None:
-    """Wait for a file."""
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} did not come"
-        time.sleep(0.002)
 
 
 # -- deciding
@@ -85,7 +78,7 @@ def deciders(folder: str, people: list[str]) -> list[Any]:
     store = open_at(folder)
     requests = list(Inbox(store).pending_sync(limit=500).items)
     append(Path(folder, "there"), people[0])
-    until(Path(folder, "go"))
+    until(Path(folder, "go").exists)
     told = many_deciders(store, requests, people)
     store.close()
     return told
@@ -95,7 +88,7 @@ def write_for(folder: str, name: str, seconds: float) -> dict[str, Any]:
     """Commit as often as possible for a while, and say how often that was."""
     store = open_at(folder)
     append(Path(folder, "there"), name)
-    until(Path(folder, "go"))
+    until(Path(folder, "go").exists)
     count, longest, end = 0, 0.0, time.monotonic() + seconds
     while (began := time.monotonic()) < end:
         store.transact(Note(type="noted", actor=name, body={"n": count}))
@@ -125,7 +118,7 @@ def resume_all(folder: str, runs: list[str], seed: int) -> dict[str, str]:
     gate = Gate(store, wait=0, agent="bot")
     pay = paying(gate, folder)
     append(Path(folder, "there"), seed)
-    until(Path(folder, "go"))
+    until(Path(folder, "go").exists)
     got = {}
     for run in random.Random(seed).sample(runs, len(runs)):
         try:
@@ -162,7 +155,7 @@ def call(
     def pay(to: str) -> str:
         append(Path(folder, "effects"), this_call().run, this_call().attempt, to)
         if hold and this_call().attempt == held:
-            until(Path(folder, hold))
+            until(Path(folder, hold).exists)
         sleep_at("effect")
         return f"paid {to} by attempt {this_call().attempt}"
 

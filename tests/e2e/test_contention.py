@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from actors import many_deciders, open_at, paying
 from stories import lines
+from waiting import until
 from zygote import Zygote
 
 from sayso import Gate, Inbox, Paused
@@ -35,8 +35,7 @@ def ask_many(folder: Path, number: int) -> list[str]:
 
 def all_there(folder: Path, number: int) -> None:
     """Let the others begin as soon as every one of them is ready."""
-    while len(lines(folder / "there")) < number:
-        time.sleep(0.01)
+    until(lambda: len(lines(folder / "there")) == number)
     (folder / "go").touch()
 
 

@@ -7,12 +7,13 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from actors import open_at, until
+from actors import open_at
 from stories import lines
+from waiting import until
 from zygote import Zygote
 
 from sayso import Inbox, Request
@@ -32,17 +33,9 @@ def inbox(tmp_path: Path) -> Iterator[Inbox]:
     inbox.close()
 
 
-def soon(look: Callable[[], object]) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + ENOUGH
-    while not look():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)
-
-
 def pending(inbox: Inbox, kind: str = "approval") -> Request:
     """The one request that waits, as soon as it does."""
-    soon(lambda: inbox.pending_sync(kind=kind).items)
+    until(lambda: inbox.pending_sync(kind=kind).items)
     (request,) = inbox.pending_sync(kind=kind).items
     return request
 
@@ -94,7 +87,7 @@ def test_two_processes_in_one_run_go_one_at_a_time(
     assert zygote.value("actors:call", folder=folder, run=RUN, to="cy") == "Paused"
     approve(inbox)
     first = zygote.spawn("actors:call", folder=folder, run=RUN, hold="go")
-    soon(lambda: effects(tmp_path))
+    until(lambda: effects(tmp_path))
     same = zygote.spawn("actors:call", folder=folder, run=RUN, hold="go")
     other = zygote.spawn("actors:call", folder=folder, run=RUN, to="cy")
     time.sleep(0.4)
@@ -112,7 +105,7 @@ def test_a_heartbeat_keeps_a_long_call(zygote: Zygote, inbox: Inbox, tmp_path: P
     ready(zygote, inbox, tmp_path)
     folder = str(tmp_path)
     pid = zygote.spawn("actors:call", folder=folder, run=RUN, hold="go", lease=1.0)
-    soon(lambda: effects(tmp_path))
+    until(lambda: effects(tmp_path))
     attached = zygote.spawn("actors:call", folder=folder, run=RUN, lease=1.0)
     end = time.monotonic() + 2.5
     while time.monotonic() < end:
@@ -131,7 +124,7 @@ def asleep(zygote: Zygote, inbox: Inbox, folder: Path, stop: str) -> int:
     """A process that stopped at a point of an approved call, and whose lease has lapsed since."""
     ready(zygote, inbox, folder)
     pid = zygote.spawn("actors:call", folder=str(folder), run=RUN, lease=0.5, stop=stop)
-    until(folder / "stopped")
+    until((folder / "stopped").exists)
     return pid
 
 
@@ -183,7 +176,7 @@ def test_a_late_result_does_not_pass_for_that_of_the_next_attempt(
     pid = asleep(zygote, inbox, tmp_path, "effect")
     request = approve(inbox, "in_doubt")
     again = zygote.spawn("actors:call", folder=str(tmp_path), run=RUN, hold="go", held=2)
-    soon(lambda: len(effects(tmp_path)) == 2)
+    until(lambda: len(effects(tmp_path)) == 2)
     os.kill(pid, signal.SIGCONT)
     zygote.wait(pid)
     assert [event.type for event in inbox.events_sync(request.id)][-1] == "late"

@@ -148,7 +148,7 @@ class Desk:
         assert ended.killed, ended.error or ended
         self.kills += 1
 
-    def until(self, done: Callable[[], object], crew: bool = True) -> None:
+    def work_until(self, done: Callable[[], object], crew: bool = True) -> None:
         """Go on deciding until something is so, or nothing goes on any more."""
         while not done() and not self.stuck:
             if crew:
@@ -159,7 +159,7 @@ class Desk:
 
     def finish(self, crew: bool = True) -> dict[str, int]:
         """Let the crew end everything, send it home, and look at what became of it all."""
-        self.until(self.over, crew)
+        self.work_until(self.over, crew)
         self.dismiss()
         self.decide()  # a doubt of a run that ended some other way is listed, too
         return check_record(self.store, self.folder, self.runs, self.listed, PAYMENTS)

@@ -6,28 +6,28 @@ import os
 from pathlib import Path
 from typing import Any
 
-import actors
 from places import open_at
 from stories import append
+from waiting import until
 
 from sayso import Inbox, SaysoError, StoreError
 
 _NOBODY = 65534
 
 
-def decide(folder: str, most: int = 500, until: str = "") -> dict[str, Any]:
+def decide(folder: str, most: int = 500, after: str = "") -> dict[str, Any]:
     """Approve what waits, once each; gives what was refused, and what was said then.
 
-    ``until`` is a file to wait for, with the store open and the requests read.
+    ``after`` is a file to wait for, with the store open and the requests read.
     """
     acks, refused = 0, []
     store: Any = open_at(folder)
     store._patience = 0.5  # with a server that cannot write now, but may soon
     inbox = Inbox(store)
     waiting = inbox.pending_sync(limit=most).items
-    if until:
+    if after:
         append(Path(folder, "there"))
-        actors.until(Path(folder, until))
+        until(Path(folder, after).exists)
     for request in waiting:
         try:
             inbox.decide_sync(request.id, request.approve(), by="ana")

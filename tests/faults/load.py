@@ -23,6 +23,7 @@ from load_wire import Wire
 from places import address_of, open_at
 
 from sayso.inbox import create_token
+from sayso.server.service import Limits
 from sayso.stores.base import Store
 from sayso.testing.checks import all_events
 
@@ -69,10 +70,13 @@ def run_load(folder: Path, load: Load) -> dict[str, Any]:
     store = open_at(folder)
     tokens = {
         role: [create_token(store, f"{role} {n}", by="test", role=role)[0] for n in range(count)]
-        for role, count in (("agent", load.agents), ("reviewer", load.people + 1))
+        for role, count in (("agent", load.agents), ("reviewer", load.people))
     }
-    watcher = tokens["reviewer"][-1]
-    with _server(folder) as (port, pid), _readers(port, load.readers, watcher) as readers:
+    watchers = [
+        create_token(store, f"watcher {n}", by="test", role="reviewer")[0]
+        for n in range(-(-load.readers // Limits().streams))
+    ]
+    with _server(folder) as (port, pid), _readers(port, load.readers, watchers) as readers:
         before = len(all_events(store, page=2000))
         asyncio.run(_all(port, load, tokens))
         after = len(all_events(store, page=2000))
@@ -131,8 +135,8 @@ def _server(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def _readers(port: int, count: int, token: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, str(_READERS), str(port), str(count), token]
+def _readers(port: int, count: int, tokens: list[str]) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, str(_READERS), str(port), str(count), *tokens]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

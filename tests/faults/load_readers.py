@@ -44,19 +44,20 @@ class Reader(asyncio.Protocol):
             self.welcome.set_exception(ConnectionError("no reader was let in"))
 
 
-async def main(port: int, count: int, token: str) -> None:
-    head = f"GET /api/events HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {token}"
-    request = f"{head}\r\naccept: text/event-stream\r\n\r\n".encode()
+async def main(port: int, count: int, *tokens: str) -> None:
+    head = f"GET /api/events HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\naccept: text/event-stream\r\n"
     loop = asyncio.get_running_loop()
     doors = asyncio.Semaphore(_DOORS)
 
-    async def enter() -> Reader:
+    async def enter(n: int) -> Reader:
         async with doors:
+            token = tokens[n % len(tokens)]  # one person may have only so many streams
+            request = f"{head}authorization: Bearer {token}\r\n\r\n".encode()
             _, reader = await loop.create_connection(lambda: Reader(request), "127.0.0.1", port)
             await asyncio.wait_for(reader.welcome, _PATIENCE)
             return reader
 
-    readers = await asyncio.gather(*(enter() for _ in range(count)))
+    readers = await asyncio.gather(*map(enter, range(count)))
     print("in", flush=True)
     told = await asyncio.to_thread(sys.stdin.readline)
     end = time.monotonic() + _PATIENCE
@@ -68,4 +69,4 @@ async def main(port: int, count: int, token: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

@@ -84,7 +84,7 @@ def crowd_workers(zygote: Zygote, folder: Path, seed: int, runs: int) -> dict[st
             desk.hire(lag=lag)
         for _ in range(0, runs, _CROWD):
             desk.begin(_CROWD)
-            desk.until(lambda: len(desk.live) < _CROWD / 2 or desk.over(), crew=False)
+            desk.work_until(lambda: len(desk.live) < _CROWD / 2 or desk.over(), crew=False)
         return desk.finish(crew=False)
 
 
@@ -112,7 +112,7 @@ def kill_server(
                 desk.begin(runs)
             desk.fill()
             goal = len(lines(folder / "acks")) + 5
-            desk.until(lambda goal=goal: len(lines(folder / "acks")) >= goal or desk.over())
+            desk.work_until(lambda goal=goal: len(lines(folder / "acks")) >= goal or desk.over())
             with _deciding(desk):
                 time.sleep(desk.dice.random() * 0.05)
                 server.kill()
@@ -131,7 +131,7 @@ def lose_primary(
     ):
         desk.begin(runs)
         desk.fill()
-        desk.until(lambda: len(lines(folder / "acks")) >= runs or desk.over())
+        desk.work_until(lambda: len(lines(folder / "acks")) >= runs or desk.over())
         with _deciding(desk):
             time.sleep(desk.dice.random() * 0.05)
             primary.kill()

@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from actors import until
 from desk import Desk
 from fault_fixtures import HERE
 from faults import SEED, Tell
@@ -21,6 +20,7 @@ from places import KINDS, make
 from postgres_server import PostgresServer, why_not
 from rounds import at_work
 from shim import Shim, needs_compiler
+from waiting import until
 from zygote import Zygote
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -45,8 +45,8 @@ class Setting:
     @contextlib.contextmanager
     def told_later(self, **options: int) -> Iterator[Callable[[], dict[str, Any]]]:
         """Somebody who has opened the store, and decides when the given function is called."""
-        pid = self.zygote.spawn("disk:decide", folder=self.folder, until="go", **options)
-        until(self.desk.folder / "there")
+        pid = self.zygote.spawn("disk:decide", folder=self.folder, after="go", **options)
+        until((self.desk.folder / "there").exists)
 
         def decide() -> dict[str, Any]:
             (self.desk.folder / "go").touch()

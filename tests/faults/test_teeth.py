@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from actors import until
 from places import KINDS, drop, make, open_at
 from record import take_stock
 from stories import RUN
 from sweep import LATER
+from waiting import until
 from zygote import Zygote
 
 from sayso import Inbox
@@ -87,10 +85,10 @@ def test_without_the_token_a_sleeper_records_for_another_attempt(
         stop="effect",
         without="token" if without else "",
     )
-    until(place / "stopped")
+    until((place / "stopped").exists)
     _approve(inbox)  # in doubt: run it again
     again = zygote.spawn("teeth:call", folder=folder, run=RUN, hold="go", held=2)
-    _soon(lambda: len((place / "effects").read_text().splitlines()) == 2)
+    until(lambda: len((place / "effects").read_text().splitlines()) == 2)
     os.kill(sleeper, signal.SIGCONT)
     zygote.wait(sleeper)
     (place / "go").touch()
@@ -101,13 +99,6 @@ def test_without_the_token_a_sleeper_records_for_another_attempt(
 
 
 def _approve(inbox: Inbox) -> None:
-    _soon(lambda: inbox.pending_sync().items)
+    until(lambda: inbox.pending_sync().items)
     (request,) = inbox.pending_sync().items
     inbox.decide_sync(request.id, request.approve(), by="ana")
-
-
-def _soon(look: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not look():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)

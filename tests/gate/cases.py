@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -91,15 +90,6 @@ By: TypeAlias = str | Reviewer | Somebody
 def person(name: str, *groups: str, assurance: str = "token") -> Somebody:
     """Somebody who has proved who they are."""
     return Somebody(name, groups, assurance)
-
-
-def soon(look: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """Wait until something is so, and give it."""
-    end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.002)
-    return found
 
 
 def aside(body: Callable[[], Any]) -> threading.Thread:

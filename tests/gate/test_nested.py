@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import RUN, Case, aside, soon
+from cases import RUN, Case, aside
+from waiting import until
 
 from sayso import InvalidCall, Paused
 from sayso.stores import open_store
@@ -71,7 +72,7 @@ def test_a_body_that_waits_goes_on_where_it_is(case: Case) -> None:
 
     got: list[str] = []
     thread = aside(lambda: got.append(case.enter(order)))
-    question = soon(lambda: case.inbox.pending_sync().items)[0]
+    question = until(lambda: case.inbox.pending_sync().items)[0]
     case.decide(question.respond("large"))
     thread.join(20)
     assert (got, case.ran) == (["large"], ["above"])
@@ -144,7 +145,7 @@ def test_an_answer_may_come_while_the_function_waits(case: Case) -> None:
         return case.gate.ask_sync("Which size?", wait=None)
 
     def body() -> None:
-        soon(lambda: case.inbox.pending_sync().items)
+        until(lambda: case.inbox.pending_sync().items)
         case.decide(case.pending().respond("large"))
 
     aside(body)

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from cases import RUN, Case, aside, soon
+from cases import RUN, Case, aside
+from waiting import until
 
 from sayso import Conflict, Gate
 
@@ -71,14 +72,14 @@ def test_what_runs_elsewhere_is_waited_for(case: Case) -> None:
 
     def slow() -> str:
         case.ran.append("slow")
-        soon(lambda: held)
+        until(lambda: held)
         return "slow"
 
     def work() -> None:
         got.append(case.enter(lambda: case.gate.once_sync("k", slow)))
 
     threads = [aside(work), aside(work)]
-    soon(lambda: case.ran)
+    until(lambda: case.ran)
     assert not got
     held.append(True)
     for thread in threads:

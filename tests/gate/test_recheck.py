@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import RUN, Case, aside, person, soon
+from cases import RUN, Case, aside, person
+from waiting import until
 
 from sayso import Denied, Gate, NotAllowed, Paused, Policy, Rule
 from sayso.types import Request
@@ -35,7 +36,7 @@ class Waiting:
 
     def request(self, revision: int = 1) -> Request:
         """The request, once it is at this revision."""
-        return soon(
+        return until(
             lambda: next(
                 (r for r in self.case.inbox.pending_sync().items if r.revision == revision), None
             )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import shop
 from cases import RUN, Case
+from waiting import until_async
 
 import sayso
 from sayso import AlreadyDecided, DidNotRun, InDoubt, Paused, Ran, SaysoError
@@ -197,9 +198,7 @@ async def test_a_worker_asks_whoever_found_the_doubt(url: str, says: str) -> Non
         over = run.status is (RunStatus.DONE if says == "ran" else RunStatus.PAUSED)
         return over and run.ready_at is None and bool(asked)
 
-    async with asyncio.timeout(30):
-        while not over():
-            await asyncio.sleep(0.02)
+    await until_async(over)
     worker.stop()
     await task
     assert asked == ["refund:17"]

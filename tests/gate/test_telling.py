@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cases import Case
+from waiting import until_async
 
 from sayso import Agent, Gate, Paused, Request, ask_user
 from sayso.testing import ScriptedModel, call, say
@@ -82,8 +83,7 @@ async def test_who_waits_is_not_held_up_and_a_failure_is_told(
     assert await pay("bo") == "paid bo"
     assert time.monotonic() - began < 8
     let_go.set()
-    while "no line to the chat" not in caplog.text:
-        await asyncio.sleep(0.001)
+    await until_async(lambda: "no line to the chat" in caplog.text)
 
 
 def test_what_a_loop_ends_in_the_middle_is_told(
@@ -95,8 +95,7 @@ def test_what_a_loop_ends_in_the_middle_is_told(
     async def main() -> None:
         gate = Gate(case.store, wait=None, channels=[endless])
         asking = asyncio.create_task(gate.ask("Which?"))
-        while not case.inbox.store.tail():
-            await asyncio.sleep(0.001)
+        await until_async(case.inbox.store.tail)
         await asyncio.sleep(0.05)
         asking.cancel()
 

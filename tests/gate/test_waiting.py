@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 import pytest
-from cases import RUN, Case, aside, soon
+from cases import RUN, Case, aside
+from waiting import until, until_async
 
 from sayso import (
     Conflict,
@@ -27,7 +28,7 @@ def answer_soon(case: Case, decide: Any = Request.approve) -> None:
     """Somebody decides the next request from another thread."""
 
     def body() -> None:
-        soon(lambda: case.inbox.pending_sync().items)
+        until(lambda: case.inbox.pending_sync().items)
         case.decide(decide(case.pending()))
 
     aside(body)
@@ -123,9 +124,11 @@ async def test_async_functions_side_by_side(case: Case) -> None:
         return f"paid {to}"
 
     async def decide_last_first() -> None:
-        while len((await case.inbox.pending()).items) < 3:
-            await asyncio.sleep(0.005)
-        for request in reversed((await case.inbox.pending()).items):
+        async def three() -> list[Request]:
+            items = (await case.inbox.pending()).items
+            return list(items) if len(items) == 3 else []
+
+        for request in reversed(await until_async(three)):
             await case.inbox.decide(request.id, request.approve(), by="ana")
 
     async with case.gate.run(RUN):
@@ -144,7 +147,7 @@ def test_a_sync_function_may_run_a_loop_of_its_own(case: Case) -> None:
         return asyncio.run(both())
 
     def decide_both_at_once() -> None:
-        soon(lambda: len(case.inbox.pending_sync().items) == 2)
+        until(lambda: len(case.inbox.pending_sync().items) == 2)
         for request in case.inbox.pending_sync().items:
             assert request.question is not None
             case.decide(request.respond(request.question.text))

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import Case, aside, soon
+from cases import Case, aside
+from waiting import until
 
 from sayso import Approve, Inbox, InvalidCall, NotFound, Request
 from sayso.stores.base import Store
@@ -163,7 +164,7 @@ async def test_who_gives_up_waiting_leaves_nothing_behind(case: Case) -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert soon(lambda: threading.active_count() <= before + 2)
+    assert until(lambda: threading.active_count() <= before + 2)
     assert (await case.inbox.get(request.id)).status == "pending"
 
 

@@ -7,6 +7,7 @@ import re
 import pytest
 from demo_process import Demo
 from playwright.sync_api import Page, expect
+from waiting import until
 from windows import Open
 
 SCRIPTS = [
@@ -198,7 +199,7 @@ def test_always_allow_is_given_and_revoked(demo: Demo, open_page: Open) -> None:
     confirm = page.get_by_role("dialog").get_by_role("button", name=re.compile("Revoke|End"))
     if confirm.count():
         confirm.first.click()
-    demo.until(lambda: demo.http.get("/api/grants").json()["items"] == [])
+    until(lambda: demo.http.get("/api/grants").json()["items"] == [])
     assert len(demo.open(demo.say("Weather in Bern"))) == 1
 
 
@@ -237,6 +238,24 @@ def test_hidden_characters_are_seen_and_counted(demo: Demo, open_page: Open) -> 
     expect(main.get_by_text(re.compile("hidden character", re.I)).first).to_be_visible()
     assert "\u202e" not in page.content()
     assert main.locator("img").count() == 0
+
+
+PRESS_AT_ONCE = """
+new MutationObserver((changes, observer) => {
+  if (!document.querySelector("[data-mode='edit']:enabled")) return;
+  observer.disconnect();
+  document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "e", bubbles: true }));
+}).observe(document, { subtree: true, childList: true, attributes: true });
+"""
+
+
+def test_a_key_counts_as_soon_as_its_button_is_drawn(demo: Demo, open_page: Open) -> None:
+    """A person can press it then, and so can a test on a busy machine."""
+    made = demo.http.post("/api/requests", json={"tool": "erase", "args": {"path": "a"}}).json()
+    page = open_page("about:blank")
+    page.add_init_script(PRESS_AT_ONCE)
+    page.goto(f"{demo.url}/inbox/{made['id']}")
+    expect(page.get_by_role("textbox", name="path")).to_have_value("a")
 
 
 def test_an_edited_text_stays_as_it_is_and_what_it_hides_is_named(

@@ -13,6 +13,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from demo_process import Demo
 from playwright.sync_api import Page, TimeoutError, expect
+from waiting import until
 from windows import Open
 
 from sayso.inbox import create_token
@@ -107,7 +108,7 @@ def test_a_server_that_restarts_under_an_open_page(open_page: Open, tmp_path: Pa
     approve = page.get_by_role("button", name="Approve")
     expect(approve).to_be_enabled()
     approve.click()
-    again.until(lambda: len(again.ran()) == 1)
+    until(lambda: len(again.ran()) == 1)
     again.stop()
 
 

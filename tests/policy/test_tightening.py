@@ -10,8 +10,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from policy_world import ALLOW, ASK, DENY
 
-from sayso.policy import is_stricter, tighten
-from sayso.types import ASSURANCE, DECISIONS, EFFECTS, RECORDED, RISKS, Risk, Terms, Verdict
+from sayso.policy import is_stricter, tighten, tighten_by_agent
+from sayso.types import (
+    ASSURANCE,
+    DECISIONS,
+    EFFECTS,
+    ON_DUPLICATE,
+    RECORDED,
+    RISKS,
+    Risk,
+    Terms,
+    Verdict,
+)
 
 
 def subset(values: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
@@ -160,3 +170,55 @@ def test_reviewers_after_an_edit(
     old: tuple[str, ...], new: tuple[str, ...], both: tuple[str, ...]
 ) -> None:
     assert tighten(Terms(reviewers=old), Terms(reviewers=new)).reviewers == both
+
+
+sent_terms = st.fixed_dictionaries(
+    {},
+    optional={
+        "allowed": subset(DECISIONS).filter(bool),
+        "reviewers": subset(("ana", "bob", "group:x", "group:y")),
+        "quorum": st.integers(1, 4),
+        "requester_decides": st.booleans(),
+        "assurance": st.sampled_from(ASSURANCE),
+        "risk": st.builds(Risk, st.sampled_from(RISKS), subset(("r1", "r2", "r3"))),
+        "expires_in": st.floats(1, 1e6),
+        "on_expiry": st.sampled_from(["reject", "cancel"]),
+        "valid_for": st.floats(1, 1e6),
+        "effect": st.sampled_from(EFFECTS),
+        "effect_key": st.sampled_from(["", "refund:{order}", "other:{order}"]),
+        "on_duplicate": st.sampled_from(ON_DUPLICATE),
+    },
+)
+keyed_terms = st.builds(
+    replace,
+    some_terms,
+    effect_key=st.sampled_from(["", "refund:{order}"]),
+    on_duplicate=st.sampled_from(ON_DUPLICATE),
+)
+
+
+@given(keyed_terms, sent_terms)
+@example(Terms(reviewers=("group:x",)), {"reviewers": ("bob",)})
+@example(Terms(), {"valid_for": 1e6})
+def test_an_agent_can_only_tighten(terms: Terms, sent: dict[str, Any]) -> None:
+    both = tighten_by_agent(terms, sent)
+    at_least(both, terms)
+    at_least(both, replace(terms, **{**sent, "reviewers": ()}))
+    shared = set(terms.reviewers) & set(sent.get("reviewers", ()))
+    assert set(both.reviewers) == (shared or set(terms.reviewers or sent.get("reviewers", ())))
+    assert (both.rule, both.policy, both.description) == (
+        terms.rule,
+        terms.policy,
+        terms.description,
+    )
+    if terms.effect_key:
+        assert both.effect_key == terms.effect_key
+        order = ON_DUPLICATE.index
+        assert order(both.on_duplicate) >= order(terms.on_duplicate)
+
+
+@given(keyed_terms, sent_terms)
+def test_what_an_agent_sends_again_changes_nothing(terms: Terms, sent: dict[str, Any]) -> None:
+    both = tighten_by_agent(terms, sent)
+    assert tighten_by_agent(both, sent) == both
+    assert tighten_by_agent(terms, {}) == terms

@@ -29,7 +29,7 @@ def serve(url: str) -> Iterator[Serve]:
 
     yield start
     for served in reversed(running):
-        if served._thread.is_alive():
+        if served.server.is_alive:
             served.stop()
 
 

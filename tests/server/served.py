@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import httpx
-import uvicorn
+from live_server import LiveServer
 
 import sayso
 from sayso.inbox import create_token
 from sayso.server import create_app
+from sayso.server.serving import server_config
 from sayso.stores.base import Store
 from sayso.testing import ScriptedModel, call, say
 
@@ -23,24 +22,19 @@ class Served:
     def __init__(self, store: Store, **options: Any) -> None:
         self.store = store
         self.app = create_app(options.pop("agents", ()), store=store, **options)
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self._socket.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(self.app, log_config=None, timeout_graceful_shutdown=2)
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
+        self.server = LiveServer(server_config(self.app, grace=2))
+        self.port, self.url = self.server.port, self.server.url
         self._clients: list[httpx.Client] = []
 
     def start(self) -> Served:
-        self._thread.start()
-        with httpx.Client(base_url=self.url, transport=httpx.HTTPTransport(retries=5)) as client:
-            assert client.get("/healthz").status_code == 200
+        self.server.start()
         return self
 
     def client(self, token: str | None = None, **headers: str) -> httpx.Client:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        client = httpx.Client(base_url=self.url, headers=headers, timeout=30)
+        # No TLS here, and to load the certificates takes longer than most tests.
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=60, verify=False)
         self._clients.append(client)
         return client
 
@@ -52,10 +46,7 @@ class Served:
         for client in self._clients:
             client.close()
         self.app.state.sayso.feed.close()
-        self._server.should_exit = True
-        self._thread.join(30)
-        assert not self._thread.is_alive()
-        self._socket.close()
+        self.server.stop()
 
 
 Serve = Callable[..., Served]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import httpx
 import pytest
 from served import Serve, Served, mailer, opened
 
+from sayso import Policy, Rule
 from sayso.inbox import revoke_token
 from sayso.server import create_app
 from sayso.server.sessions import COOKIE, new_link
@@ -267,3 +269,125 @@ def test_the_requester_may_not_decide_where_the_rule_says_so(serve: Serve) -> No
     )
     assert server.client(server.token("ana")).post(path, json=yes).status_code == 403
     assert server.client(server.token("ben")).post(path, json=yes).status_code == 200
+
+
+PAGE = "https://app.example.com"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": PAGE},  # a named origin, as CORS or as a `no-cors` form post
+        {"Origin": PAGE, "Content-Type": "text/plain"},
+        {"Origin": PAGE, "Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
+        {"Origin": "null"},
+        {"Origin": "null", "Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": "https://127.0.0.1"},
+    ],
+)
+def test_a_cookie_never_counts_from_another_origin(serve: Serve, headers: dict[str, str]) -> None:
+    server = serve(origins=[PAGE])
+    cookie = signed_in(server, new_link(server.store, "ana")).cookies[COOKIE]
+    client = server.client(Cookie=f"{COOKIE}={cookie}", **headers)
+    found = opened(server.client(server.token("bot", "agent")))
+    decision = f"/api/requests/{found['id']}/decision"
+    for answer in (
+        client.post(decision, json={"type": "approve", "seen_digest": found["digest"]}),
+        client.post(decision, json={"type": "reject"}),
+        client.post(decision, json={"type": "respond", "value": 1}),
+        client.post("/api/logout"),
+        client.get("/api/me"),
+        client.get(f"/api/requests/{found['id']}"),
+        client.get("/api/events"),
+    ):
+        assert answer.status_code == 403, (answer.request.method, answer.request.url)
+    own = server.client(Cookie=f"{COOKIE}={cookie}", Origin=server.url)
+    assert own.get(f"/api/requests/{found['id']}").json()["status"] == "pending"
+
+
+def test_a_named_origin_works_with_a_token_and_cannot_sign_anyone_in(serve: Serve) -> None:
+    server = serve(origins=[PAGE])
+    token = server.token("ana")
+    both = server.client(token, Origin=PAGE, Cookie=f"{COOKIE}=x")
+    assert both.get("/api/me").json()["name"] == "ana"
+    assert both.post("/api/audit/verify").status_code == 200
+    answer = server.client(Origin=PAGE).post("/api/login", json={"token": token})
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("host", ["sayso", "testserver", "intranet:8321", "user@127.0.0.1", "a b"])
+def test_a_name_that_the_server_was_not_given_is_refused(serve: Serve, host: str) -> None:
+    server = serve(hosts=["approvals"])
+    assert server.client().get("/healthz", headers={"Host": host}).status_code == 421
+    for own in ("localhost", "LOCALHOST:1", "approvals", "127.0.0.1", "[::1]:8321"):
+        assert server.client().get("/healthz", headers={"Host": own}).status_code == 200
+
+
+def test_a_header_that_names_host_or_caller_is_sent_once(server: Served) -> None:
+    for name, values in (
+        ("Host", ["127.0.0.1", "evil.example"]),
+        ("Host", ["127.0.0.1", "127.0.0.1"]),
+        ("Origin", [server.url, "https://evil.example"]),
+        ("Authorization", ["Bearer a", "Bearer b"]),
+    ):
+        lines = "".join(f"{name}: {value}\r\n" for value in values)
+        host = "" if name == "Host" else f"Host: 127.0.0.1:{server.port}\r\n"
+        with socket.create_connection(("127.0.0.1", server.port), 10) as raw:
+            raw.sendall(f"GET /healthz HTTP/1.1\r\n{host}{lines}\r\n".encode())
+            assert b" 400 " in raw.recv(1000).split(b"\r\n")[0], (name, values)
+
+
+def test_an_origin_is_scheme_host_and_port(serve: Serve) -> None:
+    server = serve(hosts=["https://approvals.example.com"])
+    token = server.token("ana")
+    for host, proxied, origin, code in (
+        (f"127.0.0.1:{server.port}", "", f"http://127.0.0.1:{server.port}", 204),
+        (f"127.0.0.1:{server.port}", "", f"https://127.0.0.1:{server.port}", 403),
+        (f"127.0.0.1:{server.port}", "https", f"https://127.0.0.1:{server.port}", 204),
+        (f"127.0.0.1:{server.port}", "https", f"http://127.0.0.1:{server.port}", 403),
+        ("approvals.example.com", "", "https://approvals.example.com", 204),
+        ("approvals.example.com", "", "http://approvals.example.com", 403),
+        ("localhost", "", "http://localhost:80", 204),
+    ):
+        headers = {"Host": host, "Origin": origin}
+        headers |= {"X-Forwarded-Proto": proxied} if proxied else {}
+        answer = server.client().post("/api/login", json={"token": token}, headers=headers)
+        assert answer.status_code == code, (host, proxied, origin, answer.text)
+
+
+def test_behind_tls_the_cookie_and_the_browser_stay_on_tls(serve: Serve) -> None:
+    server = serve()
+    https = {"X-Forwarded-Proto": "https", "Origin": f"https://127.0.0.1:{server.port}"}
+    token = server.token("ana")
+    answer = server.client(**https).post("/api/login", json={"token": token})
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith("__Host-sayso_session=")
+    for part in ("Secure", "HttpOnly", "Path=/", "SameSite=strict"):
+        assert part in cookie
+    assert "Domain" not in cookie
+    assert "max-age=31536000" in answer.headers["strict-transport-security"]
+    name, _, value = cookie.split(";")[0].partition("=")
+    assert server.client(Cookie=f"{name}={value}", **https).get("/api/me").status_code == 200
+    # Any page of the domain could have set a cookie without the prefix.
+    assert server.client(Cookie=f"{COOKIE}={value}", **https).get("/api/me").status_code == 401
+    plain = server.client().post("/api/login", json={"token": token})
+    assert plain.headers["set-cookie"].startswith("sayso_session=")
+    assert "strict-transport-security" not in plain.headers
+
+
+def test_a_session_is_worth_what_it_was_opened_with(serve: Serve) -> None:
+    server = serve(policy=Policy([Rule("refund", assurance="session")]))
+    found = opened(server.client(server.token("bot", "agent")))
+    path = f"/api/requests/{found['id']}/decision"
+    yes = {"type": "approve", "seen_digest": found["digest"]}
+    pasted = signed_in(server, server.token("ana"))
+    assert pasted.get("/api/me").json()["assurance"] == "token"
+    refused = pasted.post(path, json=yes)
+    assert (refused.status_code, refused.json()["error"]) == (403, "NotAllowed")
+    by_link = signed_in(server, new_link(server.store, "ben", role="reviewer"))
+    assert by_link.get("/api/me").json()["assurance"] == "session"
+    decided = by_link.post(path, json=yes)
+    assert (decided.status_code, decided.json()["decision"]["assurance"]) == (200, "session")

@@ -126,7 +126,7 @@ def test_a_place_that_is_none_is_refused_or_read_from_the_start(open_server: Ser
 def test_many_readers_get_everything(open_server: Served) -> None:
     """Each of fifty readers sees each of twenty events, one of them reading late."""
     client = open_server.client()
-    with httpx.Client(base_url=open_server.url, timeout=30) as many:
+    with httpx.Client(base_url=open_server.url, timeout=60, verify=False) as many:
         opening = [reading(many) for _ in range(50)]
         readers = [manager.__enter__() for manager in opening]
         made = [opened(client, key=f"{n}")["id"] for n in range(20)]

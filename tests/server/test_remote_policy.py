@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from served import Serve, opened
 
-from sayso import Edit, Inbox, Policy, Rule
+from sayso import Approve, Edit, Inbox, NotAllowed, Policy, Rule
 
 
 def test_the_server_policy_judges_what_agents_ask(serve: Serve) -> None:
@@ -162,3 +162,79 @@ def test_a_standing_yes_says_no_more_than_who_gave_it_could(serve: Serve) -> Non
     yes |= {"seen_digest": large["digest"]}
     assert fin.post(f"/api/requests/{large['id']}/decision", json=yes).status_code == 200
     assert opened(bot, "k4", args={"amount": 501})["status"] == "approved"
+
+
+FINANCE = Policy([Rule("fin_*", reviewers="group:finance", assurance="token", valid_for="1h")])
+
+
+@pytest.mark.parametrize(
+    ("sent", "holds"),
+    [
+        ({"reviewers": ["ben"]}, {"reviewers": ["group:finance"]}),
+        ({"reviewers": "group:ops"}, {"reviewers": ["group:finance"]}),
+        ({"reviewers": ["ben", "group:finance"]}, {"reviewers": ["group:finance"]}),
+        ({"quorum": 2}, {"quorum": 2}),
+        ({"assurance": "code"}, {"assurance": "token"}),
+        ({"assurance": "session"}, {"assurance": "session"}),
+        ({"requester_decides": False}, {"requester_decides": False}),
+    ],
+)
+def test_an_agent_cannot_choose_its_approvers(
+    serve: Serve, sent: dict[str, Any], holds: dict[str, Any]
+) -> None:
+    server = serve(policy=FINANCE)
+    agent = server.client(server.token("bot", "agent"))
+    ben, ana = server.token("ben", "reviewer", "ops"), server.token("ana", "reviewer", "finance")
+    found = opened(agent, tool="fin_pay", **sent)
+    assert {name: found[name] for name in holds} == holds
+    yes = {"type": "approve", "seen_digest": found["digest"]}
+    path = f"/api/requests/{found['id']}/decision"
+    assert server.client(ben).post(path, json=yes).status_code == 404
+    approved = server.client(ana).post(path, json=yes)
+    assert approved.status_code == (403 if sent.get("assurance") == "session" else 200)
+
+
+def test_a_claim_cannot_choose_its_approvers_either(serve: Serve) -> None:
+    server = serve()
+    agent = server.client(server.token("bot", "agent"))
+    found = opened(agent, reviewers=["ana"])
+    ana = server.client(server.token("ana"))
+    path = f"/api/requests/{found['id']}"
+    assert ana.post(f"{path}/decision", json={"type": "approve", "seen_digest": found["digest"]})
+    claimed = agent.post(f"{path}/claim", json={"terms": {"reviewers": ["ben"]}})
+    assert claimed.status_code == 200
+    assert agent.get(path).json()["reviewers"] == ["ana"]
+
+
+def test_an_approval_cannot_be_made_to_last_longer(serve: Serve) -> None:
+    server = serve(policy=FINANCE)
+    agent = server.client(server.token("bot", "agent"))
+    for n, tool in enumerate(("fin_pay", "refund")):
+        found = opened(agent, key=str(n), tool=tool, valid_for="365d")
+        stored = server.store.call(found["id"])
+        assert stored is not None
+        assert stored.terms.valid_for == (3600 if tool == "fin_pay" else 86_400)
+
+
+@pytest.mark.parametrize("reviewers", [None, ["chatty"]])
+@pytest.mark.parametrize("tool", ["fin_pay", "refund", None])
+def test_a_claimed_requester_lets_nobody_decide(
+    serve: Serve, reviewers: list[str] | None, tool: str | None
+) -> None:
+    server = serve(policy=FINANCE)
+    agent = server.client(server.token("bot", "agent"))
+    what = {"text": "Pay?", "tool": None, "args": {}} if tool is None else {"tool": tool}
+    sent = {"requester": "chatty", "reviewers": reviewers}
+    body = {name: value for name, value in {**what, **sent}.items() if value is not None}
+    found = agent.post("/api/requests", json=body).json()
+    assert (found["requester"], found["remote"]) == ("chatty", True)
+    token = server.token("chatty", "chat")
+    yes = {"type": "approve", "seen_digest": found["digest"]}
+    path = f"/api/requests/{found['id']}"
+    assert server.client(token).get(path).status_code == 404
+    assert server.client(token).post(f"{path}/decision", json=yes).status_code == 404
+    with pytest.raises(NotAllowed):
+        Inbox(server.store).decide_sync(
+            found["id"], Approve(), token=token, seen_digest=found["digest"]
+        )
+    assert agent.get(path).json()["status"] == "pending"

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any
 
 from served import Serve, mailer
+from waiting import until
 
 from sayso import Inbox
 from sayso.agent.agent import lend_store
 from sayso.stores import open_store
 from sayso.testing import call, say
-
-
-def until(check: Callable[[], Any], seconds: float = 30) -> Any:
-    """What the check gives, as soon as it gives something."""
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        if found := check():
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"not within {seconds} seconds")
 
 
 def test_a_decision_made_elsewhere_resumes_the_run(serve: Serve, url: str) -> None:

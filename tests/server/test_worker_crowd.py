@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from waiting import until_async
 
 import sayso
 from sayso.agent.agent import Resumable
@@ -61,12 +61,6 @@ class Shop:
         return Adapted(gate, Inbox(self.store))
 
 
-async def until(check: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not check():
-            await asyncio.sleep(0.005)
-
-
 @pytest.mark.parametrize("kind", ["own", "adapted", "outer"])
 async def test_a_run_that_another_worker_has_takes_no_room_and_holds_up_no_end(kind: str) -> None:
     shop = Shop()
@@ -81,7 +75,7 @@ async def test_a_run_that_another_worker_has_takes_no_room_and_holds_up_no_end(k
     run = shop.store.run(request.run)
     assert run is not None  # both have seen it in the same moment, and it is due
     working = crew["quick"].begin(run)
-    await until(lambda: shop.began)
+    await until_async(lambda: shop.began)
     late = crew["slow"].begin(run)
     assert late is not None
     await asyncio.wait_for(late, 20)

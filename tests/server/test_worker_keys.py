@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from served import Serve
+from waiting import until
 
 import sayso
 from sayso.audit import verify
@@ -144,9 +145,6 @@ def test_the_server_seals_what_workers_wrote(
         time.sleep(0.3)
         assert worker.seals() == []
         clock.advance(1)
-        deadline = time.monotonic() + 10
-        while not worker.seals() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert len(worker.seals()) == 1
+        assert len(until(worker.seals)) == 1
         report = verify(worker)
         assert (report.ok, report.unsealed) == (True, 0)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from served import mailer
+from waiting import until_async
 
 import sayso
 from sayso.agent.agent import lend_store
@@ -37,19 +38,12 @@ class Counting(MemoryStore):
         return super().next_due(*args)
 
 
-async def until(check: Callable[[], Any]) -> None:
-    """Wait for what must come; a minute is for machines that are busy."""
-    async with asyncio.timeout(60):
-        while not check():
-            await asyncio.sleep(0.005)
-
-
 @asynccontextmanager
 async def working(store: Counting, agent: sayso.Agent) -> AsyncIterator[Worker]:
     lend_store(agent, store)
     crew = Worker([agent], store)
     task = asyncio.create_task(crew.run())
-    await until(lambda: store.asked["ready"])
+    await until_async(lambda: store.asked["ready"])
     try:
         yield crew
     finally:
@@ -77,7 +71,7 @@ async def test_work_in_progress_is_not_searched_through() -> None:
         for n in range(20):
             store.transact(Note(thread="t", type="said", actor=f"{n}"))
             looks = store.asked["next_due"]
-            await until(lambda looks=looks: store.asked["next_due"] > looks)
+            await until_async(lambda looks=looks: store.asked["next_due"] > looks)
         assert store.asked["ready"] == before["ready"]
 
 
@@ -86,7 +80,7 @@ async def test_what_comes_due_is_taken() -> None:
     store, agent = Counting(), mailer(sent=sent)
     async with working(store, agent):
         run = await decided(store, agent, "t")
-        await until(lambda: store.run(run).status == "done")  # type: ignore[union-attr]
+        await until_async(lambda: store.run(run).status == "done")  # type: ignore[union-attr]
     assert sent == ["ana@example.com: Hello"]
 
 
@@ -97,9 +91,9 @@ async def test_what_was_left_to_others_is_taken_when_they_go() -> None:
         with crew.leaving("t"):
             looks = store.asked["ready"]
             run = await decided(store, agent, "t")
-            await until(lambda: store.asked["ready"] > looks)
+            await until_async(lambda: store.asked["ready"] > looks)
             assert (crew.busy, sent) == (0, [])
-        await until(lambda: store.run(run).status == "done")  # type: ignore[union-attr]
+        await until_async(lambda: store.run(run).status == "done")  # type: ignore[union-attr]
     assert sent == ["ana@example.com: Hello"]
 
 
@@ -112,7 +106,7 @@ async def test_what_was_committed_late_is_found_after_a_while(
     async with working(store, agent) as crew:
         crew._seen = store.now() + 3_600_000_000  # as if it had looked past it already
         run = await decided(store, agent, "t")
-        await until(lambda: store.run(run).status == "done")  # type: ignore[union-attr]
+        await until_async(lambda: store.run(run).status == "done")  # type: ignore[union-attr]
     assert sent == ["ana@example.com: Hello"]
 
 
@@ -124,7 +118,7 @@ async def test_a_store_that_was_restored_is_told_in_a_line(
     await decided(store, agent, "t")
     monkeypatch.setattr(store, "restored", lambda: True)
     async with working(store, agent):
-        await until(lambda: "sayso recover" in caplog.text)
+        await until_async(lambda: "sayso recover" in caplog.text)
     assert "Traceback" not in caplog.text
 
 
@@ -152,7 +146,7 @@ async def test_a_look_at_a_store_that_is_away_does_not_hold_up_the_end() -> None
     crew = Worker([], store)
     task = asyncio.create_task(crew.run())
     try:
-        await until(looks.is_set)
+        await until_async(looks.is_set)
         crew.stop()
         await asyncio.wait_for(task, 20)
         assert not back.is_set()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from sayso import Gate, Inbox, Paused, forking
 from sayso.audit import verify
@@ -312,16 +313,13 @@ def test_a_waiting_child_hears_its_decision(store: Store, tmp_path: Path) -> Non
         with office.gate.run("of the child"):
             assert office.pay("bo") == "paid bo"
 
-    def wait_for(run: str) -> None:
-        end = time.monotonic() + PATIENCE
-        while not (found := inbox.pending_sync(run=run).items):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+    def approve(run: str) -> None:
+        found = until(lambda: inbox.pending_sync(run=run).items)
         inbox.decide_sync(found[0].id, found[0].approve(), by="ana")
 
     subscription = store.subscribe(None, lambda: None)
     pid = fork(ask)
-    wait_for("of the child")
+    approve("of the child")
     assert outcome(pid) == "ended"
     assert office.paid() == ["bo"]
     subscription.cancel()

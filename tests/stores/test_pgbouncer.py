@@ -15,6 +15,7 @@ import pytest
 from freezing import frozen
 from pooler import NEEDED, PgBouncer, bouncer, home, server
 from postgres_server import PostgresServer
+from waiting import until_async
 
 import sayso
 from sayso.audit import verify
@@ -79,9 +80,8 @@ def test_who_waits_hears_of_it_without_a_bell(open_store: Callable[..., Postgres
     async def asked() -> tuple[Any, float]:
         async with gate.run("order-17"):
             answering = asyncio.create_task(gate.ask(sayso.Question("Which floor?"), wait=30))
-            while not (found := (await inbox.pending()).items):
-                await asyncio.sleep(0.02)
-            await inbox.decide(found[0].id, found[0].respond("third"), by="ana")
+            page = await until_async(inbox.pending)
+            await inbox.decide(page.items[0], page.items[0].respond("third"), by="ana")
             began = time.monotonic()
             return await answering, time.monotonic() - began
 
@@ -117,10 +117,7 @@ def test_a_worker_takes_a_run_further(open_store: Callable[..., PostgresStore]) 
         worker = Worker([an_agent(there)], there)
         working = asyncio.create_task(worker.run())
         await sayso.Inbox(here).decide(request.id, request.approve(), by="ana")
-        end = time.monotonic() + 30
-        while (run := here.run(result.run)) is None or run.status != "done":
-            assert time.monotonic() < end
-            await asyncio.sleep(0.02)
+        await until_async(lambda: (run := here.run(result.run)) and run.status == "done")
         worker.stop()
         await working
 

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 from postgres_server import PostgresServer, why_not
+from waiting import until
 
 from sayso.keys import Keyring, new_key
 from sayso.stores.postgres import PostgresStore
@@ -65,11 +66,12 @@ class Load:
     def progress(self) -> None:
         """Wait until every thread has come further."""
         before = [len(turns) for turns in self.done]
-        end = time.monotonic() + 60
-        while any(len(turns) < n + 2 for turns, n in zip(self.done, before, strict=True)):
+
+        def further() -> bool:
             assert not self.errors, self.errors
-            assert time.monotonic() < end, "somebody does not go on"
-            time.sleep(0.01)
+            return all(len(turns) >= n + 2 for turns, n in zip(self.done, before, strict=True))
+
+        until(further)
 
     def stop(self) -> None:
         self._over.set()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import psycopg
 import pytest
 from pg_places import PgOpener, Place
+from waiting import until
 
 import sayso
 from sayso.errors import StoreError
@@ -23,11 +23,8 @@ def a_world(store: PostgresStore) -> World:
     return World(store, None)  # type: ignore[arg-type]
 
 
-def until_it_is_over(store: PostgresStore, *threads: str) -> None:
-    end = time.monotonic() + 30
-    while {due.thread for due in store.overdue()} != set(threads):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
+def until_overdue(store: PostgresStore, *threads: str) -> None:
+    until(lambda: {due.thread for due in store.overdue()} == set(threads))
 
 
 def test_nobody_waits_for_a_thread_that_is_held(open_pg: PgOpener, place: Place) -> None:
@@ -36,7 +33,7 @@ def test_nobody_waits_for_a_thread_that_is_held(open_pg: PgOpener, place: Place)
     world = a_world(store)
     held = world.ask(run="r1", thread="held", expires_in=0.05)
     free = world.ask(run="r2", thread="free", expires_in=0.05)
-    until_it_is_over(store, "held", "free")
+    until_overdue(store, "held", "free")
     with psycopg.connect(place.url) as frozen:
         frozen.execute(_HELD, (store.incarnation, "held"))
         pending = sayso.Inbox(store).pending_sync()

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from pg_places import PgOpener, Place
+from waiting import until
 
 from sayso.errors import AlreadyDecided, Conflict, StoreError
 from sayso.stores.postgres import PostgresStore, transaction
@@ -33,13 +34,6 @@ def end_sessions(place: Place) -> None:
         "pg_backend_pid() AND query LIKE %s",
         f"%{place.schema}%",
     )
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
 
 
 def listen(condition: Callable[[], bool], heard: threading.Event) -> None:

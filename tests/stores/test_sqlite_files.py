@@ -38,6 +38,18 @@ def execute(path: Path, *statements: str) -> list[Any]:
         return [connection.execute(statement).fetchall() for statement in statements]
 
 
+@pytest.fixture(params=["recently changed", "long unchanged"])
+def settle(request: pytest.FixtureRequest) -> Callable[[SqliteStore], None]:
+    """A store looks at each file only after its folder has changed, or if that was just now."""
+
+    def age(store: SqliteStore) -> None:
+        if request.param == "long unchanged":
+            os.utime(store.path.parent, ns=(1, 1_000_000_000_000_000_001))
+            assert store.move_cursor("settled", "1", expected="")
+
+    return age
+
+
 # -- the file deleted or replaced while it is open
 
 
@@ -76,11 +88,17 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_store_whose_file_is_gone_says_so_and_writes_nothing(
-    world: World, path: Path, tmp_path: Path, change: Callable[[Path, Path], None]
+    world: World,
+    path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    change: Callable[[Path, Path], None],
+    settle: Callable[[SqliteStore], None],
 ) -> None:
     call = world.ask()
+    tmp_path = tmp_path_factory.mktemp("beside")
     store, kept = world.store, tmp_path / "kept"
     os.link(path, kept)
+    settle(store)
     change(path, tmp_path / "other.db")
     files = [kept, beside(path, "-wal"), *([path] if path.is_file() else [])]
     before = [file.read_bytes() for file in files]
@@ -177,8 +195,11 @@ def test_a_caller_that_waits_hears_that_the_file_is_gone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["-wal", "-shm"])
-def test_a_log_that_was_removed_is_noticed(world: World, path: Path, ending: str) -> None:
+def test_a_log_that_was_removed_is_noticed(
+    world: World, path: Path, ending: str, settle: Callable[[SqliteStore], None]
+) -> None:
     call = world.ask()
+    settle(world.store)
     size = path.stat().st_size
     beside(path, ending).unlink()
     for _ in range(2):
@@ -297,10 +318,16 @@ def test_a_linked_folder_is_the_folder(path: Path, open_again: Opener) -> None:
 
 
 def test_a_link_that_was_led_elsewhere_is_noticed(
-    linked: Path, path: Path, tmp_path: Path, open_again: Opener, clock: FakeClock
+    linked: Path,
+    path: Path,
+    tmp_path: Path,
+    open_again: Opener,
+    clock: FakeClock,
+    settle: Callable[[SqliteStore], None],
 ) -> None:
     world = World(open_again(linked), clock)
     call = world.ask()
+    settle(world.store)
     open_again(tmp_path / "other.db")
     linked.unlink()
     linked.symlink_to(tmp_path / "other.db")
@@ -332,9 +359,14 @@ def test_a_file_with_two_names_is_refused(world: World, path: Path, open_again: 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 def test_a_lock_file_that_was_removed_still_keeps_processes_apart(
-    open_again: Opener, path: Path, clock: FakeClock, how: str
+    open_again: Opener,
+    path: Path,
+    clock: FakeClock,
+    how: str,
+    settle: Callable[[SqliteStore], None],
 ) -> None:
     one = open_again()
+    settle(one)
     beside(path, ".lock").unlink()
     if how == "replaced":
         beside(path, ".lock").touch()

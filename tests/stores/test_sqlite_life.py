@@ -6,11 +6,11 @@ import gc
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from sayso.errors import StoreError
 from sayso.keys import Keyring
@@ -144,11 +144,7 @@ def test_closing_lets_go_of_every_file_and_thread(
     store.subscribe(None, lambda: None)
     store.calls_of("r")
     store.close()
-    for _ in range(200):
-        if not _watchers():
-            break
-        time.sleep(0.01)
-    assert _watchers() == 0
+    until(lambda: _watchers() == 0)
     assert descriptors() == before
 
 
@@ -158,8 +154,7 @@ def test_one_watcher_is_enough(world: World) -> None:
         subscription = world.store.subscribe("t", lambda: None)
         assert _watchers() <= 2
         subscription.cancel()
-    time.sleep(0.1)
-    assert _watchers() == 0
+    until(lambda: _watchers() == 0)
 
 
 def _watchers() -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from dev_server import LAUNCH, DevServer, eventually
+from dev_server import LAUNCH, DevServer
+from waiting import until
 
 import sayso
 
@@ -68,7 +69,7 @@ class Desk:
             found = self.inbox.pending_sync().items
             return list(found) if len(found) == count else None
 
-        return eventually(look, f"{count} requests in the inbox", self.said)
+        return until(look, otherwise=self.said)
 
     def said(self) -> str:
         """The last words of the workers."""

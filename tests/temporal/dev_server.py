@@ -15,13 +15,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
+from waiting import PATIENCE, until
 
-PATIENCE = 60.0
 _GIVEN = "SAYSO_TEST_TEMPORAL"
 #: What is started dies with the tests, also when they are killed.
 LAUNCH = """
@@ -34,17 +32,6 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 class NoTemporal(Exception):
     """The server cannot be started here; the message says why."""
-
-
-def eventually(look: Callable[[], T | None], what: str, said: Callable[[], str] = str) -> T:
-    """What a look gives at last; ``said`` explains why it does not."""
-    ends = time.monotonic() + PATIENCE
-    while time.monotonic() < ends:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not within {PATIENCE:.0f} s: {what}; {said()}")
 
 
 class DevServer:
@@ -144,7 +131,7 @@ class DevServer:
 
     def sleeps(self, id: str) -> None:
         """Wait until a workflow waits for people: nothing of it is under way in a worker."""
-        eventually(lambda: "TIMER_STARTED" in self.events(id), f"{id} to wait")
+        until(lambda: "TIMER_STARTED" in self.events(id))
 
     def _told(self, *command: str) -> str:
         done = self._run(*command)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from desk_world import Desk
-from dev_server import DevServer, eventually
+from dev_server import DevServer
 from dispatch_agents import asking, going_on
+from waiting import until, until_async
 
 from sayso import Inbox
 from sayso.agent.agent import lend_store
@@ -54,7 +55,7 @@ def ended(desk: Desk, run: str) -> Run:
         found = store.run(run)
         return found if found is not None and found.status is RunStatus.DONE else None
 
-    return eventually(look, f"the end of {run}", desk.said)
+    return until(look, otherwise=desk.said)
 
 
 def workflow_of(desk: Desk, run: str) -> str:
@@ -84,7 +85,7 @@ def test_what_was_decided_and_what_expired_while_nobody_was_up(
     pay = next(request for request in desk.waiting(2) if request.tool == "pay")
     desk.inbox.decide_sync(pay.id, pay.approve(), by="ana")
     store = desk.inbox.store
-    eventually(lambda: store.overdue(), "the end of the other")
+    until(store.overdue)
     started(desk, url_of(server))
     ended(desk, paid)
     ended(desk, booked)
@@ -140,9 +141,7 @@ async def test_behind_every_dispatcher_is_a_scan(
     result = await asker.run("Please.")
     (request,) = result.interruptions
     await Inbox(store).decide(request.id, request.approve(), by="ana")
-    async with asyncio.timeout(60):
-        while (run := store.run(result.run)) is None or run.status is not RunStatus.DONE:
-            await asyncio.sleep(0.02)
+    await until_async(lambda: (run := store.run(result.run)) and run.status is RunStatus.DONE)
     assert f"wake {result.run}" in dispatcher.told
     assert Path("effects").read_text() == "5 euros\n"
     telling.cancel()

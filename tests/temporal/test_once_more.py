@@ -6,7 +6,8 @@ import signal
 from uuid import uuid4
 
 from desk_world import Desk
-from dev_server import DevServer, eventually
+from dev_server import DevServer
+from waiting import until
 
 
 def new_id() -> str:
@@ -24,7 +25,7 @@ def test_a_reset_while_people_think_finds_the_same_request(desk: Desk, server: D
     (request,) = desk.waiting()
     server.sleeps(id)
     server.reset(id)
-    eventually(lambda: "TIMER_STARTED" in server.events(id), "the new execution to wait")
+    until(lambda: "TIMER_STARTED" in server.events(id))
     assert desk.waiting() == [request]
     desk.inbox.decide_sync(request.id, request.approve(), by="ana")
     assert server.result(id) == "refunded 900"
@@ -48,9 +49,9 @@ def test_a_reset_in_the_middle_of_the_tool_waits_for_it(desk: Desk, server: DevS
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900)
     (request,) = desk.waiting()
     desk.inbox.decide_sync(request.id, request.approve(), by="ana")
-    eventually(desk.effects, "the effect", desk.said)
+    until(desk.effects, otherwise=desk.said)
     server.reset(id)
-    eventually(lambda: "ACTIVITY_TASK_SCHEDULED" in server.events(id), "the new execution to look")
+    until(lambda: "ACTIVITY_TASK_SCHEDULED" in server.events(id))
     (desk.folder / "go").touch()
     assert server.result(id) == "late"
     assert (desk.effects(), asked(desk)) == (["A-17 900"], 1)

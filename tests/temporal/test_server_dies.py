@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from desk_world import Desk
-from dev_server import DevServer, eventually
+from dev_server import DevServer
 from test_dispatch import asked, ended, started, url_of
+from waiting import until
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_a_dispatched_worker_outlives_it_and_only_our_own_lines_tell(mortal_desk
     server.kill()
     (request,) = desk.waiting()
     desk.inbox.decide_sync(request.id, request.approve(), by="ana")
-    eventually(lambda: "retrying in 1.0 s" in desk.log.read_text(), "a second try", desk.said)
+    until(lambda: "retrying in 1.0 s" in desk.log.read_text(), otherwise=desk.said)
     server.start()
     ended(desk, meanwhile)
     assert desk.effects() == ["5 euros", "6 euros"]

@@ -8,7 +8,8 @@ from uuid import uuid4
 
 import pytest
 from desk_world import Desk
-from dev_server import DevServer, eventually
+from dev_server import DevServer
+from waiting import until
 
 
 def new_id() -> str:
@@ -24,7 +25,7 @@ def test_the_stored_arguments_run_once(desk: Desk, server: DevServer) -> None:
     # A signal is no decision, whoever sends it: it causes a look.
     server.sleeps(id)
     server.signal(id, "sayso.news", request.run)
-    eventually(lambda: server.events(id).count("ACTIVITY_TASK_COMPLETED") >= 2, "a look")
+    until(lambda: server.events(id).count("ACTIVITY_TASK_COMPLETED") >= 2)
     assert (desk.waiting(), desk.effects()) == ([request], [])
     desk.inbox.decide_sync(request.id, request.edit({"euros": 90}), by="ana")
     assert server.result(id) == "refunded 90"
@@ -139,7 +140,7 @@ def test_a_time_out_is_a_doubt_that_a_person_ends(desk: Desk, server: DevServer)
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)
     (request,) = desk.waiting()
     desk.inbox.decide_sync(request.id, request.approve(), by="ana")
-    eventually(desk.effects, "the effect")
+    until(desk.effects)
     (doubt,) = desk.waiting()
     assert (doubt.id, doubt.kind) == (request.id, "in_doubt")
     desk.inbox.decide_sync(doubt.id, doubt.respond("the bank says yes"), by="ben")
@@ -179,9 +180,9 @@ def test_a_worker_that_is_stopped_finishes_what_it_began(desk: Desk, server: Dev
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900)
     (request,) = desk.waiting()
     desk.inbox.decide_sync(request.id, request.approve(), by="ana")
-    eventually(desk.effects, "the effect", desk.said)
+    until(desk.effects, otherwise=desk.said)
     worker.send_signal(signal.SIGTERM)
-    eventually((desk.folder / "stopping").exists, "the worker to stop", desk.said)
+    until((desk.folder / "stopping").exists, otherwise=desk.said)
     (desk.folder / "go").touch()
     worker.wait(60)
     assert desk.inbox.get_sync(request.id).execution.status == "done"

@@ -16,6 +16,12 @@ from remote_world import Server
 import sayso
 
 
+@pytest.fixture(autouse=True)
+def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A delivery that comes late was not woken by the commit: it waited for the next poll."""
+    monkeypatch.setattr("sayso.server.webhooks._POLL", 600.0)
+
+
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'sayso.db'}"

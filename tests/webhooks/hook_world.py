@@ -82,7 +82,9 @@ class Receiver:
         self.url = f"http://127.0.0.1:{self.port}/hook"
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.01,), daemon=True
+        )
         self._thread.start()
 
     def endpoint(self, **options: Any) -> Endpoint:

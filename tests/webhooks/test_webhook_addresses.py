@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from hook_world import SECRET, Receiver, ask, count, notes
-from remote_world import Server, until
+from remote_world import Server
+from waiting import until
 
 import sayso
 from sayso.server.webhooks import (

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import closing
 
 from hook_world import Receiver, ask, count
-from remote_world import Server, reserved, until
+from remote_world import Server, reserved
+from waiting import until
 
 import sayso
 from sayso.server.webhooks import DeliveryCursor, Endpoint, read_cursor

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from hook_world import SECRET, Receiver, ask
-from remote_world import until
+from waiting import until
 
 import sayso
 

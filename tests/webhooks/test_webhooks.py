@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from hook_world import SECRET, Receiver, ask, asking, count, notes
-from remote_world import Server, until
+from remote_world import Server
 from standardwebhooks import Webhook, WebhookVerificationError
+from waiting import until
 
 import sayso
 from sayso.audit import verify

@@ -252,7 +252,7 @@ class Agent:
                 f"agent {self.name!r} changed since run {run.id} began, and on_change is 'refuse': "
                 "resume it with the agent as it was, or cancel it"
             )
-        decided = await self._decide(where, run, decisions, by)
+        await self._decide(where, run, decisions, by)
         limit = None if run.snapshot is None else codec.loads(run.snapshot).get("max_turns")
         ctx = RunContext(
             agent=self,
@@ -265,7 +265,7 @@ class Agent:
             streams=streams,
             parent_call=run.parent_call,
         )
-        return await RunLoop(ctx).resume(None if decided else run, wait)
+        return await RunLoop(ctx).resume(run, wait)
 
     def _find(self, where: RunState | str) -> Run:
         if isinstance(where, RunState):
@@ -278,12 +278,12 @@ class Agent:
 
     async def _decide(
         self, where: RunState | str, run: Run, given: Iterable[Decision], by: str | Reviewer
-    ) -> bool:
-        """Write staged and given decisions through the inbox. Return whether there were any."""
+    ) -> None:
+        """Write staged and given decisions through the inbox."""
         staged = where.staged if isinstance(where, RunState) else []
         decisions = decisions_from(given, ())
         if not (staged or decisions):
-            return False
+            return
         await read(self.store, check_asked_in, self.store, run.thread, decisions)
         inbox = Inbox(self.store, judge=self.judge)
         for one in staged:
@@ -291,7 +291,6 @@ class Agent:
         staged.clear()
         for decision in decisions:
             await inbox.decide(decision.request or "", decision, by=by)
-        return True
 
     def judge(self, call: Call, args: Mapping[str, Json]) -> Terms:
         """Return the policy's terms for edited arguments, while the reviewer edits them."""

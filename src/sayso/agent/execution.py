@@ -166,7 +166,7 @@ class Execution:
                 self._left -= 1
                 scope.hold = bool(self._left) or not self._waits
 
-        return replace(plan_of(ctx, call.key, tool, call.args), run=run)
+        return plan_of(ctx, call.key, tool, call.args, run=run)
 
     def _context(self, call: Call, scope: RunScope) -> Context:
         ctx = self.ctx

@@ -109,19 +109,13 @@ class RunContext:
     streams: bool = False
     parent_call: str | None = None
     owner: str = field(init=False)
+    gate: Gate = field(init=False)
+    store: Store = field(init=False)
 
     def __post_init__(self) -> None:
+        self.gate = self.agent.gate
+        self.store = self.gate.store
         self.owner = f"{self.gate.driver.owner}:{secrets.token_hex(4)}"
-
-    @property
-    def gate(self) -> Gate:
-        """The agent's gate."""
-        return self.agent.gate
-
-    @property
-    def store(self) -> Store:
-        """The store that keeps the run."""
-        return self.agent.gate.store
 
     @property
     def tools(self) -> dict[str, Tool]:

@@ -323,6 +323,8 @@ class RunLoop:
         text, refusal = _clean(reply.text), _clean(reply.refusal)
         if reply.finish in ("length", "filter", "refusal"):
             return replace(reply, text=text, refusal=refusal, calls=(), approvals=())
+        if not (reply.calls or reply.approvals) and (text, refusal) == (reply.text, reply.refusal):
+            return reply
         made = ((_clean(c.id), _clean(c.name), _escaped(c.arguments)) for c in reply.calls)
         calls = with_ids(made, conversation.call_ids) if reply.calls else ()
         hosted = tuple(replace(a, arguments=_escaped(a.arguments)) for a in reply.approvals)

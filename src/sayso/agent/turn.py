@@ -51,7 +51,7 @@ async def new_call(ctx: RunContext, key: str, made: ModelCall, note: str) -> New
     text = tool.read(made.arguments)
     if tool.asks is not None:
         text = codec.canonical(stored_question(tool.asks(codec.loads(text)))).decode()
-    return await judged_call(replace(plan_of(ctx, key, tool, text), note=note))
+    return await judged_call(plan_of(ctx, key, tool, text, note=note))
 
 
 async def new_hosted_call(ctx: RunContext, key: str, made: HostedApproval) -> NewCall:
@@ -82,7 +82,7 @@ def hosted_plan(ctx: RunContext, key: str, made: HostedApproval, text: str) -> P
     )
 
 
-def plan_of(ctx: RunContext, key: str, tool: Tool, text: str) -> Plan:
+def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Plan:
     """Return the plan of a call, with the tool as it is now."""
 
     async def terms(args: dict[str, Json]) -> Terms:
@@ -116,6 +116,7 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str) -> Plan:
         reads=None if tool.asks is not None else tool.read,
         retry=False,  # the model is told of a failure and may call again
         dump=tool.signature.dump_result,
+        **more,
     )
 
 

@@ -29,6 +29,7 @@ from sayso.gate.options import Wait, check_known, checked_words, terms_from
 from sayso.rows import Call, CallStatus
 from sayso.sync import on_loop, sync_twin
 from sayso.types import (
+    Assurance,
     Decided,
     DecisionMade,
     Effect,
@@ -37,6 +38,7 @@ from sayso.types import (
     Json,
     Micros,
     OnDuplicate,
+    OnExpiry,
     Question,
     Request,
     Risk,
@@ -268,8 +270,11 @@ class _Terms(TypedDict, total=False):
     description: str
     reviewers: str | Iterable[str]
     quorum: int
+    requester_decides: bool
+    assurance: Assurance
     risk: Risk | str
     expires_in: float | str | timedelta | None
+    on_expiry: OnExpiry
     valid_for: float | str | timedelta
 
 
@@ -324,18 +329,24 @@ _TERMS = (
     "allowed",
     "reviewers",
     "quorum",
+    "requester_decides",
+    "assurance",
     "expires_in",
+    "on_expiry",
     "valid_for",
     "effect",
     "effect_key",
     "on_duplicate",
 )
+#: The terms that a claim sends again, because the code may have changed them.
+_FRESH = ("reviewers", "quorum", "requester_decides", "assurance")
 _UNCHECKED = ("run", "thread", "requester", "schema", "returns", "preview", "binds")
 
 
 def fresh_terms(options: Mapping[str, Any]) -> dict[str, Json]:
-    """Return the reviewers and the quorum that the code requires now."""
-    return {name: body_of(options)[name] for name in ("reviewers", "quorum") if options.get(name)}
+    """Return what the code now requires of the people who decide."""
+    body = body_of(options)
+    return {name: body[name] for name in _FRESH if name in body}
 
 
 def body_of(options: Mapping[str, Any]) -> dict[str, Json]:
@@ -403,6 +414,7 @@ def request_from(body: Body) -> Request:
         effect=body.get("effect", "once"),
         effect_key=body.get("effect_key", ""),
         evidence=_evidence(body.get("evidence")),
+        remote=body.get("remote", False),
     )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import replace
 
 from sayso.engine.unit_of_work import UnitOfWork
-from sayso.rows import Call, CallStatus
+from sayso.rows import Call, CallStatus, json_encoder
 from sayso.types import Decided, Micros, Terms, Verdict, Vote
 
 ENVELOPE_VERSION = 1
+
+_signed = json_encoder(ensure_ascii=True, separators=(", ", ": "))
 
 
 def envelope(call: Call) -> dict[str, object]:
@@ -72,10 +73,10 @@ def doubt_envelope(call: Call) -> dict[str, object]:
 
 def signed_bytes(decided: Decided | Vote) -> bytes:
     """What the signature of a decision covers: all of it, long texts by their hash."""
-    words = json.dumps([decided.message, decided.value])
+    words = _signed([decided.message, decided.value])
     content = hashlib.sha256(words.encode()).hexdigest()
     parts = (decided.digest, decided.type, decided.by, decided.assurance, decided.channel)
-    return json.dumps(["decision", *parts, decided.at, content]).encode()
+    return _signed(["decision", *parts, decided.at, content]).encode()
 
 
 def signed(work: UnitOfWork, decided: Decided) -> Decided:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from sayso.engine.asking import doubt_envelope, envelope, signed
 from sayso.engine.closing import overdue
 from sayso.engine.commands import Decide
-from sayso.engine.effects import free_key, key_of
+from sayso.engine.effects import free_key, is_remote, key_of
 from sayso.engine.grants import known_people, store_grant
 from sayso.engine.running import resume
 from sayso.engine.unit_of_work import UnitOfWork
@@ -129,6 +129,12 @@ def check_reviewer(work: UnitOfWork, call: Call, command: Decide) -> None:
         raise NotAllowed(
             f"{by.name} is the agent that asks for {call.id}, and an agent cannot decide: give the "
             "person or the agent another name"
+        )
+    asked_here = not is_remote(call.binds) and by.name == plain_name(call.requester)
+    if by.role == "chat" and not asked_here:
+        raise NotAllowed(
+            f"{by.name} may not decide {call.id}: with the role 'chat' they decide only what they "
+            "asked for in a chat of this server"
         )
     # What somebody says of themselves in code counts only where the store knows nothing of them.
     said = by.groups if not known or by.assurance not in ("code", "os-user") else ()

@@ -20,6 +20,8 @@ Four moves deserve a word:
 
 from __future__ import annotations
 
+from typing import Any
+
 from sayso.errors import SaysoError
 from sayso.rows import Call, CallStatus, Run, RunStatus
 
@@ -93,17 +95,18 @@ class IllegalMove(SaysoError):
     """A move that is not in the table: a defect in Sayso, never in its caller."""
 
 
-def moved(call: Call, to: CallStatus) -> Call:
-    """The call in its new status, if the table has the move."""
+def moved(call: Call, to: CallStatus, **changes: Any) -> Call:
+    """Return the call in its new status, if the table has the move, with other changes."""
     if to not in MOVES[call.status]:
         raise IllegalMove(f"call {call.id}: {call.status} → {to} is not a legal move; report it")
-    return call._replace(status=to)
+    return call._replace(status=to, **changes)
 
 
-def run_moved(run: Run, to: RunStatus) -> Run:
-    """The run in its new status, if the table has the move; staying put is always legal."""
-    if to == run.status:
-        return run
-    if to not in RUN_MOVES[run.status]:
+def run_moved(run: Run, to: RunStatus, **changes: Any) -> Run:
+    """Return the run in its new status, if the table has the move, with other changes.
+
+    Staying put is always legal.
+    """
+    if to != run.status and to not in RUN_MOVES[run.status]:
         raise IllegalMove(f"run {run.id}: {run.status} → {to} is not a legal move; report it")
-    return run._replace(status=to)
+    return run._replace(status=to, **changes)

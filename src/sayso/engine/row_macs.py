@@ -11,7 +11,8 @@ written with the newest, old rows are checked with the one that their MAC names.
 
 Texts and numbers are in lists of their own, so that each place has one type: a column that holds
 another one has no MAC at all. The lengths of the texts come before them, so that nothing can move
-from one field to the next.
+from one field to the next. A text that may be missing ends in a point where it is not, because
+``None`` and an empty text are two things.
 
 Two fields deserve a word. ``seq`` is the number of the thread's last event at this write: it ties a
 call to a place in the chain of events, so that an old row which is put back is found out
@@ -56,11 +57,8 @@ class Fields(NamedTuple):
     values: Callable[[Any], Values]
     #: Packs the lengths of the texts and the numbers.
     places: struct.Struct
-
-
-def _text(text: str | None) -> str:
-    """A text that may be missing: none and an empty one are two things."""
-    return "" if text is None else f"{text}."
+    #: Whether the row's ``seq`` is covered too, as the last number.
+    chained: bool = False
 
 
 def _number(number: int | None) -> tuple[bool, int]:
@@ -80,7 +78,7 @@ def _call(call: Call) -> Values:
         call.tool_digest,
         call.args,
         call.args_hash,
-        _text(call.original),
+        "" if call.original is None else f"{call.original}.",
         call.nonce,
         call.digest,
         terms_text(call.terms),
@@ -90,11 +88,11 @@ def _call(call: Call) -> Values:
         call.preview,
         call.status,
         votes_text(call.votes),
-        _text(decision_text(call.decision)),
-        _text(call.grant),
-        _text(call.result),
+        "" if call.decision is None else f"{decision_text(call.decision)}.",
+        "" if call.grant is None else f"{call.grant}.",
+        "" if call.result is None else f"{call.result}.",
         call.effect_key,
-        _text(doubt_text(call.doubt)),
+        "" if call.doubt is None else f"{doubt_text(call.doubt)}.",
     ), (
         call.rev,
         call.asked,
@@ -104,7 +102,6 @@ def _call(call: Call) -> Values:
         call.attempt,
         call.token,
         call.settles,
-        call.seq,
     )
 
 
@@ -115,12 +112,12 @@ def _run(run: Run) -> Values:
         run.agent,
         run.agent_digest,
         run.requester,
-        _text(run.parent_call),
+        "" if run.parent_call is None else f"{run.parent_call}.",
         run.status,
         run.stop,
-        _text(run.owner),
-        _text(run.snapshot),
-        _text(run.output),
+        "" if run.owner is None else f"{run.owner}.",
+        "" if run.snapshot is None else f"{run.snapshot}.",
+        "" if run.output is None else f"{run.output}.",
     ), (
         run.wake,
         run.token,
@@ -130,7 +127,6 @@ def _run(run: Run) -> Values:
         run.running,
         run.in_doubt,
         run.created,
-        run.seq,
     )
 
 
@@ -161,8 +157,8 @@ def _principal(principal: Principal) -> Values:
 
 
 FIELDS: dict[type[AuthenticRow], Fields] = {
-    Call: Fields("request", 1, b"request/1\0", _call, struct.Struct("<37q")),
-    Run: Fields("run", 1, b"run/1\0", _run, struct.Struct("<21q")),
+    Call: Fields("request", 1, b"request/1\0", _call, struct.Struct("<37q"), True),
+    Run: Fields("run", 1, b"run/1\0", _run, struct.Struct("<21q"), True),
     Thread: Fields("thread", 1, b"thread/1\0", _thread, struct.Struct("<7q")),
     StoredMessage: Fields("message", 1, b"message/1\0", _message, struct.Struct("<4q")),
     Grant: Fields("grant", 1, b"grant/1\0", _grant, struct.Struct("<14q")),
@@ -171,9 +167,11 @@ FIELDS: dict[type[AuthenticRow], Fields] = {
 }
 
 
-def _covered(fields: Fields, row: AuthenticRow) -> bytes:
+def _covered(fields: Fields, row: AuthenticRow, seq: int | None = None) -> bytes:
     """Return the bytes that a MAC is made of: one row has one form, and no other row has it."""
     texts, numbers = fields.values(row)
+    if fields.chained:
+        numbers = (*numbers, row.seq if seq is None else seq)  # type: ignore[union-attr]
     try:
         places = fields.places.pack(*map(len, texts), *numbers)
     except struct.error as error:
@@ -181,10 +179,13 @@ def _covered(fields: Fields, row: AuthenticRow) -> bytes:
     return fields.prefix + places + "".join(texts).encode()
 
 
-def row_mac(row: AuthenticRow, mac: Callable[[bytes], str]) -> str:
-    """Return the MAC of a row as it is stored: ``<version>.<row key id>.<base64url>``."""
+def row_mac(row: AuthenticRow, mac: Callable[[bytes], str], seq: int | None = None) -> str:
+    """Return the MAC of a row as it is stored: ``<version>.<row key id>.<base64url>``.
+
+    ``seq`` replaces that of a call or a run, which is only known when the row is written.
+    """
     fields = FIELDS[type(row)]
-    return f"{fields.version}.{mac(_covered(fields, row))}"
+    return f"{fields.version}.{mac(_covered(fields, row, seq))}"
 
 
 def row_bytes(row: AuthenticRow) -> tuple[bytes, str] | None:

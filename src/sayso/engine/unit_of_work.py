@@ -144,7 +144,7 @@ class UnitOfWork:
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:
         """Move the run and change it."""
-        return self.put_run(run_moved(self.the_run(), status)._replace(**changes))
+        return self.put_run(run_moved(self.the_run(), status, **changes))
 
     def put_call(self, call: Call) -> Call:
         """Change a call without moving it."""
@@ -161,7 +161,7 @@ class UnitOfWork:
     def move(self, call: Call, to: CallStatus, **changes: Any) -> Call:
         """Move a call along the table, keeping the run's counters in step."""
         self._count(call.status, -1, to)
-        return self.put_call(moved(call, to)._replace(**changes))
+        return self.put_call(moved(call, to, **changes))
 
     def _count(self, status: CallStatus, step: int, to: CallStatus | None = None) -> None:
         run = self.the_run()
@@ -227,10 +227,13 @@ class UnitOfWork:
         seq = thread.seq + 1
         # The salt keeps a nulled body from being guessed by its digest; it is nulled with the body.
         text = _body({**fact.body, "salt": self.deps.salt()})
-        told = (thread.id, seq, self.now, fact.type, fact.actor, text, _sha256(text))
-        event = Event(*told, "", fact.run, fact.call)
-        link = self.deps.link(link_bytes(thread.head, event))
-        self.events.append(Event(*told, link, fact.run, fact.call))
+        digest, (type, actor, run, call, *_) = _sha256(text), fact
+        link = self.deps.link(
+            _link_bytes(thread.head, thread.id, seq, self.now, type, run, call, actor, digest)
+        )
+        self.events.append(
+            Event(thread.id, seq, self.now, type, actor, text, digest, link, run, call)
+        )
         return thread._replace(seq=seq, head=link)
 
     def close(self) -> None:
@@ -251,11 +254,9 @@ class UnitOfWork:
         if self.system is not None and self.system.seq:
             self.system = self._authentic(self.system)
         if self.run is not None and self.run_touched:
-            run = self.run.written(seq)
-            self.run = run.written(seq, row_mac(run, mac))
+            self.run = self.run.written(seq, row_mac(self.run, mac, seq))
         for call_id, call in self.touched_calls.items():
-            call = call.written(seq)
-            call = call.written(seq, row_mac(call, mac))
+            call = call.written(seq, row_mac(call, mac, seq))
             self.touched_calls[call_id] = self.calls[call_id] = call
         for grant_id, grant in self.touched_grants.items():
             self.touched_grants[grant_id] = replace(grant, mac=row_mac(grant, mac))
@@ -278,17 +279,18 @@ class UnitOfWork:
 
     def as_written(self, value: Any) -> Any:
         """Return what a command gave as its row was written, with its place and its MAC."""
-        if isinstance(value, Call):
+        kind = type(value)
+        if kind is Call:
             return self.touched_calls.get(value.id, value)
-        if isinstance(value, Run):
+        if kind is Run:
             same = self.run_touched and self.run is not None and self.run.id == value.id
             return self.run if same else value
-        if isinstance(value, Grant):
+        if kind is tuple:
+            return tuple([self.as_written(one) for one in value])
+        if kind is Grant:
             return self.touched_grants.get(value.id, value)
-        if isinstance(value, Principal):
+        if kind is Principal:
             return next((p for p in self.principals if p.id == value.id), value)
-        if type(value) is tuple:
-            return tuple(self.as_written(one) for one in value)
         return value
 
 
@@ -338,15 +340,9 @@ def _sha256(text: str) -> str:
 
 def link_bytes(previous: str, event: Event) -> bytes:
     """What the hash of an event covers: itself and the hash before it."""
-    parts = [
-        previous,
-        event.thread,
-        event.seq,
-        event.at,
-        event.type,
-        event.run,
-        event.call,
-        event.actor,
-        event.digest,
-    ]
+    e = event
+    return _link_bytes(previous, e.thread, e.seq, e.at, e.type, e.run, e.call, e.actor, e.digest)
+
+
+def _link_bytes(*parts: str | int) -> bytes:
     return _parts(parts).encode("utf-8", "surrogatepass")

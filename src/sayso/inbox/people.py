@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sayso.engine.commands import AddPrincipal, RevokePrincipal
+from sayso.engine.effects import is_remote
 from sayso.engine.grants import principal_bytes
 from sayso.errors import InvalidDecision, NotAllowed, NotFound, Unauthenticated
 from sayso.rows import ROLES, Call, Principal, Run
@@ -219,6 +220,10 @@ def _reviewers(call: Call | Request) -> tuple[str, ...]:
     return call.terms.reviewers if isinstance(call, Call) else call.reviewers
 
 
+def _is_remote(call: Call | Request) -> bool:
+    return is_remote(call.binds) if isinstance(call, Call) else call.remote
+
+
 def audience_of_run(store: Store, run: Run) -> Audience:
     """Return who may read a run's conversation: those who may see one of its requests.
 
@@ -251,7 +256,8 @@ def may_see(by: Reviewer, call: Call | Request) -> bool:
     if by.role == "agent":
         return call.agent == by.name
     if by.role == "chat":
-        return plain_name(call.requester) == by.name
+        # A remote agent claims a requester; only this server knows who chats with it.
+        return not _is_remote(call) and plain_name(call.requester) == by.name
     return not _reviewers(call) or audience_of((call,)).holds(names_of(by))
 
 

@@ -14,6 +14,7 @@ from sayso.policy.policy import (
     explain,
     is_stricter,
     tighten,
+    tighten_by_agent,
 )
 from sayso.policy.rule import Predicate, Rule, parse_duration
 
@@ -29,4 +30,5 @@ __all__ = [
     "is_stricter",
     "parse_duration",
     "tighten",
+    "tighten_by_agent",
 ]

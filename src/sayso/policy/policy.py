@@ -332,6 +332,23 @@ def tighten(old: Terms, new: Terms) -> Terms:
     )
 
 
+def tighten_by_agent(terms: Terms, sent: Mapping[str, Any]) -> Terms:
+    """Return the policy's terms, tightened by those that an agent sent; the rest is unchanged.
+
+    Unlike a policy, an agent never chooses who reviews: a list without a common name with the
+    policy's has no effect. An effect key of the policy stays; an agent may add one.
+    """
+    both = tighten(terms, replace(terms, **sent))
+    asked = sent.get("reviewers") or ()
+    shared = tuple(name for name in terms.reviewers if name in asked)
+    changes: dict[str, Any] = {"reviewers": shared or terms.reviewers or asked}
+    if terms.effect_key:
+        changes["effect_key"] = terms.effect_key
+    elif "on_duplicate" in sent:  # the agent decides what a repeat of its own key gets
+        changes["on_duplicate"] = sent["on_duplicate"]
+    return replace(both, **changes)
+
+
 def is_stricter(old: Terms, new: Terms) -> bool:
     """Return whether the new terms require anything that the old ones did not."""
     return _requirements(tighten(old, new)) != _requirements(old)

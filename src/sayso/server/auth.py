@@ -9,7 +9,7 @@ Routes declare a parameter of type ``AnyPrincipal``, ``CurrentAgent``, ``Current
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Annotated, NamedTuple
 
 from fastapi import Depends
@@ -19,8 +19,9 @@ from sayso.engine.commands import Note
 from sayso.errors import NotAllowed, NotFound, Unauthenticated
 from sayso.inbox.people import may_see
 from sayso.rows import Call
+from sayso.server.middleware import foreign_page
 from sayso.server.service import Service, service_of
-from sayso.server.sessions import COOKIE, resolve_secret
+from sayso.server.sessions import cookie_name, resolve_secret
 from sayso.stores.base import Store
 from sayso.sync import read, write
 from sayso.types import Request, Reviewer
@@ -82,11 +83,16 @@ async def identify(service: Service, request: HttpRequest) -> Identity:
         return Identity(by, secret.strip())
     if not service.auth:
         return Identity(LOCAL_USER)
-    cookie = request.cookies.get(COOKIE)
+    cookie = request.cookies.get(cookie_name(request.url.scheme))
     if not cookie:
         raise Unauthenticated(
             "you are not signed in: open the link that the server printed, or send a token "
             "(`sayso token create NAME --role …`) as `Authorization: Bearer …`"
+        )
+    if (page := foreign_page(request.scope)) is not None:
+        raise NotAllowed(
+            f"a session counts only on the server's own pages: from {page!r:.100}, send a bearer "
+            "token"
         )
     by = await read(service.store, resolve_secret, service.store, cookie, session=True)
     return Identity(by, cookie, session=True)
@@ -123,6 +129,18 @@ AnyPrincipal = Annotated[Identity, Depends(require_role("any"))]
 CurrentAgent = Annotated[Identity, Depends(require_role("agent"))]
 CurrentChatUser = Annotated[Identity, Depends(require_role("chat"))]
 CurrentReviewer = Annotated[Identity, Depends(require_role("reviewer"))]
+
+
+def count_stream(service: Service, who: Identity) -> ExitStack:
+    """Count an open stream of this person until the returned stack is closed.
+
+    Raises ``TooMany`` beyond the limit. Without authentication all callers share one name, so
+    nothing is counted.
+    """
+    counted = ExitStack()
+    if who.secret is not None:
+        counted.enter_context(service.limits.stream(who.name))
+    return counted
 
 
 def check_visible(who: Identity, call: Call | Request) -> None:

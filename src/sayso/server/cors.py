@@ -19,10 +19,12 @@ _MAX_AGE = "600"
 
 def normalize_origins(origins: str | Iterable[str]) -> list[str]:
     """Return origins as browsers send them. Raise ``ValueError`` if one is not an origin."""
-    return [_normalize(origin) for origin in ([origins] if isinstance(origins, str) else origins)]
+    given = [origins] if isinstance(origins, str) else origins
+    return [normalize_origin(origin) for origin in given]
 
 
-def _normalize(origin: str) -> str:
+def normalize_origin(origin: str) -> str:
+    """Return an origin as browsers send it. Raise ``ValueError`` if it is not an origin."""
     try:
         parts = urlsplit(origin.strip().lower())
         default_port = {"https": 443, "http": 80}[parts.scheme]

@@ -1,8 +1,9 @@
 """The ASGI middleware in front of every route: Host, Origin, body size, headers, access log.
 
-Another site's page can make a browser send requests here, but cannot choose their ``Origin``. A
-hostname rebound to this machine arrives with a ``Host`` that is not ours. Both are refused before
-any route runs.
+Another site's page can make a browser send requests here, but cannot choose their ``Origin`` or
+``Sec-Fetch-Site``. A hostname rebound to this machine arrives with a ``Host`` that is not ours.
+Both are refused before any route runs. What a page of another origin may do at all, it does with a
+token: ``foreign_page`` tells routes that the session cookie does not count.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from urllib.parse import SplitResult, urlsplit
+from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sayso.errors import NotAllowed
 from sayso.server import cors
 from sayso.server.monitoring import Metrics
-from sayso.server.responses import Stopping, TooLarge, WrongHost, error_response
+from sayso.server.responses import Malformed, Stopping, TooLarge, WrongHost, error_response
 from sayso.server.sessions import COOKIE
 
 log = logging.getLogger("sayso.access")
@@ -44,7 +47,18 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
 )
-_API_HEADERS = (*_HEADERS, (b"cache-control", b"no-store"))
+_NO_STORE = (b"cache-control", b"no-store")
+_HSTS = (b"strict-transport-security", b"max-age=31536000")
+#: Headers that decide who is calling and whom; sent twice, two parsers may read two answers.
+_SENT_ONCE = ("host", "origin", "authorization")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
+_FOREIGN_PAGE = "sayso.foreign_page"
+
+
+def foreign_page(scope: Mapping[str, Any]) -> str | None:
+    """Return the origin of the page that sent a request, if that page is not our own."""
+    page: str | None = scope.get(_FOREIGN_PAGE)
+    return page
 
 
 class SecurityMiddleware:
@@ -54,7 +68,8 @@ class SecurityMiddleware:
         self, app: ASGIApp, *, hosts: Iterable[str], origins: Iterable[str], metrics: Metrics
     ) -> None:
         self._app = app
-        self._hosts = frozenset(_hostname(host) for host in hosts)
+        #: The configured host names, each with the scheme of its public URL if that was given.
+        self._hosts = dict(map(_host_and_scheme, hosts))
         self._origins = frozenset(origins)
         self._metrics = metrics
 
@@ -65,6 +80,10 @@ class SecurityMiddleware:
         started, request_id = time.perf_counter(), secrets.token_hex(6)
         status: int | None = None
         headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        # A proxy that ends TLS may not say so; then the public URL in the configuration does.
+        scope["scheme"] = self._hosts.get(_hostname(host)) or scope["scheme"]
+        scope[_FOREIGN_PAGE] = _foreign_page(headers, f"{scope['scheme']}://{host}")
         origin = self._allowed_origin(headers)
 
         async def send_with_headers(message: Message) -> None:
@@ -84,7 +103,7 @@ class SecurityMiddleware:
                     preflight = cors.preflight_response(headers)
                 app = preflight or self._app
                 await app(scope, _with_size_limit(scope, receive), send_with_headers)
-            except (WrongHost, TooLarge, NotAllowed) as error:
+            except (Malformed, WrongHost, TooLarge, NotAllowed) as error:
                 await error_response(error)(scope, receive, send_with_headers)
             except asyncio.CancelledError:
                 if status is None:
@@ -101,8 +120,11 @@ class SecurityMiddleware:
         return origin if origin is not None and origin.lower() in self._origins else None
 
     def _check(self, scope: Scope, headers: Headers) -> None:
+        for name in _SENT_ONCE:
+            if len(headers.getlist(name)) > 1:
+                raise Malformed(f"the header {name.title()} was sent twice: send it once")
         host = headers.get("host", "")
-        if not _is_own_host(host, self._hosts):
+        if not self._is_own_host(host, scope):
             raise WrongHost(
                 f"this server is not {host!r:.100}: start it with --host-name, or use the address "
                 "that it printed"
@@ -111,22 +133,32 @@ class SecurityMiddleware:
         if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
             raise _too_large()
         if scope["method"] not in _SAFE_METHODS:
-            self._check_origin(headers, host)
+            self._check_origin(scope, headers)
 
-    def _check_origin(self, headers: Headers, host: str) -> None:
+    def _is_own_host(self, host: str, scope: Scope) -> bool:
+        """Accept an IP address, localhost, a configured name, or a call within this process."""
+        name = _hostname(host)
+        if not name or "*" in self._hosts or name in self._hosts or name == "localhost":
+            return bool(name)
+        return _is_address(name) or not _is_address((scope.get("client") or ("",))[0])
+
+    def _check_origin(self, scope: Scope, headers: Headers) -> None:
         """Allow a write from our own page, from an allowed origin, or from outside a browser."""
-        origin = headers.get("origin")
-        if origin is None:
-            if COOKIE in headers.get("cookie", "") and "authorization" not in headers:
+        page = foreign_page(scope)
+        if page is not None and self._allowed_origin(headers) is None:
+            host = headers.get("host", "").lower()
+            if page.lower() in (f"http://{host}", f"https://{host}"):
                 raise NotAllowed(
-                    "a write with a session cookie needs an Origin header: use the web app, or a "
-                    "bearer token"
+                    f"this server was reached over {scope['scheme']}, its page over {page!r:.100}: "
+                    f"let the proxy send X-Forwarded-Proto, or start with --host-name {page:.100}"
                 )
-            return
-        if self._allowed_origin(headers) is not None:
-            return
-        if _split(origin).netloc.lower() != host.lower():
-            raise NotAllowed(f"pages of {origin!r:.100} may not write here: allow it with --origin")
+            raise NotAllowed(f"pages of {page!r:.100} may not write here: allow it with --origin")
+        cookie = COOKIE in headers.get("cookie", "") and "authorization" not in headers
+        if cookie and "origin" not in headers:
+            raise NotAllowed(
+                "a write with a session cookie needs an Origin header: use the web app, or a "
+                "bearer token"
+            )
 
     def _log(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = scope.get("route")
@@ -146,35 +178,58 @@ def _add_headers(scope: Scope, message: Message, request_id: str) -> None:
     """Add the headers of every response, except those that the route has set."""
     given = [pair for pair in message["headers"] if pair[0] != b"x-request-id"]
     names = {name for name, _ in given}
-    wanted = _API_HEADERS if scope["path"].startswith("/api") else _HEADERS
+    wanted = [*_HEADERS]
+    if scope["path"].startswith("/api"):
+        wanted.append(_NO_STORE)
+    if scope["scheme"] == "https":
+        wanted.append(_HSTS)
     missing = [pair for pair in wanted if pair[0] not in names]
     message["headers"] = [*given, *missing, (b"x-request-id", request_id.encode())]
 
 
 @lru_cache(maxsize=256)
-def _is_own_host(host: str, names: frozenset[str]) -> bool:
-    """Accept an IP address, a configured name, or a name without a dot (none is public)."""
-    name = _split(f"//{host}").hostname or ""
-    if "*" in names or name in names:
-        return True
+def _hostname(host: str) -> str:
+    """Return the name in a ``Host`` header; "" if that is not a host and a port."""
+    match = _HOST.fullmatch(host)
+    return match[1].lower().strip("[]") if match else ""
+
+
+@lru_cache(maxsize=256)
+def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return bool(name) and "." not in name
+        return False
     return True
 
 
-def _hostname(host: str) -> str:
-    """Return the hostname of ``--host-name``, which may be written as a URL."""
-    return _split(host if "//" in host else f"//{host}").hostname or host.lower()
-
-
-def _split(url: str) -> SplitResult:
-    """Split a URL; an invalid one has no parts."""
+def _host_and_scheme(given: str) -> tuple[str, str]:
+    """Return the name and the scheme of ``--host-name``, which may be written as a URL."""
     try:
-        return urlsplit(url)
+        parts = urlsplit(given if "//" in given else f"//{given}")
+        return parts.hostname or given.lower(), parts.scheme
     except ValueError:
-        return SplitResult("", "", "", "", "")
+        return given.lower(), ""
+
+
+def _foreign_page(headers: Headers, own: str) -> str | None:
+    """Return the origin that a browser names, unless it is our own.
+
+    A page that hides its origin (``null``, or a request without one) is still not ours.
+    """
+    origin = headers.get("origin")
+    if origin is not None:
+        return None if _is_same_origin(origin, own) else origin
+    site = headers.get("sec-fetch-site", "none")
+    return None if site in ("none", "same-origin") else f"another origin ({site})"
+
+
+@lru_cache(maxsize=256)
+def _is_same_origin(origin: str, own: str) -> bool:
+    try:
+        return cors.normalize_origin(origin) == cors.normalize_origin(own)
+    except ValueError:
+        return False
 
 
 def _with_size_limit(scope: Scope, receive: Receive) -> Receive:

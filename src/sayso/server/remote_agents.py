@@ -28,7 +28,7 @@ from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
 from sayso.gate.scope import RunScope
 from sayso.inbox.inbox import Judge
-from sayso.policy import Judging, tighten
+from sayso.policy import Judging, tighten, tighten_by_agent
 from sayso.rows import LIVE, Call, CallStatus, Run, Tool
 from sayso.server.schemas import (
     ClaimBody,
@@ -51,14 +51,14 @@ from sayso.types import (
     ToolCall,
     Verdict,
     moment,
-    stricter_effect,
 )
 from sayso.views import stored_question
 
 _TERM_FIELDS = (
-    *("allowed", "reviewers", "quorum", "expires_in", "valid_for", "effect"),
-    *("effect_key", "on_duplicate"),
+    *("allowed", "reviewers", "quorum", "requester_decides", "assurance"),
+    *("expires_in", "on_expiry", "valid_for", "effect", "effect_key", "on_duplicate"),
 )
+_TERMS_WITHOUT_ASKING = ("risk", "valid_for", "effect", "effect_key", "on_duplicate")
 #: The decisions that a request without a tool allows.
 _DECISIONS_WITHOUT_TOOL = {"question": ("respond", "reject"), "approval": ("approve", "reject")}
 _MICROS = 1_000_000
@@ -229,43 +229,42 @@ async def _terms(
     service: Service, agent: str, body: OpenBody, kind: str, args: dict[str, Json], now: Micros
 ) -> Terms:
     """Return the policy's terms, tightened by the terms that the agent sent."""
-    wanted = {name: getattr(body, name) for name in _TERM_FIELDS}
+    given = {name: getattr(body, name) for name in _TERM_FIELDS}
     if body.risk is not None:
-        wanted["risk"] = Risk(body.risk.level, tuple(body.risk.reasons))
-    try:
-        own = terms_from(wanted, rule="agent")
-        if body.tool is None:
-            possible = _DECISIONS_WITHOUT_TOOL[kind]
-            wanted["allowed"] = tuple(d for d in own.allowed if d in possible) or possible
-            # Approving a text runs nothing here, so a crash leaves no doubt: claim it again.
-            wanted["effect"] = body.effect or "idempotent"
-            own = terms_from(wanted, rule="agent")
-            return replace(own, description=_description(body))
-    except (InvalidPolicy, TypeError, ValueError) as error:
-        field = str(error).partition("=")[0]
-        raise InvalidCall(str(error), field if field in wanted else "") from None
+        given["risk"] = Risk(body.risk.level, tuple(body.risk.reasons))
+    if body.tool is None:  # no rule is about texts and questions: anyone may decide
+        possible = _DECISIONS_WITHOUT_TOOL[kind]
+        allowed = _sent_terms({"allowed": body.allowed}).get("allowed", possible)
+        given["allowed"] = tuple(name for name in possible if name in allowed) or possible
+        # Approving a text runs nothing here, so a crash leaves no doubt: claim it again.
+        base = Terms(rule="agent", allowed=possible, effect=body.effect or "idempotent")
+        sent = _sent_terms(given)
+        return replace(tighten_by_agent(base, sent), description=_description(body))
+    sent = _sent_terms(given)
     said = await run_judging(
         service.gate.policy.judge(
             ToolCall(body.tool, args),
             agent=agent,
             now=moment(now),
-            # Without a policy rule the effect is "once": an agent cannot lower it.
-            own=replace(own, effect="once"),
+            own=Terms(),
             needs_approval=True,
         )
     )
-    effect = stricter_effect(said.effect, body.effect or said.effect)
-    if said.verdict is not Verdict.ASK:
-        return replace(said, effect=effect)
-    own = replace(
-        own,
-        policy=said.policy,
-        rule=said.rule,
-        description=said.description,
-        effect=effect,
-        effect_key=said.effect_key,
-    )
-    return tighten(said, own)
+    if said.verdict is not Verdict.ASK:  # nobody is asked
+        sent = {name: value for name, value in sent.items() if name in _TERMS_WITHOUT_ASKING}
+    return tighten_by_agent(said, sent)
+
+
+def _sent_terms(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the terms that an agent sent, checked. Raise ``InvalidCall`` if one is not valid."""
+    given = {name: value for name, value in given.items() if value is not None}
+    try:
+        terms = terms_from(given)
+    except (InvalidPolicy, TypeError, ValueError) as error:
+        field = str(error).partition("=")[0]
+        raise InvalidCall(str(error), field if field in given else "") from None
+    sent = {name: getattr(terms, name) for name in given}
+    return sent if terms.requester_decides else {**sent, "requester_decides": False}
 
 
 async def wait_for_decision(service: Service, call: Call, seconds: float) -> Call:
@@ -339,8 +338,7 @@ def _claim_plan(service: Service, call: Call, agent: str, body: ClaimBody) -> Pl
     bound = call.binds if body.binds is None else remote_binds(facts["body"], body.binds)
     own = call.terms
     if body.terms is not None:
-        wanted = {"reviewers": body.terms.reviewers, "quorum": body.terms.quorum}
-        own = tighten(own, replace(terms_from(wanted), policy=own.policy, verdict=own.verdict))
+        own = tighten_by_agent(own, _sent_terms(body.terms.model_dump()))
     if body.effect_key is not None:
         own = replace(own, effect_key=terms_from({"effect_key": body.effect_key}).effect_key)
 

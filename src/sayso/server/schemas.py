@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from sayso import codec
 from sayso.errors import InvalidCall
 from sayso.server.responses import Malformed
-from sayso.types import Effect, OnDuplicate, RequestKind
+from sayso.types import Assurance, Effect, OnDuplicate, OnExpiry, RequestKind
 
 T = TypeVar("T")
 
@@ -229,7 +229,12 @@ class OpenBody(Body):
         "one run per request",
     )
     thread: str | None = Field(None, min_length=1, max_length=200)
-    requester: str = Field("", max_length=200)
+    requester: str = Field(
+        "",
+        max_length=200,
+        description="for whom the agent asks: recorded as its claim. It may exclude this person "
+        "from deciding, and never lets anyone decide",
+    )
     description: str = ""
     title: str = Field(
         "", max_length=300, description="what people read first; shown as the agent's words"
@@ -240,14 +245,20 @@ class OpenBody(Body):
         {}, description="facts that an approval depends on; send them again with the claim"
     )
     allowed: OneOrMore = None
-    reviewers: OneOrMore = None
+    reviewers: OneOrMore = Field(
+        None,
+        description="only these of the policy's reviewers; no effect if it names none of them",
+    )
     quorum: int | None = None
+    requester_decides: bool | None = Field(None, description="`false` excludes the requester")
+    assurance: Assurance | None = Field(None, description="the least assurance of a decision")
     risk: Annotated[RiskBody | None, _shorthand("level")] = Field(
         None, description="a risk, or its level as a string"
     )
     expires_in: float | int | str | None = Field(
         None, description='seconds, or a duration such as "15m", "24h" or "7d"'
     )
+    on_expiry: OnExpiry | None = Field(None, description="what an expired request becomes")
     valid_for: float | int | str | None = Field(
         None, description="how long an approval may be used, in the same format"
     )
@@ -270,6 +281,8 @@ class FreshTerms(Body):
 
     reviewers: OneOrMore = None
     quorum: int | None = None
+    requester_decides: bool | None = None
+    assurance: Assurance | None = None
 
 
 class ClaimBody(Body):
@@ -362,8 +375,9 @@ class RequestView(View):
     votes: list[dict[str, Any]]
     risk: dict[str, Any]
     rule: str
-    requester: str
+    requester: str = Field(description="for whom it was asked; a claim if `remote`")
     requester_decides: bool
+    remote: bool = Field(description="whether an agent on another machine opened it")
     assurance: str = Field(description="the least assurance that a decision needs")
     effect: Effect = Field(description="what running it changes")
     effect_key: str = Field(description="what makes the effect unique in the store; may be empty")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,10 +37,16 @@ class Limits:
     #: How many writes one principal may make per minute, and in one burst.
     per_minute: int = 1200
     burst: int = 300
+    #: How many connections one client address may have that are idle or still sending a request.
+    connections: int = 256
+    #: How many streams (live feed, chat) one person may have open at once.
+    streams: int = 50
     #: Tokens left in each principal's bucket, and when they were counted.
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: How many requests each agent may still open before the store is asked again.
     _room: dict[str, int] = field(default_factory=dict)
+    #: The open streams of each person.
+    _streams: Counter[str] = field(default_factory=Counter)
 
     def take(self, name: str) -> None:
         """Count one write by a principal. Raise ``TooMany`` if its bucket is empty."""
@@ -52,6 +60,22 @@ class Limits:
         if len(self._buckets) >= _MAX_NAMES and name not in self._buckets:
             self._buckets.pop(next(iter(self._buckets)))
         self._buckets[name] = (left - 1, now)
+
+    @contextmanager
+    def stream(self, name: str) -> Iterator[None]:
+        """Count one open stream of a person inside this block. Raise ``TooMany`` beyond the limit.
+
+        It counts from the call on, so that streams which nobody has read yet count as well.
+        """
+        if self._streams[name] >= self.streams:
+            raise TooMany(f"{name} has {self.streams} streams open: close one, then retry", 5.0)
+        self._streams[name] += 1
+        try:
+            yield
+        finally:
+            self._streams[name] -= 1
+            if not self._streams[name]:
+                del self._streams[name]
 
     def count_open_request(self, agent: str, count: Callable[[int], int]) -> None:
         """Count one more open request of an agent. Raise ``TooMany`` if it has too many.

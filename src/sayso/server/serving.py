@@ -25,6 +25,7 @@ from fastapi import FastAPI
 from sayso import codec
 from sayso.agent.events import cancel_streams
 from sayso.errors import InvalidCall, SaysoError
+from sayso.server.connections import limited_protocol
 from sayso.server.monitoring import HealthCheck, Metrics
 from sayso.server.service import Service
 from sayso.sync import exit_soon
@@ -54,22 +55,27 @@ def run(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> Non
     """
     listening = _bind(host, port)
     number = listening.getsockname()[1]
-    config = uvicorn.Config(
+    server = _Server(server_config(app), app.state.sayso, lambda: ready(_url(host, number)))
+    logging.getLogger("uvicorn.error").addFilter(_is_not_cancellation)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    signal.signal(signal.SIGINT, lambda *_: None)  # for before and after uvicorn's own handlers
+    with listening:
+        server.run(sockets=[listening])
+
+
+def server_config(app: FastAPI, grace: int = _GRACE) -> uvicorn.Config:
+    """Return the settings that the app is served with, including the limits on connections."""
+    return uvicorn.Config(
         app,
+        http=limited_protocol(app.state.sayso.limits),
         log_config=None,
         access_log=False,
         lifespan="on",
         ws="none",
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=_GRACE,
+        timeout_graceful_shutdown=grace,
     )
-    server = _Server(config, app.state.sayso, lambda: ready(_url(host, number)))
-    logging.getLogger("uvicorn.error").addFilter(_is_not_cancellation)
-    sys.setswitchinterval(_SWITCH_INTERVAL)
-    signal.signal(signal.SIGINT, lambda *_: None)  # for before and after uvicorn's own handlers
-    with listening:
-        server.run(sockets=[listening])
 
 
 def _is_not_cancellation(record: logging.LogRecord) -> bool:

@@ -17,9 +17,16 @@ from sayso.stores.base import Store
 from sayso.types import Micros, Reviewer
 
 COOKIE = "sayso_session"
+#: Browsers take a cookie of this name only from our own host, over TLS, and for every path.
+SECURE_COOKIE = f"__Host-{COOKIE}"
 LINK_SECONDS = 600
 SESSION_SECONDS = 12 * 3600
 _MICROS = 1_000_000
+
+
+def cookie_name(scheme: str) -> str:
+    """Return the name of the session cookie on a server that is reached by this scheme."""
+    return SECURE_COOKIE if scheme == "https" else COOKIE
 
 
 def new_link(store: Store, person: str, *, role: str = "admin") -> str:

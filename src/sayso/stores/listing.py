@@ -40,9 +40,9 @@ def list_status_of(call: Call) -> str:
     if not is_request(call):
         return UNASKED
     status = call.status
-    return (
-        status.value if status in (CallStatus.ASKED, CallStatus.IN_DOUBT) else public_status(call)
-    )
+    if status is CallStatus.ASKED or status is CallStatus.IN_DOUBT:
+        return status._value_
+    return public_status(call)
 
 
 def list_statuses_of(query: Query) -> tuple[str, ...]:

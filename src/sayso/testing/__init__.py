@@ -57,7 +57,7 @@ _HOMES = {
     "refuse": "sayso.testing.scripted_model",
     "say": "sayso.testing.scripted_model",
 }
-# Modules whose bare asserts should explain themselves when a test of somebody else fails.
+# Modules in which pytest rewrites bare asserts, so that a failure shows the values.
 _ASSERTING = {
     "StoreSuite": (
         "sayso.testing.checks",

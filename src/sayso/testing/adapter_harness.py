@@ -55,7 +55,7 @@ class ModelScript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessContext:
-    """What a harness is given."""
+    """What a harness gets."""
 
     #: The gate of the agent, with the policy of the test.
     gate: Gate

@@ -74,7 +74,7 @@ def play(step: Step, value: Any = None) -> StepResult:
     """Run a step in this process."""
     folder = Path(step.folder)
     if step.together:
-        _until(folder / step.together)
+        _wait_for(folder / step.together)
     came = asyncio.run(_play(step, folder, value))
     if step.linger:
         (folder / "lingers").touch()
@@ -138,7 +138,7 @@ def harness_class(name: str) -> type[AdapterHarness]:
     return kind
 
 
-def _until(path: Path, seconds: float = 60.0) -> None:
+def _wait_for(path: Path, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not path.exists():
         assert time.monotonic() < end, f"{path.name} did not appear"
@@ -248,7 +248,7 @@ def _ended(pid: int, told: Path) -> dict[str, Any]:
     return {"came": None} if killed else {"error": f"the child ended with {status}"}
 
 
-#: Seconds. Longer than any lease, so that a lease held before has lapsed.
+#: Seconds. Longer than any lease, so that every earlier lease has expired.
 LATER = 3600.0
 
 
@@ -260,7 +260,7 @@ class Scenario:
     ) -> None:
         self.harness = harness
         self.folder = folder
-        self._nursery = fork_server
+        self._fork_server = fork_server
         self._inbox: Inbox | None = None
         self._script = "pay"
         self._policy = "plain"
@@ -288,32 +288,33 @@ class Scenario:
 
     def killed(self, do: str, at: str, **options: Any) -> None:
         """Run a step in a process that is killed at a point of it."""
-        came = self._nursery().wait(self._nursery().spawn(self._step(do, kill=at, **options)))
+        came = self._forked(self._step(do, kill=at, **options))
         assert came is None, f"the process was not killed at {at!r}: {came}"
 
     def killed_while_waiting(self, script: str = "pay") -> None:
         """Run the agent in a process until it pauses, then kill the process."""
         self._script = script
-        pid = self._nursery().spawn(self._step("run", linger=True))
-        end = time.monotonic() + 60
-        while not (self.folder / "lingers").exists():
-            assert time.monotonic() < end, "the process did not pause"
-            time.sleep(0.002)
+        pid = self._fork_server().spawn(self._step("run", linger=True))
+        _wait_for(self.folder / "lingers")
         os.kill(pid, signal.SIGKILL)
-        assert self._nursery().wait(pid) is None
+        assert self._fork_server().wait(pid) is None
 
     def elsewhere(self, do: str = "resume", **options: Any) -> StepResult:
         """Run a step in its own process."""
-        came = self._nursery().wait(self._nursery().spawn(self._step(do, **options)))
+        came = self._forked(self._step(do, **options))
         assert came is not None
         return came
+
+    def _forked(self, step: Step) -> StepResult | None:
+        server = self._fork_server()
+        return server.wait(server.spawn(step))
 
     def at_once(self, times: int, **options: Any) -> list[StepResult]:
         """Resume in several processes at the same moment."""
         step = self._step("resume", together="go", **options)
-        pids = [self._nursery().spawn(step) for _ in range(times)]
+        pids = [self._fork_server().spawn(step) for _ in range(times)]
         (self.folder / "go").touch()
-        ended = [self._nursery().wait(pid) for pid in pids]
+        ended = [self._fork_server().wait(pid) for pid in pids]
         return [came for came in ended if came is not None]
 
     def _step(self, do: str, **options: Any) -> Step:
@@ -356,7 +357,7 @@ class Scenario:
         for request in self.pending():
             self.decide(request, request.approve())
 
-    # -- what came of it
+    # -- results
 
     def effects(self, tool: str = "") -> list[dict[str, Any]]:
         """Return the arguments of every execution of a tool, also in killed processes."""

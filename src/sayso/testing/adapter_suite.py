@@ -1,13 +1,13 @@
-"""Every promise of an adapter, as tests. Yours has to pass them too.
+"""The test suite that every adapter must pass, including your own.
 
 Write an ``AdapterHarness``, and subclass the suite in a test file::
 
     class TestMyFramework(AdapterSuite):
         harness = MyHarness
 
-Every step is a process of its own, or acts like one; effects and model calls are counted in files.
-Where a framework cannot do something, override that test with one that shows two things: the
-framework alone cannot do it either, and the adapter raises a clear error.
+Every step runs in its own process, or acts as if it did; files count effects and model calls. If a
+framework cannot do something, override that test with one that shows two things: the framework
+alone cannot do it either, and the adapter raises a clear error.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ANA = {"to": "ana", "amount": 5, "note": "none"}
 
 
 class Deciding:
-    """What people can say to a call, and how the run takes it."""
+    """Every decision, and what the run does with it."""
 
     def test_approve(self, scenario: Scenario) -> None:
         came = scenario.run()
         request = scenario.the_request()
         assert (came.status, came.waiting) == ("paused", (request.id,))
-        # What a person sees is whole: defaults are in, and it says whose it is.
+        # A person sees the full call: defaults are filled in, and agent and requester are named.
         assert (request.kind, request.tool, dict(request.args)) == ("approval", "pay", ANA)
         assert (request.agent, request.requester) == ("teller", "rita")
         assert (scenario.effects(), scenario.asked) == ([], 1)
@@ -50,7 +50,7 @@ class Deciding:
         scenario.decide(request, request.edit({"to": "bob"}))
         assert scenario.resume().status == "done"
         assert scenario.effects() == [{**ANA, "to": "bob"}]
-        # The model hears what ran, and that it is not what it wrote.
+        # The model learns what ran, and that it differs from what it asked for.
         assert "paid 5 to bob" in scenario.heard()
         assert scenario.heard() != "paid 5 to bob"
 
@@ -88,7 +88,7 @@ class Deciding:
         came = scenario.run("twice", policy="large")
         request = scenario.the_request()
         assert (came.status, dict(request.args)) == ("paused", {**ANA, "amount": 500})
-        assert scenario.effects() == [ANA]  # the small one needed nobody
+        assert scenario.effects() == [ANA]  # the small one needed no approval
         scenario.decide(request, request.approve())
         assert scenario.resume().status == "done"
         assert [made["amount"] for made in scenario.effects()] == [5, 500]
@@ -115,24 +115,24 @@ BOB = {"to": "bob", "amount": 7, "note": "none"}
 
 
 class Together:
-    """Nothing waits for what it does not need, and nothing happens twice."""
+    """Calls wait only for their own decision, and nothing runs twice."""
 
     def test_two_gated_and_one_free_decided_at_different_times(self, scenario: Scenario) -> None:
         came = scenario.run("three")
         ana, bob = scenario.pending()
         assert (came.status, set(came.waiting)) == ("paused", {ana.id, bob.id})
-        assert scenario.effects() == [{"what": "sky"}]  # needed nobody, and waited for nobody
+        assert scenario.effects() == [{"what": "sky"}]  # it did not wait for the others
         scenario.decide(bob, bob.approve())
         came = scenario.resume()
         assert (came.status, came.waiting) == ("paused", (ana.id,))
         assert scenario.effects("pay") == [BOB]
-        assert scenario.resume().status == "paused"  # and nothing happens for lack of news
+        assert scenario.resume().status == "paused"  # nothing was decided, so nothing happens
         scenario.decide(ana, ana.approve())
         came = scenario.resume()
         assert (came.status, came.output) == ("done", LAST)
         assert scenario.effects("pay") == [BOB, ANA]
         assert scenario.effects("look") == [{"what": "sky"}]
-        # The model hears of the turn once, when all of it is there.
+        # The model is called once for the turn, when all its calls have results.
         assert scenario.asked == 2
         told = [scenario.heard(f"call_{n}") for n in (1, 2, 3)]
         assert told == ["paid 5 to ana", "saw the sky", "paid 7 to bob"]
@@ -177,7 +177,7 @@ class Together:
 
 
 class Dying:
-    """Nothing is lost, nothing runs twice, and what nobody can know is asked about."""
+    """A killed process loses nothing and runs nothing twice; calls in doubt go to people."""
 
     def test_killed_while_waiting(self, scenario: Scenario) -> None:
         scenario.killed_while_waiting()
@@ -231,7 +231,7 @@ class Dying:
         doubt = scenario.the_request()
         assert (came.status, came.waiting) == ("paused", (doubt.id,))
         assert (doubt.kind, doubt.tool, dict(doubt.args)) == ("in_doubt", "pay", ANA)
-        assert len(scenario.effects()) == before  # it is never simply repeated
+        assert len(scenario.effects()) == before  # it is not repeated without a decision
         scenario.decide(doubt, doubt.respond("paid, says the bank"))
         came = scenario.elsewhere(later=LATER)
         assert (came.status, came.output) == ("done", LAST)
@@ -254,14 +254,14 @@ class Dying:
 
 
 class Changing:
-    """What was approved is what runs, or nothing does."""
+    """Either the approved call runs, or none does."""
 
     def test_state_tampered_with_before_the_decision(self, scenario: Scenario) -> None:
         scenario.run()
         scenario.tamper("ana", "eve")
         request = scenario.the_request()
         assert request.args["to"] == "ana"
-        with suppress(Tampered):  # where the state is in the run's own row, nobody decides on it
+        with suppress(Tampered):  # if the state is part of the run's row, deciding is refused
             scenario.decide(request, request.approve())
         self._holds(scenario)
 
@@ -339,7 +339,7 @@ def _second(decision: Any) -> dict[str, Any]:
 
 _ARGS = {"to": "eve", "amount": 1}
 
-#: Two calls wait, ``pay`` ana and ``pay`` bob; the second may be approved or rejected only.
+#: Two calls are pending: ``pay`` ana, and ``pay`` bob, which allows only approve and reject.
 MALFORMED: dict[str, Any] = {
     "too few decisions": {"decisions": [_YES]},
     "too many decisions": {"decisions": [_YES] * 3},
@@ -373,7 +373,7 @@ assert len(MALFORMED) == 25
 
 
 class Malformed:
-    """An answer is checked before it counts."""
+    """Every answer is validated before it counts."""
 
     def test_wrong_answers_one_after_the_other(self, scenario: Scenario) -> None:
         scenario.run("pair", policy="strict")
@@ -399,19 +399,19 @@ class Malformed:
         assert len(scenario.effects()) == 2
 
     def right(self, scenario: Scenario) -> Any:
-        """An answer that says yes to all that waits, in the way of ``AdapterHarness.answer``."""
+        """Return an answer for ``AdapterHarness.answer`` that approves every pending request."""
         return scenario.harness.yes(scenario.pending())
 
 
 class AdapterSuite(Deciding, Together, Dying, Changing, Malformed):
-    """Every promise of an adapter, as tests."""
+    """The promises of an adapter, as tests. Set ``harness`` in a subclass."""
 
     harness: ClassVar[type[AdapterHarness]]
 
     @pytest.fixture(scope="class")
     @classmethod
     def fork_server(cls) -> Iterator[Callable[[], ForkServer]]:
-        """The warm interpreter of this harness, begun when the first test needs it."""
+        """Yield a function that returns the fork server, and starts it on first use."""
         begun: list[ForkServer] = []
 
         def give() -> ForkServer:
@@ -425,7 +425,7 @@ class AdapterSuite(Deciding, Together, Dying, Changing, Malformed):
 
     @pytest.fixture
     def scenario(self, tmp_path: Path, fork_server: Callable[[], ForkServer]) -> Iterator[Scenario]:
-        """A fresh play on this harness."""
+        """Yield a new scenario for this harness."""
         scenario = Scenario(type(self).harness, tmp_path, fork_server)
         yield scenario
         scenario.close()

@@ -1,8 +1,8 @@
-"""What holds of every store at every moment, whatever was done to it.
+"""The invariants of every store.
 
-``check_store`` reads a store through its protocol only, and raises ``AssertionError`` at the first
-thing that does not hold: the chains and their heads, the stream of events, the seals, the counters
-of runs, and that the events of each call tell, move by legal move, how it came to be where it is.
+``check_store`` reads a store through its protocol, and raises ``AssertionError`` for the first
+invariant that is broken: the chains and their heads, the stream of events, the seals, the counters
+of runs. The events of each call must lead to its status, and every move must be legal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sayso.stores.seals import Seal, seal_bytes
 
 _S = CallStatus
 
-#: Where each kind of event leaves its call; ``decided`` and ``recorded`` depend on more.
+#: The status of a call after each type of event; ``decided`` and ``recorded`` depend on more.
 _LEADS_TO = {
     "asked": _S.ASKED,
     "allowed": _S.READY,
@@ -52,7 +52,7 @@ _DECIDED = {
 
 
 def check_store(store: Store, runs: Iterable[str] = ()) -> None:
-    """Check everything that can be read, and the runs with these ids in full."""
+    """Check all threads, events and seals, and every call of the runs with these ids."""
     events = all_events(store)
     check_stream(events)
     for thread in all_threads(store):
@@ -69,7 +69,7 @@ def check_store(store: Store, runs: Iterable[str] = ()) -> None:
 
 
 def all_events(store: Store, page: int = 200) -> list[tuple[Cursor, Event]]:
-    """The whole stream, read page by page."""
+    """Return all events, read page by page."""
     found: list[tuple[Cursor, Event]] = []
     while batch := store.events(found[-1][0] if found else "", page):
         found += batch
@@ -77,7 +77,7 @@ def all_events(store: Store, page: int = 200) -> list[tuple[Cursor, Event]]:
 
 
 def all_threads(store: Store, page: int = 50) -> list[Thread]:
-    """All threads, read page by page."""
+    """Return all threads, read page by page."""
     found: list[Thread] = []
     while batch := store.threads(found[-1].id if found else "", page):
         found += batch
@@ -85,7 +85,7 @@ def all_threads(store: Store, page: int = 50) -> list[Thread]:
 
 
 def whole_chain(store: Store, thread: str, page: int = 50) -> list[Event]:
-    """One thread's events, read page by page."""
+    """Return the events of a thread, read page by page."""
     found: list[Event] = []
     while batch := store.chain(thread, found[-1].seq if found else 0, page):
         found += batch
@@ -93,7 +93,7 @@ def whole_chain(store: Store, thread: str, page: int = 50) -> list[Event]:
 
 
 def all_seals(store: Store, page: int = 3) -> list[Seal]:
-    """All seals, read page by page."""
+    """Return all seals, read page by page."""
     found: list[Seal] = []
     while batch := store.seals(found[-1].n if found else 0, page):
         found += batch
@@ -101,7 +101,7 @@ def all_seals(store: Store, page: int = 3) -> list[Seal]:
 
 
 def check_stream(events: list[tuple[Cursor, Event]]) -> None:
-    """Every event once, and each thread's in the order of its chain."""
+    """Check that each event occurs once, and that threads are in the order of their chains."""
     cursors = [cursor for cursor, _ in events]
     assert len(set(cursors)) == len(cursors), "two events with one cursor"
     last: Counter[str] = Counter()
@@ -111,16 +111,16 @@ def check_stream(events: list[tuple[Cursor, Event]]) -> None:
 
 
 def check_chain(store: Store, thread: Thread, streamed: list[Event]) -> None:
-    """One thread's links, computed again, and the head that proves where they end."""
+    """Recompute the links of a thread, and compare the last one with its head."""
     chain = whole_chain(store, thread.id)
     assert chain == streamed, f"{thread.id}: chain and stream differ"
     before = ""
     for seq, event in enumerate(chain, 1):
         where = f"{thread.id} #{seq}"
-        assert (event.thread, event.seq) == (thread.id, seq), f"{where}: a hole"
+        assert (event.thread, event.seq) == (thread.id, seq), f"{where}: an event is missing"
         if event.body is not None:
             digest = hashlib.sha256(event.body.encode()).hexdigest()
-            assert digest == event.digest, f"{where}: the body is not what its digest says"
+            assert digest == event.digest, f"{where}: the body does not match its digest"
         assert store.keys.check_link(link_bytes(before, event), event.hash), f"{where}: bad link"
         before = event.hash
     assert (thread.seq, thread.head) == (len(chain), before), f"{thread.id}: bad head"
@@ -130,7 +130,7 @@ def check_chain(store: Store, thread: Thread, streamed: list[Event]) -> None:
 
 
 def check_seals(store: Store) -> None:
-    """Each seal is signed, follows the one before, and names heads that were once the chains'."""
+    """Check that each seal is signed, links to the previous one, and names heads that existed."""
     before = ""
     for number, seal in enumerate(all_seals(store), 1):
         digest = codec.sha256(seal_bytes(seal.n, seal.at, seal.heads, seal.prev))
@@ -143,12 +143,12 @@ def check_seals(store: Store) -> None:
 
 
 def check_run(run: Run, calls: list[Call], events: list[Event]) -> None:
-    """A run's counters and state agree with its calls, and its events with both."""
+    """Check that the counters, status and events of a run agree with its calls."""
     count = Counter(call.status for call in calls)
     for status, name in COUNTERS.items():
         assert getattr(run, name) == count[status], f"{run.id}: {name} is not {count[status]}"
     if run.status not in LIVE:
-        assert (run.owner, run.ready_at) == (None, None), f"{run.id} is over, and still due"
+        assert (run.owner, run.ready_at) == (None, None), f"{run.id} is over, but still due"
         assert run.running == run.asked == run.ready == 0, f"{run.id} is over, with open calls"
     if run.status is RunStatus.PAUSED:
         assert run.running == 0, f"{run.id} is paused while a call runs"
@@ -156,16 +156,16 @@ def check_run(run: Run, calls: list[Call], events: list[Event]) -> None:
         assert run.owner is not None, f"{run.id} has a running call and no owner"
         assert run.ready_at is not None, f"{run.id} has a running call and no lease"
     if run.ready and run.owner is None and run.status is RunStatus.RUNNING:
-        assert run.ready_at is not None, f"{run.id} could go on, and is not due"
+        assert run.ready_at is not None, f"{run.id} is ready, but not due"
     check_ends(events)
     for call in calls:
         assert (call.run, call.thread) == (run.id, run.thread)
         told = [event for event in events if event.call == call.id]
-        assert replay(call, told) is call.status, f"{call.id}: its events end elsewhere"
+        assert replay(call, told) is call.status, f"{call.id}: its events lead to another status"
 
 
 def check_ends(events: list[Event]) -> None:
-    """Nothing moves a finished run or its calls except a reopening; late results are facts."""
+    """Check that a finished run only changes by being reopened, or records a late result."""
     finished = False
     for event in events:
         if event.type in ("finished", "reopened"):
@@ -176,7 +176,7 @@ def check_ends(events: list[Event]) -> None:
 
 
 def check_call(call: Call) -> None:
-    """What a row says of itself fits its status."""
+    """Check that the fields of a call fit its status."""
     closed_by_person = (_S.RESPONDED, _S.REJECTED)
     if call.status in (*closed_by_person, _S.READY, _S.RUNNING):
         assert call.decision is not None, f"{call.id} is {call.status} without a decision"
@@ -185,26 +185,26 @@ def check_call(call: Call) -> None:
     if call.status in (_S.ASKED, *closed_by_person, _S.EXPIRED):
         assert call.attempt == 0 or call.asked
     if call.status in (_S.RUNNING, _S.IN_DOUBT):
-        assert call.status is _S.IN_DOUBT or call.attempt > 0, f"{call.id} runs, never started"
-    assert len({vote.by for vote in call.votes}) == len(call.votes), f"{call.id}: a vote twice"
+        assert call.status is _S.IN_DOUBT or call.attempt > 0, f"{call.id} never started"
+    assert len({vote.by for vote in call.votes}) == len(call.votes), f"{call.id}: voted twice"
 
 
 def check_signatures(store: Store, call: Call) -> None:
-    """What may run is what its digest says, and the person who approved it has signed."""
+    """Check the MAC and digest of a call, and the signatures of whoever approved it."""
     assert not row_wrong(store.keys, call), f"{call.id}: bad MAC"
-    assert codec.digest(envelope(call)) == call.digest, f"{call.id} is not what its digest says"
+    assert codec.digest(envelope(call)) == call.digest, f"{call.id} does not match its digest"
     decision = call.decision
     if call.status not in (_S.READY, _S.RUNNING) or decision is None:
         return
     if decision.type in ("allow", "grant"):
-        assert decision.signature == "", f"{call.id}: nobody signs what a rule lets run"
+        assert decision.signature == "", f"{call.id}: a decision by a rule has no signature"
     else:
         signed = store.keys.verify(signed_bytes(decision), decision.signature)
-        assert signed, f"{call.id}: whose approval is that?"
+        assert signed, f"{call.id}: the approval has a bad signature"
     for vote in call.votes:
         assert vote.digest == decision.digest, f"{call.id}: a vote for something else"
         signed = store.keys.verify(signed_bytes(vote), vote.signature)
-        assert signed, f"{call.id}: whose vote is that?"
+        assert signed, f"{call.id}: a vote has a bad signature"
 
 
 def _check_stays(event: Event, status: CallStatus | None, same_attempt: bool) -> None:
@@ -217,7 +217,10 @@ def _check_stays(event: Event, status: CallStatus | None, same_attempt: bool) ->
 
 
 def replay(call: Call, events: list[Event]) -> CallStatus | None:
-    """Where a call's events lead, each along a legal move, with one outcome per asking."""
+    """Return the status that a call's events lead to.
+
+    Check that every move is legal, and that each time of asking has one outcome.
+    """
     status: CallStatus | None = None
     attempt, outcomes = 0, 0
     for event in events:
@@ -246,7 +249,9 @@ def replay(call: Call, events: list[Event]) -> CallStatus | None:
             attempt += 1
             assert body["attempt"] == attempt, f"{call.id}: started twice as {body['attempt']}"
         if event.type == "retried":
-            assert call.terms.effect == "idempotent", f"{call.id} was run again, and nobody said so"
+            assert call.terms.effect == "idempotent", (
+                f"{call.id} was retried, but is not idempotent"
+            )
         assert outcomes <= 1, f"{call.id}: two outcomes"
         status = to
     return status

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that moves only when a test moves it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FakeClock:
-    """The time of a store under test: ``open_store("memory://", clock=FakeClock())``."""
+    """The clock of a store under test: ``open_store("memory://", clock=FakeClock())``."""
 
     def __init__(self, start: Micros | datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._lock = threading.Lock()
         self._now = _micros(start)
 
     def __call__(self) -> Micros:
-        """The time now, in microseconds since the epoch."""
+        """Return the time, in microseconds since the epoch."""
         return self._now
 
     def advance(self, seconds: float) -> Micros:
-        """Let time pass; a clock that went back would be another test: use ``set``."""
+        """Move the clock forward. Raises ``ValueError`` for a negative number: use ``set``."""
         if seconds < 0:
-            raise ValueError("advance() goes forward: use set() for a clock that jumps back")
+            raise ValueError("advance() only moves forward: use set() to move the clock back")
         with self._lock:
             self._now += round(seconds * 1_000_000)
             return self._now
 
     def set(self, at: Micros | datetime) -> Micros:
-        """Jump to a time, also back."""
+        """Set the clock, forward or back."""
         with self._lock:
             self._now = _micros(at)
             return self._now
@@ -39,6 +39,6 @@ class FakeClock:
 def _micros(at: Micros | datetime) -> Micros:
     if isinstance(at, datetime):
         if at.tzinfo is None:
-            raise ValueError("give a datetime with a time zone: datetime(2026, 1, 1, tzinfo=UTC)")
+            raise ValueError("pass a datetime with a time zone: datetime(2026, 1, 1, tzinfo=UTC)")
         return (at - _EPOCH) // timedelta(microseconds=1)
     return at

@@ -1,4 +1,4 @@
-"""People for tests: one with a real token, and one who decides by a script."""
+"""Reviewers for tests: one with a real token, and one that follows a script."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from sayso.inbox import Inbox, authenticate, create_token
 from sayso.stores.base import Store
 from sayso.types import Decision, Request, Reviewer
 
-#: What to answer: a decision, a function of the request that gives one, or ``None`` for silence.
+#: A decision, a function from the request to a decision, or ``None`` to leave it pending.
 Answer: TypeAlias = (
     Decision | Callable[[Request], Decision | Awaitable[Decision | None] | None] | None
 )
 
-#: How long whoever asks for the results waits for answers that are still being given.
+#: How long ``decided`` and ``errors`` wait for answers that are being given.
 _PATIENCE = 5.0
 
 
 def person(
     store: Store, name: str, *groups: str, role: str = "reviewer", assurance: str = "token"
 ) -> Reviewer:
-    """Somebody who has proved who they are: give it as ``by=``.
+    """Return an authenticated reviewer, to pass as ``by=``.
 
-    They get a real token in the store (``assurance="token"``), or sign in with a one-time link
-    (``"session"``).
+    With ``assurance="token"`` the person gets a real token in the store. With ``"session"`` they
+    sign in with a one-time link.
     """
     token, _ = create_token(store, name, by="tests", role=role, groups=groups)
     if assurance == "token":
@@ -42,16 +42,16 @@ def person(
 
 
 class ScriptedReviewer:
-    """A channel that decides: ``ScriptedReviewer(store, [Request.approve])``, given to a gate.
+    """A channel that decides: ``channels=[ScriptedReviewer(store, [Request.approve])]``.
 
-    ``decisions`` is one answer per request in the order in which they come, or a mapping from a
-    tool's name to its answer (``"question"`` for questions, ``"*"`` for all others). An
-    answer is a ``Decision``, or a function that gets the request and gives one, async or not:
-    ``Request.approve``, ``lambda request: request.edit({"to": "bo"})``. ``None``, or no answer
-    left, leaves the request pending.
+    ``decisions`` is one answer per request, in order of arrival, or a mapping from a tool's name to
+    its answer (``"question"`` for questions, ``"*"`` for all others). An answer is a ``Decision``,
+    or a sync or async function that takes the request and returns one: ``Request.approve``,
+    ``lambda request: request.edit({"to": "bo"})``. If it is ``None``, or if there are no answers
+    left, the request stays pending.
 
-    ``seen`` holds every request that came, ``decided`` those that were answered, as they stood
-    then, and ``errors`` what the store said against an answer.
+    ``seen`` lists every request, ``decided`` the answered ones as they were after the decision, and
+    ``errors`` the errors that answers raised.
     """
 
     def __init__(
@@ -75,22 +75,22 @@ class ScriptedReviewer:
 
     @property
     def decided(self) -> list[Request]:
-        """The requests that were answered."""
+        """Return the answered requests, after answers in progress are stored."""
         return self._settled(self._decided)
 
     @property
     def errors(self) -> list[SaysoError]:
-        """What the store said against answers."""
+        """Return the errors that answers raised, after answers in progress are stored."""
         return self._settled(self._errors)
 
     def _settled(self, results: list[Any]) -> list[Any]:
-        # A gate goes on as soon as the decision is stored, a moment before it is listed here.
+        # A gate continues as soon as the decision is stored, a moment before it is listed here.
         with self._changed:
             self._changed.wait_for(lambda: not self._answering, _PATIENCE)
             return list(results)
 
     async def __call__(self, request: Request) -> None:
-        """Take a request as the gate hands it over, and answer it."""
+        """Answer a request. The gate calls this, like any channel."""
         with self._changed:
             self.seen.append(request)
             self._answering += 1

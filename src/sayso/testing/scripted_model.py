@@ -1,11 +1,11 @@
-"""A model without a model: it says what its script says, in tests and demonstrations.
+"""A model that replies from a script, for tests and demos.
 
     model = ScriptedModel([call("send_email", {"to": "ana"}), say("Sent.")])
     agent = sayso.Agent("assistant", model=model, tools=[send_email])
 
-A script is a list of steps, or a function from the messages so far to the next step. A step is a
+A script is a list of steps, or a function from the messages so far to the next step. A step is
 text, a reply made by ``say``, ``call`` or ``calls``, a ``sayso.ToolCall``, a list of calls, an
-exception to raise, or such a function.
+exception to raise, or a function as above.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Step: TypeAlias = Answer | BaseException | Chooser
 
 
 def say(text: str, *, finish: Finish = "stop") -> ModelReply:
-    """A reply of text; with ``finish="length"``, one that was cut."""
+    """Return a text reply. With ``finish="length"`` it counts as truncated."""
     return ModelReply(text, finish=finish)
 
 
 def refuse(text: str) -> ModelReply:
-    """A reply in which the model will not do it."""
+    """Return a reply in which the model refuses."""
     return ModelReply(refusal=text, finish="refusal")
 
 
@@ -53,16 +53,17 @@ def call(
     text: str = "",
     finish: Finish = "calls",
 ) -> ModelReply:
-    """A reply with one call; arguments given as text go out as they are, even if they are no JSON.
+    """Return a reply with one tool call.
 
-    Without an id it gets the next free one: ``call_1``, ``call_2`` and so on.
+    Arguments given as text are sent unchanged, even if they are not JSON. Without an ``id``, the
+    call gets the next free one: ``call_1``, ``call_2`` and so on.
     """
     raw = arguments if isinstance(arguments, str) else codec.dumps(dict(arguments or {}))
     return ModelReply(text, calls=(ModelCall(id, name, raw),), finish=finish)
 
 
 def calls(*replies: ModelReply) -> ModelReply:
-    """Several calls in one reply, in this order: ``calls(call("a"), call("b"))``."""
+    """Return a reply with several calls, in this order: ``calls(call("a"), call("b"))``."""
     return replace(
         replies[0],
         text="".join(reply.text for reply in replies),
@@ -80,15 +81,15 @@ def _said(step: Any) -> ModelReply:
     if isinstance(step, list | tuple) and step:
         return calls(*map(_said, step))
     raise TypeError(
-        f"{step!r:.80} is no step of a script: use a text, say(...), call(...), or a list of calls"
+        f"{step!r:.80} is not a step of a script: use text, say(...), call(...), or a list of calls"
     )
 
 
 class ScriptedModel:
-    """A Model that follows a script, and keeps every request it got in ``requests``.
+    """A ``Model`` that follows a script, and lists the requests it got in ``requests``.
 
-    Steps are used up one after the other. With ``by_turn=True`` the step is chosen by the number of
-    replies that the conversation holds already: the same script then goes on in another process.
+    Each reply uses the next step. With ``by_turn=True``, the number of replies in the conversation
+    chooses the step, so that another process can continue the script.
     """
 
     def __init__(
@@ -109,18 +110,18 @@ class ScriptedModel:
 
     @property
     def left(self) -> int:
-        """How many steps nobody has asked for yet."""
+        """Return how many steps have not been used."""
         return len(self._steps) - self._used
 
     async def reply(self, request: ModelRequest) -> ModelReply:
-        """Answer with the next step."""
+        """Reply with the next step. Raises ``ModelError`` if there are none left."""
         self.requests.append(replace(request, messages=tuple(request.messages)))
         answer = _said(await _settled(self._next(request.messages), request.messages))
         made = answer.calls if answer.finish == "calls" else ()  # as every model has to
         return replace(answer, calls=_with_ids(made, request.messages))
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
-        """Answer with the next step, its text word by word."""
+        """Reply with the next step, and stream its text word by word."""
         answer = await self.reply(request)
         for word in re.findall(r"\s*\S+\s*$|\s*\S+|\s+$", answer.text):
             await asyncio.sleep(self._delay)
@@ -135,7 +136,7 @@ class ScriptedModel:
         if position >= len(self._steps):
             raise ModelError(
                 f"the script of {self.name!r} has {len(self._steps)} steps, and the model was "
-                f"asked for step {position + 1}; add one, or find out why it was asked again"
+                f"asked for step {position + 1}: add one, or find out why it was asked again"
             )
         self._used = max(self._used, position + 1)
         return self._steps[position]

@@ -1,6 +1,6 @@
-"""One suite that every store must pass, yours too.
+"""The test suite that every store must pass, including your own.
 
-Subclass it in a test file, and say how a store is made::
+Subclass it in a test file, and define how to make a store::
 
     class TestMyStore(StoreSuite):
         def make_store(self, clock, keys):
@@ -10,8 +10,8 @@ Subclass it in a test file, and say how a store is made::
             store.close()
             return self.make_store(store.now, store.keys)
 
-Each test gets a fresh store. After each, the suite reads all of it back through the protocol and
-checks what must always hold (``sayso.testing.check_store``): chains, seals, counters, legal moves.
+Each test gets a new store. After each test, the suite reads the whole store through the protocol
+and checks its invariants (``sayso.testing.check_store``): chains, seals, counters, legal moves.
 """
 
 from __future__ import annotations
@@ -64,20 +64,20 @@ class StoreSuite(
 ):
     """Every promise of ``sayso.stores.base``, as tests."""
 
-    #: An empty folder of the test's own, for stores that keep files.
+    #: An empty folder for the test, for stores that write files.
     folder: Path
 
     def make_store(self, clock: Callable[[], Micros], keys: Keyring) -> Store:
-        """A new, empty store that uses this clock for everything and signs with these keys."""
-        raise NotImplementedError("say how your store is made")
+        """Return a new, empty store that takes all times from ``clock`` and signs with ``keys``."""
+        raise NotImplementedError("define make_store(): return a new, empty store")
 
     def reopen(self, store: Store) -> Store:
-        """Close a store and open what it kept; a store that keeps nothing gives itself."""
+        """Close a store and open it again. Return the same store if it keeps its data in memory."""
         return store
 
     @pytest.fixture
     def world(self, tmp_path: Path) -> Iterator[World]:
-        """The store under test, checked and closed afterwards."""
+        """Yield the store under test; check and close it afterwards."""
         self.folder = tmp_path
         clock = FakeClock()
         world = World(self.make_store(clock, Keyring.parse(SUITE_KEY)), clock, self.reopen)

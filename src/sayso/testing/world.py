@@ -1,4 +1,4 @@
-"""A store under test, with the commands in short: what the suite's tests are written in."""
+"""A store under test, with one method per command: the tests of the suite are written in these."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ R = TypeVar("R", Call, Run)
 
 
 def seconds(number: float) -> int:
-    """A time span as the store counts it."""
+    """Convert seconds to microseconds."""
     return round(number * SECOND)
 
 
 def content(row: R) -> R:
-    """A row without its place in the chain and its MAC, which every write changes."""
+    """Return a row without sequence number and MAC, which every write changes."""
     same: R = row._replace(seq=0, mac="")
     return same
 
 
 def tool_of(name: str, version: str = "") -> Tool:
-    """The face of a tool; another version is another digest."""
+    """Return a tool row. Another version has another digest."""
     face = codec.dumps({"parameters": {"type": "object"}, "returns": None})
     return Tool.of(name, face, version=version)
 
 
 class World:
-    """A store, its clock, and everything that a test did to it so far."""
+    """A store, its clock, and the runs that the test has created."""
 
     def __init__(
         self, store: Store, clock: FakeClock, reopen: Callable[[Store], Store] = lambda s: s
@@ -71,29 +71,29 @@ class World:
         self._reopen = reopen
         self._ids: Iterator[int] = count(1)
 
-    # -- looking
+    # -- reads
 
     def call(self, call: Call | str) -> Call:
-        """A call as it stands now."""
+        """Return the current row of a call."""
         found = self.store.call(call if isinstance(call, str) else call.id)
         assert found is not None
         return found
 
     def run(self, run: str = "r") -> Run:
-        """A run as it stands now."""
+        """Return the current row of a run."""
         found = self.store.run(run)
         assert found is not None
         return found
 
     def digest(self, call: Call | str) -> str:
-        """What a person would name who looks at this call now."""
+        """Return the digest that a person who sees this call now would pass on."""
         row = self.call(call)
         if row.status is CallStatus.IN_DOUBT:
             return codec.digest(doubt_envelope(row))
         return row.digest
 
     def events(self, thread: str | None = None, call: Call | None = None) -> list[str]:
-        """The kinds of events so far, in order."""
+        """Return the types of the events so far, in order."""
         return [
             event.type
             for _, event in all_events(self.store)
@@ -102,13 +102,13 @@ class World:
         ]
 
     def body(self, type: str) -> dict[str, Any]:
-        """The body of the last event of a kind."""
+        """Return the body of the last event of a type."""
         bodies = [event.body for _, event in all_events(self.store) if event.type == type]
         found: dict[str, Any] = codec.loads(bodies[-1] or "{}")
         return found
 
     def everything(self) -> dict[str, Any]:
-        """All that can be read, for "nothing changed"."""
+        """Return all rows, to assert that nothing changed."""
         threads = all_threads(self.store)
         calls = [call for run in self.runs for call in self.store.calls_of(run)]
         return {
@@ -126,17 +126,17 @@ class World:
         }
 
     def check(self) -> None:
-        """What must always hold."""
+        """Check the invariants of the store."""
         check_store(self.store, self.runs)
 
     def reopen(self) -> None:
         """Close the store and open it again."""
         self.store = self._reopen(self.store)
 
-    # -- doing
+    # -- commands
 
     def transact(self, *commands: Command) -> list[Any]:
-        """Send commands as they are, remembering the run."""
+        """Run commands in one commit, and remember their runs."""
         for command in commands:
             if isinstance(command, Propose):
                 self.runs.setdefault(command.run)
@@ -160,7 +160,7 @@ class World:
         verdict: str = "ask",
         **terms: Any,
     ) -> NewCall:
-        """A call before it is made; what is not said here is a term of the policy."""
+        """Return a call to propose. Other keyword arguments are terms of the policy."""
         n = next(self._ids)
         text = codec.canonical({"to": "bo"} if args is None else args).decode()
         return NewCall(
@@ -189,7 +189,7 @@ class World:
         says: tuple[str, ...] = (),
         **options: Any,
     ) -> tuple[Call, ...]:
-        """Make calls in one commit."""
+        """Propose calls in one commit."""
         command = Propose(
             thread=thread,
             run=run,
@@ -204,26 +204,26 @@ class World:
         return proposed
 
     def ask(self, tool: str = "send", *, run: str = "r", thread: str = "t", **new: Any) -> Call:
-        """One call that waits for a person."""
+        """Return a call that needs approval."""
         (call,) = self.propose(self.new(tool, **new), run=run, thread=thread)
         return call
 
     def ready(self, **new: Any) -> Call:
-        """One call that was allowed, and has not started."""
+        """Return a call that was allowed, and has not started."""
         return self.ask(**{"verdict": "allow", **new})
 
     def running(self, owner: str = "w1", lease: int = LEASE, **new: Any) -> Call:
-        """One call that has started."""
+        """Return a call that has started."""
         return self.start(self.ready(**new), owner=owner, lease=lease)[0]
 
     def doubted(self, **new: Any) -> Call:
-        """One call whose end nobody knows."""
+        """Return a call that is in doubt."""
         call = self.running(**new)
         self.doubt(call)
         return self.call(call)
 
     def in_state(self, status: CallStatus | str, **new: Any) -> Call:
-        """One call that stands there, by the shortest way."""
+        """Return a call with this status, reached in as few commands as possible."""
         status = CallStatus(status)
         if status in (CallStatus.RUNNING, CallStatus.DONE, CallStatus.FAILED, CallStatus.IN_DOUBT):
             call = self.running(**new)
@@ -247,7 +247,7 @@ class World:
     def decide(
         self, call: Call | str, type: str = "approve", by: str | Reviewer = "ana", **more: Any
     ) -> Call:
-        """One answer by somebody with a token who has seen what is there now."""
+        """Decide a call, as someone with a token who has seen its current digest."""
         row = self.call(call)
         reviewer = Reviewer(by, assurance="token") if isinstance(by, str) else by
         if type == "edit" and "args" in more:
@@ -270,7 +270,7 @@ class World:
         return answered
 
     def start(self, *calls: Call, owner: str = "w1", lease: int = LEASE) -> tuple[Call, ...]:
-        """Begin calls of one run."""
+        """Start calls of one run."""
         ids, seen = tuple(call.id for call in calls), tuple(self.mac_of(call) for call in calls)
         run, thread = calls[0].run, calls[0].thread
         (started,) = self.transact(
@@ -280,17 +280,17 @@ class World:
         return begun
 
     def mac_of(self, call: Call) -> str:
-        """The MAC of a call's row as it is now."""
+        """Return the current MAC of a call's row."""
         return (self.store.call(call.id) or call).mac
 
     def record(self, call: Call, *, ok: bool = True, result: str = '"sent"', **more: Any) -> Call:
-        """The outcome of the attempt that ``call`` shows."""
+        """Record the outcome of the attempt in ``call``."""
         (recorded,) = self.transact(Record(**attempt_of(call), ok=ok, result=result, **more))
         row: Call = recorded
         return row
 
     def complete(self, call: Call, owner: str = "w1", result: str = "true") -> Call:
-        """Start and record at once."""
+        """Start and record a call in one commit."""
         seen, place = self.mac_of(call), _place(call)
         (completed,) = self.transact(
             Complete(**place, call=call.id, seen=seen, result=result, owner=owner, lease=LEASE)
@@ -299,25 +299,25 @@ class World:
         return row
 
     def suspend(self, call: Call) -> Call:
-        """The attempt that ``call`` shows paused by itself."""
+        """Suspend the attempt in ``call``, as a question in its body does."""
         (suspended,) = self.transact(Suspend(**attempt_of(call)))
         row: Call = suspended
         return row
 
     def doubt(self, call: Call, reason: str = "cut short") -> Call:
-        """The attempt that ``call`` shows was cut short."""
+        """Mark the attempt in ``call`` as in doubt."""
         (doubted,) = self.transact(MarkInDoubt(**attempt_of(call), reason=reason))
         row: Call = doubted
         return row
 
     def settle(self, call: Call, answer: str, **more: Any) -> Call:
-        """What the other side says of the doubt about the attempt that ``call`` shows."""
+        """Settle the doubt about the attempt in ``call`` with what the other side says."""
         (settled,) = self.transact(Settle(**attempt_of(call), answer=answer, **more))
         row: Call = settled
         return row
 
     def sweep(self, run: str = "r", thread: str = "t") -> tuple[Call, ...]:
-        """Look whether the run's lease has lapsed."""
+        """Release the run's lease if it has expired. Return the calls that are in doubt now."""
         (doubted,) = self.transact(ReleaseLapsed(thread=thread, run=run))
         calls: tuple[Call, ...] = doubted
         return calls
@@ -330,7 +330,7 @@ class World:
         lease: int = LEASE,
         force: bool = False,
     ) -> Run | None:
-        """Take a due run, or by force one that nobody holds."""
+        """Claim a run that is due or, with ``force``, one that has no owner."""
         (run_,) = self.transact(
             Claim(thread=thread, run=run, owner=owner, lease=lease, force=force)
         )
@@ -338,12 +338,12 @@ class World:
         return claimed
 
     def renew(self, token: int, run: str = "r", thread: str = "t", lease: int = LEASE) -> bool:
-        """Keep a lease."""
+        """Renew a lease. Return whether it was still held."""
         (ours,) = self.transact(Renew(thread=thread, run=run, token=token, lease=lease))
         return bool(ours)
 
     def finish(self, status: str = "done", run: str = "r", thread: str = "t", **more: Any) -> Run:
-        """End a run, by its current token unless another one is given."""
+        """Finish a run, with its current token unless another one is given."""
         known = self.store.run(run)
         more.setdefault("token", 0 if known is None else known.token)
         (run_,) = self.transact(Finish(thread=thread, run=run, status=status, **more))
@@ -351,7 +351,7 @@ class World:
         return finished
 
     def expire(self, call: Call) -> Call:
-        """Close a request if its time is over."""
+        """Expire a request if its time is up."""
         (expired,) = self.transact(Expire(**_place(call), call=call.id))
         row: Call = expired
         return row
@@ -359,7 +359,7 @@ class World:
     def cancel(
         self, call: Call | None = None, run: str = "r", thread: str = "t", **more: Any
     ) -> Run:
-        """Call off one request, or the run."""
+        """Cancel a request, or the run."""
         place = {"thread": thread, "run": run} if call is None else _place(call)
         more = {"by": "ana", "reason": "changed my mind", **more}
         (run_,) = self.transact(Cancel(**place, call=None if call is None else call.id, **more))
@@ -367,13 +367,13 @@ class World:
         return cancelled
 
     def recover(self, run: str = "r", thread: str = "t") -> tuple[Call, ...]:
-        """After a restore."""
+        """Recover a run after a restore. Return the calls that are in doubt now."""
         (doubted,) = self.transact(Recover(thread=thread, run=run, by="ops"))
         calls: tuple[Call, ...] = doubted
         return calls
 
     def grant(self, tool: str = "send", scope: Json = None, **more: Any) -> Grant:
-        """Store a standing yes of ana's, for any arguments unless a scope is given."""
+        """Store a grant by ana, for any arguments unless a scope is given."""
         grant = Grant(
             id=more.pop("id", f"grt_{next(self._ids):04d}"),
             agent=more.pop("agent", "agent"),
@@ -389,7 +389,7 @@ class World:
         return kept
 
     def token(self, person: str, **more: Any) -> Principal:
-        """Store somebody's token."""
+        """Store a token of this person."""
         n = next(self._ids)
         principal = Principal(
             id=more.pop("id", f"tok_{n:04d}"),
@@ -409,5 +409,5 @@ def _place(call: Call) -> dict[str, Any]:
 
 
 def attempt_of(call: Call) -> dict[str, Any]:
-    """The place, token and number of the attempt that ``call`` shows."""
+    """Return thread, run, call, token and number of the attempt in ``call``."""
     return {**_place(call), "call": call.id, "token": call.token, "attempt": call.attempt}

@@ -1,6 +1,6 @@
 /** Single-key shortcuts: never inside a field, never with a modifier, and they can be switched off. */
 
-import { useEffect, useRef, useSyncExternalStore } from "react";
+import { useLayoutEffect, useRef, useSyncExternalStore } from "react";
 import { recall, remember } from "./theme";
 
 const KEY = "sayso.shortcuts";
@@ -69,11 +69,14 @@ function listen(event: KeyboardEvent): void {
   found.run(event);
 }
 
-/** Listen while the component is there. Keys do nothing while a dialog is open. */
+/**
+ * Listen while the component is mounted. Keys do nothing while a dialog is open.
+ * A layout effect, because a plain one may run after the paint: keys pressed in between would be lost.
+ */
 export function useShortcuts(bindings: Bindings, active = true): void {
   const latest = useRef(bindings);
   latest.current = bindings;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!active) return;
     if (stack.length === 0) window.addEventListener("keydown", listen);
     stack.push(latest);

@@ -20,7 +20,7 @@ from sayso import codec
 from sayso.adapters import ai_sdk
 from sayso.agent import Agent
 from sayso.errors import NotFound
-from sayso.server.auth import CurrentChatUser, Identity
+from sayso.server.auth import CurrentChatUser, Identity, count_stream
 from sayso.server.openapi import errors, text_errors
 from sayso.server.responses import JsonResponse, TextStreamResponse, plain_text_errors
 from sayso.server.schemas import Items
@@ -65,6 +65,9 @@ _BODY = {
 }
 
 
+_NO_STREAM = {204: {"description": "No answer is being written"}, **text_errors(429)}
+
+
 def chat_router(*, recipe: bool) -> APIRouter:
     """Return the chat routes, for built-in approvals or for the recipe."""
     router = APIRouter(
@@ -96,7 +99,7 @@ def chat_router(*, recipe: bool) -> APIRouter:
         service = service_of(request)
         chosen = _chat_agent(service, agent)
         body = codec.parse(await request.body())
-        with ExitStack() as stack:
+        with count_stream(service, who) as stack:
             # The stream itself advances the run, so the worker must leave its thread alone.
             chat_id = str(body.get("id", "")) if isinstance(body, dict) else ""
             stack.enter_context(service.worker.leaving(chat_id))
@@ -111,24 +114,29 @@ def chat_router(*, recipe: bool) -> APIRouter:
         name=f"resume_chat{suffix}",
         summary="Resume a chat with the default agent",
         response_class=Response,
-        responses={**_STREAM, 204: {"description": "No answer is being written"}},
+        responses={**_STREAM, **_NO_STREAM},
     )
     @router.get(
         "/{agent}/{chat_id}/stream",
         name=f"resume_chat_with_agent{suffix}",
         summary="Resume a chat with an agent",
         response_class=Response,
-        responses={**_STREAM, 204: {"description": "No answer is being written"}},
+        responses={**_STREAM, **_NO_STREAM},
     )
     async def resume_chat(
         request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
     ) -> Response:
         """Stream the answer that is being written, from its start."""
-        chosen = _chat_agent(service_of(request), agent)
-        frames = await ai_sdk.follow(chosen, chat_id, by=who.reviewer, recipe=recipe)
-        if frames is None:
-            return Response(status_code=204)
-        return TextStreamResponse(frames, ai_sdk.HEADERS, ai_sdk.DONE)
+        service = service_of(request)
+        chosen = _chat_agent(service, agent)
+        with count_stream(service, who) as stack:
+            frames = await ai_sdk.follow(chosen, chat_id, by=who.reviewer, recipe=recipe)
+            if frames is None:
+                return Response(status_code=204)
+            until_end = stack.pop_all()
+        pieces = _closing_at_end(frames, until_end)
+        weakref.finalize(pieces, until_end.close)
+        return TextStreamResponse(pieces, ai_sdk.HEADERS, ai_sdk.DONE)
 
     @router.get(
         "/{chat_id}/messages",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
@@ -11,7 +13,7 @@ from starlette.responses import StreamingResponse
 
 from sayso.errors import StoreError
 from sayso.inbox.people import names_of
-from sayso.server.auth import CurrentReviewer, Identity
+from sayso.server.auth import CurrentReviewer, Identity, count_stream
 from sayso.server.feed import Item
 from sayso.server.openapi import errors
 from sayso.server.service import Service, service_of
@@ -32,7 +34,7 @@ _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
             "description": "`event: change` for each event",
         },
-        **errors(401, 403, 422),
+        **errors(401, 403, 422, 429),
     },
 )
 async def stream_events(
@@ -56,23 +58,28 @@ async def stream_events(
     cursor = last_event_id if last_event_id is not None else after
     if cursor is not None:
         await to_thread(service.store.events, cursor, 1)  # raises if it is not a cursor
-    frames = _frames(service, who, cursor)
+    counted = count_stream(service, who)
+    frames = _frames(service, who, cursor, counted)
+    weakref.finalize(frames, counted.close)  # the client may leave before the first frame
     return StreamingResponse(frames, media_type="text/event-stream", headers=_HEADERS)
 
 
-async def _frames(service: Service, who: Identity, after: str | None) -> AsyncIterator[bytes]:
+async def _frames(
+    service: Service, who: Identity, after: str | None, counted: ExitStack
+) -> AsyncIterator[bytes]:
     idle = b": welcome\nretry: 2000\n\n"
     may_see = _filter_for(who)
-    async for batch in service.feed.follow(after, KEEP_ALIVE):
-        recheck = batch.revokes or not batch.items
-        if recheck and not await read(service.store, who.is_still_valid, service.store):
-            reason = json.dumps({"reason": "your access was revoked: sign in again"})
-            yield f"event: end\ndata: {reason}\n\n".encode()
-            return
-        frames = batch.seen_by(who.reviewer, may_see)
-        if frames or not batch.items:
-            yield frames or idle
-        idle = b": keep-alive\n\n"
+    with counted:
+        async for batch in service.feed.follow(after, KEEP_ALIVE):
+            recheck = batch.revokes or not batch.items
+            if recheck and not await read(service.store, who.is_still_valid, service.store):
+                reason = json.dumps({"reason": "your access was revoked: sign in again"})
+                yield f"event: end\ndata: {reason}\n\n".encode()
+                return
+            frames = batch.seen_by(who.reviewer, may_see)
+            if frames or not batch.items:
+                yield frames or idle
+            idle = b": keep-alive\n\n"
 
 
 def _filter_for(who: Identity) -> Callable[[Item], bool]:

@@ -13,10 +13,12 @@ from sayso import codec
 from sayso.agent import Agent
 from sayso.agent.agent import Resumable
 from sayso.agent.tool import Tool
+from sayso.errors import NotAllowed
 from sayso.gate.framework import FrameworkAgent, FrameworkTool
 from sayso.policy import Policy
 from sayso.server import sessions
 from sayso.server.auth import AnyPrincipal
+from sayso.server.middleware import foreign_page
 from sayso.server.openapi import NO_AUTH, errors
 from sayso.server.request_views import inert
 from sayso.server.responses import JsonResponse
@@ -43,11 +45,13 @@ router = APIRouter()
 async def sign_in(request: Request, body: Annotated[LoginBody, json_body(LoginBody)]) -> Response:
     """Exchange the secret of a one-time link, or a token, for a session cookie."""
     service = service_of(request)
+    if (page := foreign_page(request.scope)) is not None:
+        raise NotAllowed(f"pages of {page!r:.100} cannot sign anyone in: use the server's own page")
     service.limits.take(f"login from {request.client.host if request.client else '?'}")
     secret = await to_thread(sessions.sign_in, service.store, body.token.strip())
     response = Response(status_code=204)
     response.set_cookie(
-        sessions.COOKIE,
+        sessions.cookie_name(request.url.scheme),
         secret,
         max_age=sessions.SESSION_SECONDS,
         httponly=True,
@@ -71,7 +75,8 @@ async def sign_out(request: Request, who: AnyPrincipal) -> Response:
     if who.session and who.secret is not None:
         await to_thread(sessions.sign_out, service_of(request).store, who.secret)
     response = Response(status_code=204)
-    response.delete_cookie(sessions.COOKIE, path="/")
+    secure = request.url.scheme == "https"
+    response.delete_cookie(sessions.cookie_name(request.url.scheme), path="/", secure=secure)
     return response
 
 

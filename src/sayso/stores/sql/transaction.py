@@ -119,8 +119,11 @@ class SqlTransaction:
         deps: EngineDeps,
         decode: RowDecoder,
         clock: Callable[[], Micros],
+        write: Execute | None = None,
     ) -> None:
         self._execute = execute
+        #: Executes statements whose reply nobody reads.
+        self._write = write or execute
         self._tool_cache = tool_cache
         self._dialect = dialect
         self._deps = deps
@@ -200,9 +203,9 @@ class SqlTransaction:
         wanted = set(needs.effects)
         if needs.spends:
             wanted |= {call.effect_key for call in work.calls.values() if call.effect_key}
-        self._held = sorted(wanted)
         if not wanted:
             return
+        self._held = sorted(wanted)
         replies = []
         for key in self._held:
             self._execute(sql.HOLD_EFFECT, (key,))
@@ -246,18 +249,21 @@ class SqlTransaction:
         for call in work.touched_calls.values():
             self._save_call(call, work)
         for grant in work.touched_grants.values():
-            self._execute(sql.SAVE_GRANT, grant_values(grant))
-        self._save_effects(work)
+            self._write(sql.SAVE_GRANT, grant_values(grant))
+        if self._held or work.freed_effects or work.taken_effects:
+            self._save_effects(work)
         if work.system is not None and work.system.seq:
             self._save_thread(work.system)
-        add_tools(self._execute, work.tools, self._tool_cache)
-        add_search_keys(self._execute, self.search_keys, self._tool_cache)
+        if work.tools:
+            add_tools(self._write, work.tools, self._tool_cache)
+        if self.search_keys:
+            add_search_keys(self._write, self.search_keys, self._tool_cache)
         for message in work.messages:
-            self._execute(sql.ADD_MESSAGE, message)
+            self._write(sql.ADD_MESSAGE, message)
         for principal in work.principals:
-            self._execute(sql.SAVE_PRINCIPAL, principal_values(principal))
+            self._write(sql.SAVE_PRINCIPAL, principal_values(principal))
         for event in work.events:
-            self._execute(sql.ADD_EVENT, event[:-1])
+            self._write(sql.ADD_EVENT, event[:-1])
 
     def _check_not_put_back(self, work: UnitOfWork) -> None:
         """Raise ``Tampered`` if a row that changes is older than the events after it allow."""
@@ -283,33 +289,33 @@ class SqlTransaction:
     def _save_thread(self, thread: Thread) -> None:
         was = self._threads[thread.id]
         if was is None:
-            self._execute(sql.ADD_THREAD, thread)
+            self._write(sql.ADD_THREAD, thread)
             return
-        self._execute(sql.SAVE_THREAD, (*thread_changes(thread), thread.id))
+        self._write(sql.SAVE_THREAD, (*thread_changes(thread), thread.id))
         if was.owner != thread.owner:
-            self._execute(sql.OWN_THREAD, (thread.owner, thread.id))
+            self._write(sql.OWN_THREAD, (thread.owner, thread.id))
 
     def _save_run(self, run: Run, new: bool) -> None:
         values = run_values(run)
         self._decode.wrote(run_from, values, run)
         if new:
-            self._execute(sql.ADD_RUN, values)
+            self._write(sql.ADD_RUN, values)
         elif self._run is not None and self._run.status is run.status:
-            self._execute(sql.SAVE_RUN, (*run_changes(values), run.id))
+            self._write(sql.SAVE_RUN, (*run_changes(values), run.id))
         else:
-            self._execute(sql.MOVE_RUN, (*run_changes(values), run.status.value, run.id))
+            self._write(sql.MOVE_RUN, (*run_changes(values), run.status._value_, run.id))
 
     def _save_call(self, call: Call, work: UnitOfWork) -> None:
         values, list_status = call_values(call), list_status_of(call)
         self._decode.wrote(call_from, values, call)
         if call.id in work.new_calls:
             listed = (list_status, self._search_key(call, work))
-            self._execute(sql.ADD_CALL, (*values, *listed))
+            self._write(sql.ADD_CALL, (*values, *listed))
         elif self._stays(call, list_status):
-            self._execute(sql.SAVE_CALL, (*call_changes(values), call.id))
+            self._write(sql.SAVE_CALL, (*call_changes(values), call.id))
         else:
             place = (call.expires_at, list_status, self._search_key(call, work))
-            self._execute(sql.MOVE_CALL, (*call_changes(values), *place, call.id))
+            self._write(sql.MOVE_CALL, (*call_changes(values), *place, call.id))
 
     def _stays(self, call: Call, list_status: str) -> bool:
         """Return whether no indexed column of a call changes."""

@@ -216,27 +216,34 @@ class OpenFiles:
     def __init__(self, path: Path, name: Path) -> None:
         """Note the identities of the files. ``name`` is the user's name for ``path``."""
         files = (str(name), f"{path}-wal", f"{path}-shm")
-        self._all = [(file, identity_of(os.stat(file))) for file in files]
-        self._database = self._all[:1]
+        self._database, *self._logs = [(file, identity_of(os.stat(file))) for file in files]
 
     def check(self) -> None:
         """Raise ``StoreError`` if the database was deleted or replaced since it was opened."""
-        self._check(self._database)
+        file, known = self._database
+        try:
+            found = os.stat(file)
+        except OSError as error:
+            raise _gone(file, error) from None
+        if (found.st_dev, found.st_ino) != known:
+            raise _not_ours(file, "replaced")
 
     def check_all(self) -> None:
-        """Check the log too."""
-        self._check(self._all)
-
-    def _check(self, files: list[tuple[str, Identity]]) -> None:
-        for file, known in files:
+        """Check the log and its index too."""
+        self.check()
+        for file, known in self._logs:
             try:
                 found = os.stat(file)
-            except FileNotFoundError:
-                raise _not_ours(file, "deleted") from None
             except OSError as error:
-                raise StoreError(f"{file} can no longer be read: {error.strerror}") from error
-            if (found.st_dev, found.st_ino) != known:
+                raise _gone(file, error) from None
+            if identity_of(found) != known:
                 raise _not_ours(file, "replaced")
+
+
+def _gone(file: str, error: OSError) -> StoreError:
+    if isinstance(error, FileNotFoundError):
+        return _not_ours(file, "deleted")
+    return StoreError(f"{file} can no longer be read: {error.strerror}")
 
 
 def _not_ours(file: str, what: str) -> StoreError:
@@ -279,6 +286,43 @@ _RETRY_SECONDS = 0.005
 _RESTORED = 10**19
 
 
+#: Two changes of a folder may have the same time, because file systems round it: to the ticks of
+#: the kernel, or, where the fraction is always zero, to a second or two.
+_TICK_NS = 50_000_000
+_ROUNDED_NS = 3_000_000_000
+
+
+class Folder:
+    """The folder of a store's files. One look at it replaces a look at each of them.
+
+    Creating, deleting and renaming a file changes the time of its folder, so as long as that time
+    stays the same, every name still leads to the same file. A name that is a link may change
+    elsewhere, and a recent time may be the rounded time of two changes: then every look reports a
+    change.
+    """
+
+    def __init__(self, name: Path) -> None:
+        self._path = os.path.dirname(name)
+        self._is_link = os.path.islink(name)
+        self._seen = self._settled = (0, 0, 0)
+        #: Whether the last look found a change that is not settled.
+        self.changed = True
+
+    def look(self) -> bool:
+        """Return whether a file may have been created, deleted or renamed since ``settle``."""
+        found = os.stat(self._path)
+        self._seen = (found.st_dev, found.st_ino, found.st_mtime_ns)
+        self.changed = self._seen != self._settled
+        return self.changed
+
+    def settle(self) -> None:
+        """Accept what the last look found, after every file was checked."""
+        changed_at = self._seen[2]
+        rounding = _TICK_NS if changed_at % 1_000_000_000 else _ROUNDED_NS
+        if not self._is_link and time.time_ns() - changed_at > rounding:
+            self._settled = self._seen
+
+
 class Sidecar:
     """The lock file and the mark file beside a database.
 
@@ -286,7 +330,7 @@ class Sidecar:
     event, so that a database restored from an older copy is noticed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, name: Path) -> None:
         kind = _file_system(path)
         if kind in _NETWORK:
             raise StoreError(
@@ -308,6 +352,8 @@ class Sidecar:
         self._closing = finalize(self, _close, self._lock_fd, self._mark_fd)
         self._closing.atexit = False  # a write during interpreter exit still needs the lock
         self._incarnation = ""
+        self._blocking = True
+        self.folder = Folder(name)
         self.behind = False
 
     def _open(self, path: str) -> int:
@@ -331,20 +377,30 @@ class Sidecar:
         self._files[descriptor] = identity_of(os.fstat(descriptor))
         return True
 
-    def lock(self) -> Self:
-        """Keep the writers of other processes out inside ``with sidecar.lock():``."""
+    def lock(self, *, blocking: bool = True) -> Self:
+        """Keep the writers of other processes out inside ``with sidecar.lock() as locked:``.
+
+        ``locked`` is false if another process is writing and ``blocking`` is false.
+        """
+        self._blocking = blocking
         return self
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> bool:
         if fcntl is None:
-            return
+            return True
+        operation = fcntl.LOCK_EX if self._blocking else fcntl.LOCK_EX | fcntl.LOCK_NB
         try:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
-            while self._opened_again(self._lock, self._lock_fd):
-                fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+            fcntl.flock(self._lock_fd, operation)
+            if self.folder.look():
+                while self._opened_again(self._lock, self._lock_fd):
+                    fcntl.flock(self._lock_fd, operation)
+                self._opened_again(self._mark, self._mark_fd)
+        except BlockingIOError:
+            return False
         except BaseException:
             self.__exit__()
             raise
+        return True
 
     def __exit__(self, *exception: object) -> None:
         # In a forked child, where it is closed, it would be unlocked for the parent, too.
@@ -353,16 +409,9 @@ class Sidecar:
 
     def free(self) -> bool:
         """Return whether no other process is writing."""
-        if fcntl is None:
-            return True
-        try:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            while self._opened_again(self._lock, self._lock_fd):
-                fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
-        return True
+        with suppress(OSError), self.lock(blocking=False) as locked:
+            return locked
+        return False
 
     def lets_in(self, own: threading.Lock, seconds: float) -> bool:
         """Return whether this process could write within this time. ``own`` is its write lock."""
@@ -403,9 +452,12 @@ class Sidecar:
 
     def mark(self, pos: int) -> None:
         """Record the position of the newest event. Not synced: an old mark is merely weaker."""
-        if not self.behind:
-            with suppress(OSError, StoreError):  # the commit is done, with or without the mark
-                self._write(pos)
+        if self.behind:
+            return
+        try:  # noqa: SIM105 - suppress() costs more
+            self._write(pos)
+        except (OSError, StoreError):
+            pass  # the commit is done, with or without the mark
 
     def fall_behind(self) -> None:
         """Mark the store as restored: nothing starts until it is recovered."""
@@ -413,7 +465,8 @@ class Sidecar:
         self._write(_RESTORED)
 
     def _write(self, pos: int) -> None:
-        self._opened_again(self._mark, self._mark_fd)
+        if self.folder.changed:
+            self._opened_again(self._mark, self._mark_fd)
         os.pwrite(self._mark_fd, f'["{self._incarnation}", "{pos:020d}"]'.encode(), 0)
 
     def reset(self, pos: int) -> None:

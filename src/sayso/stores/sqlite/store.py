@@ -227,7 +227,8 @@ class SqliteTransaction(SqlTransaction):
         clock: Callable[[], Micros],
         row_cache: RowCache,
     ) -> None:
-        super().__init__(fetching(writer), tool_cache, SQLITE, deps, decode, clock)
+        execute = fetching(writer)
+        super().__init__(execute, tool_cache, SQLITE, deps, decode, clock, writer.execute)
         self._row_cache = row_cache
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
@@ -332,7 +333,7 @@ class SqliteStore(SqlReads):
         self.incarnation = ""
         self.quick_reads = True  # a reader of a WAL waits for no writer
         self._clock = clock
-        self._sidecar = Sidecar(self.path)
+        self._sidecar = Sidecar(self.path, self._name)
         try:
             self.keys = keys or Keyring.for_store(self.path)
             self._set_up()
@@ -341,6 +342,7 @@ class SqliteStore(SqlReads):
             raise
 
     def _set_up(self) -> None:
+        self._can_seal = self.keys.can_sign
         self._deps = engine_deps(self.keys)
         self._decode = RowDecoder(self.keys)
         self._tool_cache = ToolCache()
@@ -391,7 +393,7 @@ class SqliteStore(SqlReads):
             raise StoreError(f"{self.url} is closed: open it again")
         if self._sidecar.closed:  # this is a forked child
             check_usable(self.path)
-            self._sidecar = Sidecar(self.path)
+            self._sidecar = Sidecar(self.path, self._name)
         with self._sidecar.lock(), no_fork():
             check_alone(self.path)
             writer = connected(self.path)
@@ -425,7 +427,10 @@ class SqliteStore(SqlReads):
 
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread in one durable transaction."""
+        results: list[Any] = self._submit(self._operation(commands))
+        return results
 
+    def _operation(self, commands: Sequence[Command]) -> Operation:
         def body(transaction: SqlTransaction) -> list[Any]:
             results, work = run_commands(transaction, commands)
             self._added += len(work.events)
@@ -437,32 +442,33 @@ class SqliteStore(SqlReads):
             return results
 
         names = [command.name for command in commands if command.name]
-        results: list[Any] = self._submit(names, body)
-        return results
+        return Operation(names, body)
 
     def transact_now(self, *commands: Command) -> list[Any] | None:
         """Run commands if nothing else is writing and recent commits were quick; else ``None``."""
         sealing = self._wants_look(self._pos + _EVENTS_PER_COMMIT)
         if self._writer is None or self._pace > _QUICK or sealing:
             return None
-        if not self._writer_lock.acquire(blocking=False):
+        if self._writer_lock.locked():
             return None
-        try:  # under the lock, because all OS threads of this process share the file's lock
-            free = self._sidecar.free()
-        finally:
-            self._writer_lock.release()
-        return self.transact(*commands) if free else None
+        results: list[Any] | None = self._submit(self._operation(commands), blocking=False)
+        return results
 
-    def _submit(self, names: Sequence[str], body: Callable[[SqlTransaction], Any]) -> Any:
+    def _submit(self, operation: Operation, *, blocking: bool = True) -> Any:
+        """Commit an operation and return its result.
+
+        Returns ``None`` and does nothing if not ``blocking``, and another process is writing.
+        """
         self._ready()
         began_in = self._generation
-        operation = Operation(names, body)
         moved: set[str] = set()
         try:
             self._queue.append(operation)
             with self._writer_lock:
                 if not operation.done:
-                    moved = self._commit_queue()
+                    moved = self._commit_queue(blocking=blocking)
+                if not operation.done and not blocking:
+                    self._queue.remove(operation)  # before another OS thread commits it
         finally:
             # Also after an interrupt, or a later batch would run it.
             if operation in self._queue:
@@ -475,16 +481,19 @@ class SqliteStore(SqlReads):
             raise operation.error
         return operation.result
 
-    def _commit_queue(self) -> set[str]:
+    def _commit_queue(self, *, blocking: bool) -> set[str]:
         """Commit the queue; return the threads that changed."""
         writer = self._writer or self._open()
         if self._batch:  # its commit was interrupted
             with no_fork():
                 self._mend(writer)
-        batch = self._batch = [operation for operation in list(self._queue) if not operation.done]
+        batch = [operation for operation in list(self._queue) if not operation.done]
         moved: set[str] = set()
         try:
-            with self._sidecar.lock(), no_fork():
+            with self._sidecar.lock(blocking=blocking) as locked, no_fork():
+                if not locked:
+                    return moved
+                self._batch = batch
                 try:
                     self._commit(writer, batch)
                 except (sqlite3.Error, OSError, StoreError):
@@ -523,30 +532,36 @@ class SqliteStore(SqlReads):
         roll_back(writer)
 
     def _commit(self, writer: Connection, batch: list[Operation]) -> None:
-        self._files.check_all()
+        if self._sidecar.folder.changed:
+            self._files.check_all()
+            self._sidecar.folder.settle()
         writer.execute("BEGIN IMMEDIATE")
         pos = self._check_lineage(writer) if self._row_cache.check(writer) else self._pos
+        refused = False
         for operation in batch:
             transaction = SqliteTransaction(
                 writer, self._tool_cache, self._deps, self._decode, self._clock, self._row_cache
             )
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
             if operation.error is not None:
+                refused = True
                 self._row_cache.forget()
         # Events are numbered without gaps. What was refused may have counted some of its own.
-        refused = any(operation.error is not None for operation in batch)
         pos = last_pos(writer) if refused else pos + self._added
         if writer.in_transaction and self._wants_look(pos):
             self._seal_when_due(writer)
-        self._cross(batch, "before")
+        if self.boundary is not None:
+            self._cross(self.boundary, batch, "before")
         if writer.in_transaction:
             self._pos_after, self._committing = pos, True
             self._commit_own(writer, pos)
             self._pos = pos
             for tools, search_keys in self._news:
                 self._tool_cache.learn(tools, search_keys)
-        self._cross(batch, "after")
-        self._files.check()  # a file deleted during the commit has lost it
+        if self.boundary is not None:
+            self._cross(self.boundary, batch, "after")
+        if self._sidecar.folder.look():
+            self._files.check()  # a file deleted during the commit has lost it
         self._sidecar.mark(pos)
         self._finish(batch)
 
@@ -575,11 +590,11 @@ class SqliteStore(SqlReads):
                 self._own.undo()
         self._pace += (time.perf_counter() - began - self._pace) / 4
 
-    def _cross(self, batch: list[Operation], when: str) -> None:
-        if self.boundary is not None:
-            for operation in batch:
-                if operation.error is None:
-                    self.boundary("+".join(operation.names), when)
+    @staticmethod
+    def _cross(boundary: Boundary, batch: list[Operation], when: str) -> None:
+        for operation in batch:
+            if operation.error is None:
+                boundary("+".join(operation.names), when)
 
     @staticmethod
     def _finish(batch: list[Operation]) -> None:
@@ -595,7 +610,7 @@ class SqliteStore(SqlReads):
     # -- sealing and pruning
 
     def _wants_look(self, pos: int) -> bool:
-        return self.keys.can_sign and self._schedule.wants_look(pos, self._clock())
+        return self._can_seal and self._schedule.wants_look(pos, self._clock())
 
     def _seal_when_due(self, writer: Connection) -> Seal | None:
         def rows(statement: str, values: Sequence[Any]) -> list[Any]:
@@ -616,7 +631,7 @@ class SqliteStore(SqlReads):
     def seal(self) -> Seal | None:
         """Sign the heads of all chains that moved."""
         newest: Seal | None = None
-        while seal := self._submit(["seal"], lambda _: self._seal(self._ready())):
+        while seal := self._submit(Operation(["seal"], lambda _: self._seal(self._ready()))):
             newest = seal
             if not is_full(seal):
                 break
@@ -624,9 +639,10 @@ class SqliteStore(SqlReads):
 
     def seal_if_due(self) -> Seal | None:
         """Make a seal if one is due."""
-        if not (self.keys.can_sign and find_unsealed(self._rows).demand_seal(self.now())):
+        if not (self._can_seal and find_unsealed(self._rows).demand_seal(self.now())):
             return None
-        seal: Seal | None = self._submit(["seal"], lambda _: self._seal_when_due(self._ready()))
+        look = Operation(["seal"], lambda _: self._seal_when_due(self._ready()))
+        seal: Seal | None = self._submit(look)
         return seal
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
@@ -642,20 +658,22 @@ class SqliteStore(SqlReads):
             self._seal(self._ready())
             return counts
 
-        counts: dict[str, int] = self._submit(["prune"], body)
+        counts: dict[str, int] = self._submit(Operation(["prune"], body))
         return counts
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named cursor if it is still at ``expected``."""
-        moved: bool = self._submit(
+        move = Operation(
             ["cursor"], lambda _: move_cursor(self._ready().execute, name, to, expected)
         )
+        moved: bool = self._submit(move)
         return moved
 
     # -- reading
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        self._ready()
+        if self._writer is None:
+            self._ready()
         self._files.check()
         for attempt in range(_RETRIES):
             try:

@@ -1,1 +1,1 @@
-"""The parts of ``StoreSuite``, one file per promise; a store author needs only the whole."""
+"""The parts of ``StoreSuite``, one file per topic. Use ``StoreSuite`` itself."""

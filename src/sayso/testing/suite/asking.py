@@ -1,4 +1,4 @@
-"""How calls come to be: put to a person, allowed, refused, and only once each."""
+"""Proposing calls: asked, allowed or denied, and only once each."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Asking:
                 late()
         assert world.claim(force=True) is None
         assert world.everything() == before
-        assert world.propose(known)[0].key == known.key  # a call that was made before is no news
+        assert world.propose(known)[0].key == known.key  # a call that exists is not proposed again
         assert world.everything() == before
 
         world.propose(world.new(), run="r2")
@@ -195,9 +195,9 @@ class Asking:
         assert (world.run().output, world.run().status) == (None, RunStatus.RUNNING)
         assert world.events()[-1] == "reopened"
         with pytest.raises(Conflict, match="taken over"):
-            world.finish(token=finished.token)  # what was read before the reopening is stale
+            world.finish(token=finished.token)  # the token from before the reopening is stale
         assert world.ask().status is CallStatus.ASKED
-        world.transact(reopen)  # of a live run, it changes nothing
+        world.transact(reopen)  # reopening a live run changes nothing
         assert world.run().status is RunStatus.PAUSED
 
     def test_a_cancelled_run_takes_no_more_calls(self, world: World) -> None:
@@ -272,7 +272,7 @@ class Asking:
             world.decide(call, by="bo", seen_digest=call.digest)
 
     def test_a_pending_request_becomes_a_new_revision_of_itself(self, world: World) -> None:
-        """Stricter terms void the votes so far, and do not prolong the request."""
+        """Stricter terms void the votes so far, and do not extend the deadline."""
         call = world.decide(world.ask(quorum=2, expires_in=60.0))
         world.clock.advance(30)
         terms = replace(call.terms, quorum=3)
@@ -296,7 +296,7 @@ class Asking:
         assert world.everything() == before
 
     def test_a_preview_can_be_made_anew_while_people_think(self, world: World) -> None:
-        """It is part of what they see: a new revision, for which nobody has voted yet."""
+        """People see it, so a change makes a new revision, without votes."""
         call = world.decide(world.ask(preview='"old"', quorum=2))
         reask = Reask(thread="t", run="r", call=call.id, reason="", preview='"new"')
         (shown,) = world.transact(reask)

@@ -1,4 +1,4 @@
-"""All or nothing: what raises has changed nothing, and several commands are one commit."""
+"""Atomicity: a command that raises changes nothing, and several commands are one commit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sayso.types import Grant, Reviewer
 
 
 class Atomicity:
-    """``transact`` as a whole."""
+    """``transact`` and ``transact_now``."""
 
     def test_several_commands_are_one_commit(self, world: World) -> None:
         call = world.running()
@@ -35,7 +35,7 @@ class Atomicity:
         assert world.events()[-2:] == ["recorded", "finished"]
 
     def test_what_is_done_now_is_done_like_anything_else(self, world: World) -> None:
-        """``transact_now`` may say no, and then nothing has happened."""
+        """``transact_now`` may decline, and then nothing has changed."""
         call = world.running()
         finish = Finish(thread="t", run="r", status="done")
         results = world.store.transact_now(_recorded(call), finish)
@@ -47,7 +47,7 @@ class Atomicity:
         world.check()
 
     def test_a_writer_may_look_at_what_it_leaves(self, world: World) -> None:
-        """The run is given back as it was committed, and the boundary has no name for that."""
+        """The run comes back as it was committed; reading it is not a boundary."""
         crossed: list[str] = []
         world.store.boundary = lambda name, when: crossed.append(name)
         (call,), run = world.transact(

@@ -1,4 +1,4 @@
-"""How asking ends without a decision: time, cancellation, newer input, a restore."""
+"""Requests that end without a decision: expiry, cancellation, newer input, a restore."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Closing:
         with pytest.raises(NotFound):
             world.expire(call._replace(id="none"))
 
-    # -- cancelling
+    # -- cancellation
 
     @pytest.mark.parametrize("superseded", [False, True])
     @pytest.mark.parametrize("state", ["asked", "ready"])

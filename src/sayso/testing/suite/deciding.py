@@ -1,4 +1,4 @@
-"""How a person's answer counts: the first wins, on what was seen, in time, by one who may."""
+"""Decisions: the first one wins, if the reviewer may decide, in time, on the digest they saw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call's effect means for it: how reads run, and that keyed effects happen once."""
+"""Effects: reads may be repeated, and an effect with a key happens once per store."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sayso.testing.world import LEASE, World
 
 
 def gated_read(world: World, **new: Any) -> Call:
-    """A read that a person has approved."""
+    """Return a read that a person has approved."""
     return world.decide(world.ask(effect="read", **new))
 
 
 class Effects:
-    """Reads: from ready to done, however often they are tried."""
+    """Reads go from ready to done, however often they are tried."""
 
     def test_an_approved_read_stays_ready_and_takes_no_lease(self, world: World) -> None:
         (call,) = world.start(gated_read(world))
@@ -156,7 +156,7 @@ class Effects:
     def test_a_run_that_is_done_gives_up_the_reads_that_gave_nothing(self, world: World) -> None:
         (call,) = world.start(gated_read(world))
         world.record(call, ok=False, result="timed out", retry=True)
-        assert world.finish("failed").status is RunStatus.RUNNING  # it may come back and retry
+        assert world.finish("failed").status is RunStatus.RUNNING  # the read can still be retried
         assert world.call(call).status is CallStatus.READY
         assert world.finish("done").status is RunStatus.DONE
         failed = world.call(call)
@@ -331,7 +331,7 @@ class EffectKeys:
 
 
 class Settlements:
-    """Doubts that the other side is asked about: it ran, it did not, or nobody knows."""
+    """Settling doubts by asking the other side: it ran, it did not run, or unknown."""
 
     def test_that_it_ran_closes_the_doubt_with_its_result(self, world: World) -> None:
         call = lapsed(world)
@@ -437,7 +437,7 @@ class Settlements:
         assert (again.status, again.attempt) == (CallStatus.RUNNING, 2)
         world.clock.advance(31)
         (doubted,) = world.sweep()
-        world.decide(doubted, "reject")  # of this attempt nobody has said that it did not run
+        world.decide(doubted, "reject")  # the evidence was about an earlier attempt
         assert world.store.effect("/refund:17") is not None
 
     def test_the_doubt_of_a_run_that_was_cancelled_is_settled_too(self, world: World) -> None:
@@ -460,7 +460,7 @@ class Settlements:
 
 
 def lapsed(world: World, **new: Any) -> Call:
-    """A call whose process went away."""
+    """Return a call whose process died."""
     call = world.running(**{"settles": True, **new})
     world.clock.advance(31)
     world.sweep(call.run, call.thread)

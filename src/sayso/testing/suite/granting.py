@@ -1,4 +1,4 @@
-"""Standing yeses: within their scope, as often as they say, never against a deny or a quorum."""
+"""Grants apply within scope and number of uses, and never override a deny or a quorum."""
 
 from __future__ import annotations
 

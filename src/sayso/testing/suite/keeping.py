@@ -1,4 +1,4 @@
-"""Nothing is bent and nothing is lost: hostile text, large values, reopening, many threads."""
+"""Values survive unchanged: hostile text, large values, reopening, many OS threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sayso.types import Reviewer, Risk
 
 ANY = Query(status="any")
 
-#: Text that has bent or broken something somewhere.
+#: Text that has caused bugs elsewhere.
 HOSTILE = {
     "quotes": "'; DROP TABLE call; -- \" ` \\ \\' %s %(x)s {x} ? :a $1",
     "like": "%_\\%\\_[a-z]*?",
@@ -40,7 +40,7 @@ HOSTILE = {
 
 
 class Keeping:
-    """Whatever was given comes back, byte by byte."""
+    """Every value comes back byte for byte."""
 
     @pytest.mark.parametrize("name", sorted(HOSTILE))
     def test_hostile_text_in_every_field(self, world: World, name: str) -> None:
@@ -54,7 +54,7 @@ class Keeping:
 
     def _fill(self, world: World, text: str) -> None:
         some = text or "-"
-        person = "zoë"  # a person's name has nothing hidden in it
+        person = "zoë"  # names of people may not contain hidden characters
         thread, run, agent = f"t{some}", f"r{some}", f"a{some}"
         new = world.new(
             some,
@@ -173,7 +173,7 @@ class Keeping:
         assert world.ask("pay").status is CallStatus.ASKED
         assert world.ask("send").status is CallStatus.READY
 
-    # -- many at once
+    # -- concurrency
 
     def test_many_decide_the_same_requests_and_one_wins_each(self, world: World) -> None:
         calls = [world.ask(run=f"r{n}", thread=f"t{n}") for n in range(6)]
@@ -262,7 +262,7 @@ def _actors(world: World) -> list[str]:
 
 
 def _together(number: int, body: Callable[[int], object]) -> None:
-    """Run a body in several threads that begin at once; what one raises is raised here."""
+    """Run a function in several OS threads that start together. Raise what any of them raises."""
     barrier = threading.Barrier(number)
     errors: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Who may work on a run, and when it is due: leases, tokens, wake-ups."""
+"""Leases, tokens and wake-ups: who may work on a run, and when it is due."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Leasing:
         assert world.body("claimed")["token"] == run.token
 
     def test_the_holder_claims_its_run_again(self, world: World) -> None:
-        """Refused, it would not hear of what a start in the same transaction began."""
+        """If it were refused, the caller would not learn about a start in the same transaction."""
         call = world.decide(world.ask())
         first = world.claim("w1")
         assert first is not None
@@ -121,7 +121,7 @@ class Leasing:
         assert world.running().token > second.token
 
     def test_waking(self, world: World) -> None:
-        """What it waits for is there: due if nobody has it, and else when it is let go of."""
+        """A run that can continue is due at once if it has no owner, else when its lease ends."""
         call = world.ask()
         assert world.run().ready_at is None
         world.transact(Wake(thread="t", run="r"))
@@ -170,7 +170,7 @@ class Leasing:
         assert world.events()[-1] == "released"
         assert world.run().ready_at == world.clock()
 
-    # -- waking
+    # -- wake-ups
 
     def test_a_decision_never_shortens_a_lease(self, world: World) -> None:
         asked = world.ask()

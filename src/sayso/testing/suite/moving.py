@@ -1,4 +1,4 @@
-"""Every command on a call in every state: what moves moves there, and all else stays."""
+"""Run every command on a call in every status, and compare with the table of moves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sayso.testing.world import World, content
 
 _S = CallStatus
 
-#: What each command makes of a call, by where it stands; anywhere else the call stays as it is.
+#: The new status after each command, by old status. In any other status the call is unchanged.
 MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
     "approve": {_S.ASKED: _S.READY, _S.IN_DOUBT: _S.READY},
     "edit": {_S.ASKED: _S.READY},
@@ -46,7 +46,7 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
 
 
 class Moving:
-    """The table of moves, seen from outside."""
+    """The table of moves, tested through the store."""
 
     @pytest.mark.parametrize("command", sorted(MOVED_BY))
     def test_what_moves_and_what_stays(self, world: World, command: str) -> None:
@@ -67,7 +67,7 @@ class Moving:
             world.check()
 
     def test_what_has_ended_has_ended(self, world: World) -> None:
-        """Nothing brings a closed call back, whatever is tried in a row."""
+        """No sequence of commands reopens a closed call."""
         closed = [status for status in CallStatus if not _leaves(status)]
         for status in closed:
             place = {"run": f"r-{status}", "thread": f"t-{status}"}

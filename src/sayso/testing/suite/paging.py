@@ -1,4 +1,4 @@
-"""Lists of requests: filters, orders, and pages that lose and double nothing while others write."""
+"""Lists of requests: filters, order, and pages without gaps or duplicates while others write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _ids(found: list[tuple[int, Call]]) -> list[str]:
 def _walk(
     world: World, query: Query, between: Callable[[int], None] = lambda page: None
 ) -> list[str]:
-    """Read all pages of a query, with something happening between them."""
+    """Read all pages of a query, and call a function between them."""
     seen: list[str] = []
     for page in range(1_000):
         found = world.store.page(query)
@@ -152,7 +152,7 @@ class Paging:
         gone: set[str] = set()
 
         def between(page: int) -> None:
-            # Decide the last that was shown and one that was not, and ask something new.
+            # Decide the last request shown and one not yet shown, and make a new one.
             last = [call.id for _, call in world.store.page(Query(sort=sort, limit=3))]
             for call_id in (last[0], made[(7 * page + 5) % len(made)]):
                 if world.call(call_id).status == "asked":

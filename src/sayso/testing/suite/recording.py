@@ -1,4 +1,4 @@
-"""What is remembered: events and their cursors, seals, pruning, people, and news of commits."""
+"""The record: events and cursors, seals, pruning, people, and notifications of commits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Recording:
             assert all_events(world.store, page=size) == whole
         assert world.store.events(whole[2][0]) == whole[3:]
         assert world.store.events(whole[2][0], limit=1) == whole[3:4]
-        # An event itself tells no more than its number.
+        # The position of an event works as a cursor, too.
         assert world.store.events(str(whole[2][1].pos)) == whole[3:]
         assert world.store.newest(str(whole[2][1].pos)) == whole[:2][::-1]
         assert world.store.events("0") == whole
@@ -48,7 +48,7 @@ class Recording:
             backward += page
         assert backward == forward[::-1]
         assert [len(store.newest(limit=limit)) for limit in (1, 7, 50)] == [1, 7, 7]
-        # What comes meanwhile is newer, and moves nothing on the pages after it.
+        # New events do not shift the pages that follow.
         world.ask(run="later", thread="later")
         assert store.newest(forward[3][0], limit=50) == forward[:3][::-1]
 
@@ -90,7 +90,7 @@ class Recording:
         assert whole_chain(world.store, "t", page=3) == chain
 
     def test_the_same_content_has_another_digest_each_time(self, world: World) -> None:
-        """Or a forgotten body could be guessed by hashing what it may have said."""
+        """Otherwise a pruned body could be guessed by hashing candidates."""
         for number in (1, 2):
             call = world.ask(run=f"r{number}", thread=f"t{number}")
             world.decide(call, "reject", message="no")
@@ -167,7 +167,7 @@ class Recording:
         assert world.store.seals() == [seal]
         assert world.store.seal_if_due() is None
 
-    # -- forgetting
+    # -- pruning
 
     def test_pruning_forgets_contents_and_keeps_the_chain(self, world: World) -> None:
         old = world.record(world.running(run="old", thread="t1", note="secret"))
@@ -265,7 +265,7 @@ class Recording:
             world.token("eve", **{field: getattr(ana, field)})
         assert world.everything() == before
 
-    # -- news
+    # -- notifications
 
     def test_listeners_hear_of_their_thread(self, world: World) -> None:
         heard: dict[str | None, threading.Event] = {}
@@ -280,7 +280,7 @@ class Recording:
         for subscription in subscriptions:
             subscription.cancel()
             subscription.cancel()
-        threading.Event().wait(0.05)  # who was about to be told is told
+        threading.Event().wait(0.05)  # let notifications that are under way arrive
         for event in heard.values():
             event.clear()
         world.decide(call)
@@ -322,7 +322,7 @@ class Recording:
         world.ask()
         heard = threading.Event()
         subscription = world.store.subscribe("t", heard.set)
-        # A store may say once too often, of what was committed before; but not every time.
+        # A store may notify once more for an earlier commit, but not every time.
         quiet = 0
         for _ in range(5):
             heard.clear()

@@ -1,4 +1,4 @@
-"""How a call runs: started once, recorded by its own attempt, and in doubt where nobody knows."""
+"""Execution: a call starts once, its own attempt records it, and an unknown outcome is in doubt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sayso.testing.world import LEASE, World, attempt_of, content, seconds
 
 
 class Running:
-    """``Start``, ``Record``, ``Complete``, ``Suspend`` and ``Doubt``."""
+    """``Start``, ``Record``, ``Complete``, ``Suspend`` and ``MarkInDoubt``."""
 
     def test_start(self, world: World) -> None:
         call = world.decide(world.ask())
@@ -190,7 +190,7 @@ class Running:
         assert world.complete(call) == call
         assert world.everything() == before
 
-    # -- pausing inside a call
+    # -- pauses inside a call
 
     def test_a_call_that_asks_goes_back_to_ready(self, world: World) -> None:
         call = world.running()

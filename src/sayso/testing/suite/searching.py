@@ -1,4 +1,4 @@
-"""Finding requests: by words, by risk, by age, and the lists of runs and conversations."""
+"""Search: requests by text, risk and age, and the lists of runs and threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _found(world: World, **filters: Any) -> list[str]:
 
 
 def _walk(world: World, **filters: Any) -> list[str]:
-    """All pages of two, one after the other."""
+    """Return all pages, read two rows at a time."""
     query, seen = Query(limit=2, **filters), list[str]()
     while page := world.store.page(query):
         seen += [call.id for _, call in page]
@@ -160,7 +160,7 @@ class Searching:
             assert _found(world, status=status, sort=sort, **some) == wanted, some
             assert _walk(world, status=status, sort=sort, **some) == wanted, some
 
-    # -- runs and conversations
+    # -- runs and threads
 
     def test_runs_are_listed_newest_first(self, world: World) -> None:
         for n in range(7):
@@ -194,7 +194,7 @@ class Searching:
             assert self._runs(world, **filters) == wanted, filters
 
     def _runs(self, world: World, **filters: Any) -> list[str]:
-        """All pages together, which must be the whole."""
+        """Read all pages, and check that together they are the full list."""
         whole = [run.id for _, run in world.store.runs(limit=99, **filters)]
         seen: list[str] = []
         after: str | None = None
@@ -227,7 +227,7 @@ class Searching:
         again = world.store.threads_of("ana")
         assert [thread.id for _, thread in again] == ["t4", "t2", "t0"]
 
-    # -- what is next
+    # -- what is due next
 
     def test_the_next_time_that_something_is_due(self, world: World) -> None:
         store, start = world.store, world.clock()
@@ -246,7 +246,7 @@ class Searching:
         world.cancel(late)
         assert store.next_due(start + 30 * SECOND) is None
 
-    # -- readers that remember how far they came
+    # -- cursors of readers
 
     def test_a_cursor_is_moved_by_one_only(self, world: World) -> None:
         store = world.store
@@ -272,7 +272,7 @@ def _reask(call: Call, **terms: Any) -> Reask:
 
 
 def _matches(call: Call, filters: dict[str, Any]) -> bool:
-    """What each filter means, said once more in plain words."""
+    """Return whether a call matches, by a second, plain implementation of the filters."""
     text = f"{call.tool} {call.agent} {call.terms.description}".replace("_", " ")
     tests: dict[str, Any] = {
         "tool": lambda value: call.tool == value,

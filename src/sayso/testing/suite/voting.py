@@ -1,4 +1,4 @@
-"""Quorum: distinct people on the same revision; one no closes it, an edit begins the count anew."""
+"""Quorum: distinct people vote on one revision; a rejection closes it, an edit starts over."""
 
 from __future__ import annotations
 

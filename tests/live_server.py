@@ -1,0 +1,49 @@
+"""Serve an app on a real socket, from an OS thread of the test process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+
+import uvicorn
+from waiting import PATIENCE, until
+
+
+class LiveServer:
+    """A uvicorn server. It listens from the start, so clients may connect at once."""
+
+    def __init__(self, config: uvicorn.Config, at: socket.socket | None = None) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0)) if at is None else at
+        self.port: int = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._server = _PromptServer(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), daemon=True
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Return once the server has started."""
+        self._thread.start()
+        until(lambda: self._server.started or not self.is_alive)
+        assert self._server.started
+
+    def stop(self) -> None:
+        """Shut down gracefully, and close the socket."""
+        if self._thread.ident is not None:
+            self._server.should_exit = True
+            self._thread.join(PATIENCE)
+            assert not self.is_alive
+        self._socket.close()
+
+
+class _PromptServer(uvicorn.Server):
+    """Notices at once that it should exit: hundreds of tests wait for that."""
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            await asyncio.sleep(0.005)
